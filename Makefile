@@ -3,10 +3,20 @@
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTHON ?= python3
 VENV ?= .venv
+RAY_VENV ?= $(VENV)-ray
+INTEGRATIONS_VENV ?= $(VENV)-integrations
+# Packages of integrations/ that are installed, each with the other side's tests; and modules for benchmarks, which are files to be put in place.
+INTEGRATIONS := langchain-stratann haystack-stratann llama-index-stratann mteb-stratann
+INTEGRATED_MODULES := ann-benchmarks big-ann-benchmarks vectordbbench
+# Of what VectorDBBench depends on, what its client and its runner of searches need: all of it would be 1.3 GB.
+VECTORDBBENCH := vectordb-bench==2.0.0
+VECTORDBBENCH_NEEDS := click environs h5py hdrhistogram ir_datasets polars psutil "pydantic>=2" ujson
+RAY := "ray[data]>=2.60,<3"
 STRATANN := $(TARGET)/release/stratann
+WHEEL_PROFILE ?= release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rust test-python python-package test-slow steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs clean
+.PHONY: help build demo test test-rust test-python python-package test-slow test-ray test-integrations steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs wheel test-wheel clean
 
 help: ## say what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -31,16 +41,50 @@ test-python: ## the tests of the Python package, installed into .venv as a user 
 
 # A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead,
 # and the features that the tests of Rust have (crates/python/Cargo.toml): what was compiled for those is taken as it is.
+install-package = MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+
+# The package, and the command, which some of its tests start.
 python-package: $(VENV)/ready
-	MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	$(call install-package,$(VENV))
+	test -x "$(TARGET)/debug/stratann" || cargo build --locked --package stratann-cli
 
 test-slow: ## the tests of Rust and Python, with those that take minutes (STRATANN_SLOW=1)
 	cargo check --locked --benches --manifest-path bench/kernels/Cargo.toml
 	STRATANN_SLOW=1 VENV="$(VENV)" $(PYTHON) .ci/tests.py --release rust python
+	$(MAKE) test-wheel
+	$(MAKE) test-ray
+	$(MAKE) test-integrations
 
 steady: ## TESTS="NAME...": these twenty times beside two busy processes, on a disk whose syncs are slow
 	@test -n "$(TESTS)" || { echo 'error: say which: make steady TESTS="part_of_a_name test_build.py::test_x"' >&2; exit 2; }
 	VENV="$(VENV)" $(PYTHON) .ci/steady.py $(TESTS)
+
+# An environment of its own: Ray brings some hundred megabytes that no other test needs, and the package has to work without it.
+test-ray: $(RAY_VENV)/ready ## stratann.ray, on a Ray cluster of several nodes on this machine
+	$(call install-package,$(RAY_VENV))
+	"$(RAY_VENV)/bin/python" -m mypy --strict --package stratann.ray
+	"$(RAY_VENV)/bin/python" -m pytest crates/python/ray_tests
+
+# An environment of its own: the frameworks bring some hundred megabytes. Each package is tested by itself, as pytest is set up in each.
+test-integrations: $(INTEGRATIONS_VENV)/ready ## the packages of integrations/, with the tests of the frameworks that they are for
+	$(call install-package,$(INTEGRATIONS_VENV))
+	set -e; for package in $(INTEGRATIONS); do \
+	  (cd "integrations/$$package" && "$(abspath $(INTEGRATIONS_VENV))/bin/python" -m mypy src && "$(abspath $(INTEGRATIONS_VENV))/bin/python" -m pytest); done
+	set -e; for module in $(INTEGRATED_MODULES); do \
+	  (cd "integrations/$$module" && "$(abspath $(INTEGRATIONS_VENV))/bin/python" -m pytest); done
+	cd integrations && "$(abspath $(INTEGRATIONS_VENV))/bin/python" -m pytest tests
+
+# For every Python from 3.9 on. The tag is the oldest manylinux whose glibc has what this machine's linker took: release wheels are built where glibc is old.
+wheel: $(VENV)/ready ## a wheel for Linux that pip installs without Rust, in dist/
+	rm -rf dist
+	"$(VENV)/bin/python" -m maturin build --locked --profile $(WHEEL_PROFILE) --auditwheel check --out dist
+	ls dist/stratann-*-cp39-abi3-manylinux_*.whl
+
+test-wheel: wheel ## installs the wheel into a fresh environment without Rust, and runs the page of recipes there
+	rm -rf "$(VENV)-wheel"
+	$(PYTHON) -m venv "$(VENV)-wheel"
+	PATH=/usr/bin:/bin "$(VENV)-wheel/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: dist/stratann-*.whl "pytest>=7" pandas pyarrow
+	PATH=/usr/bin:/bin "$(VENV)-wheel/bin/python" -m pytest crates/python/tests/test_docs.py crates/python/tests/test_lookups.py crates/python/tests/test_async.py
 
 # Where the library is missing the tests say so and pass. Debian: apt-get install libucx0, and libucx-dev to compare our declarations with the header.
 test-ucx: ## memory servers through UCX (RDMA), over its own TCP and shared memory
@@ -83,15 +127,31 @@ docs: ## the crates' documentation as HTML
 
 clean: ## forget what was built
 	cargo clean
+	rm -rf "$(VENV)" "$(RAY_VENV)" "$(INTEGRATIONS_VENV)" "$(VENV)-wheel" dist
 	rm -rf bench/kernels/target
-	rm -rf "$(VENV)"
 
 # Debian splits the module venv off Python: say what to install instead of what went wrong inside.
-$(VENV)/ready: pyproject.toml
-	@rm -rf "$(VENV)"
-	@$(PYTHON) -m venv "$(VENV)" >/dev/null 2>&1 || { \
-	  rm -rf "$(VENV)"; \
+define make-environment
+	@rm -rf "$(1)"
+	@$(PYTHON) -m venv "$(1)" >/dev/null 2>&1 || { \
+	  rm -rf "$(1)"; \
 	  echo "error: $(PYTHON) cannot make a virtual environment: apt-get install python3-venv (or set PYTHON to one that can)" >&2; \
 	  exit 1; }
-	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" "pytest-xdist>=3" mypy
-	@touch "$@"
+	"$(1)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" pandas pyarrow $(2) mypy
+	@touch "$(1)/ready"
+endef
+
+$(VENV)/ready: pyproject.toml
+	$(call make-environment,$(VENV),"pytest-xdist>=3")
+
+$(RAY_VENV)/ready: pyproject.toml
+	$(call make-environment,$(RAY_VENV),$(RAY))
+
+# Only what the packages' own files ask for is added; stratann itself is built from this tree.
+$(INTEGRATIONS_VENV)/ready: pyproject.toml $(INTEGRATIONS:%=integrations/%/pyproject.toml)
+	$(call make-environment,$(INTEGRATIONS_VENV),hatchling)
+	@rm "$(INTEGRATIONS_VENV)/ready"
+	$(call install-package,$(INTEGRATIONS_VENV))
+	"$(INTEGRATIONS_VENV)/bin/python" -m pip install --quiet --disable-pip-version-check $(INTEGRATIONS:%=--editable "integrations/%[test]") pyyaml scipy $(VECTORDBBENCH_NEEDS)
+	"$(INTEGRATIONS_VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps $(VECTORDBBENCH)
+	@touch "$(INTEGRATIONS_VENV)/ready"

@@ -7,8 +7,9 @@
     vector ─┐
     codec ──┼─> layout ─┐
             │     tier ─┼─> engine ─> terminal ─> bench ─> cli
-            └───────│───┘      └────> python            │
-                    └─────────────────> node ───────────┘
+            └───────│───┘      │                            │
+                    └──────────┴──────> node ──┬────────────┘
+                                               └──> python
 
 A new crate gets a row in ALLOWED before it gets a dependency.
 """
@@ -30,7 +31,7 @@ ALLOWED = {
     "stratann-node": ENGINE | {"stratann-tier"},
     "stratann-server": ENGINE | {"stratann-node"},
     "stratann-cli": ENGINE | {"stratann-terminal", "stratann-bench", "stratann-node", "stratann-server"},
-    "stratann-python": ENGINE,
+    "stratann-python": ENGINE | {"stratann-node"},
 }
 
 # Crates exist for forbidden dependencies: who alone may use these outside of tests, and why.

@@ -329,8 +329,10 @@ def python(report, release):
     with tempfile.TemporaryDirectory() as folder:
         first, second = (pathlib.Path(folder) / name for name in ("first.xml", "second.xml"))
         pytest = [interpreter, "-m", "pytest", "crates/python/tests", "-o", f"cache_dir={folder}/cache"]
+        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+        command = {"STRATANN_COMMAND": str(target / "debug" / "stratann")}
         began = time.monotonic()
-        status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"])
+        status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=command)
         if not first.exists():
             report.failed.append(("pytest", output[-8000:]))
             return
@@ -338,7 +340,7 @@ def python(report, release):
         report.passed += len(passed)
         report.skipped.extend(skipped.items())
         if failed:
-            run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"])
+            run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"], environment=command)
             again = junit(second)[2] if second.exists() else set()
             for name, text in failed.items():
                 report.judged(name, text, name in again)

@@ -86,7 +86,7 @@ class Step:
         build = [vectors, index, *metric, "--overwrite", "--resume", "--json", *self.options]
         once(report, lambda out: write(out, self.run("build", *build)))
         found = self.path(f"search-{self.said['--recall']}.json")
-        search = [index, self.queries, "--k", "10", "--truth", truth, "--recall", self.said["--recall"]]
+        search = [index, self.queries, "--k", "10", "--truth", truth, "--find-list", "--recall", self.said["--recall"]]
         alone = ["--threads", "1", "--in-flight", "1", "--json"]
         once(found, lambda out: write(out, self.run("search", *search, *alone)))
         with open(report) as file:

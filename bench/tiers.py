@@ -229,7 +229,7 @@ class Bench:
             few, answers_of_few = self.path(f"few.query.{extension}"), self.path("few.truth.bin")
             asked(queries, few, 20)
             asked_truth(truth, answers_of_few, 20)
-            wanted = self.search(index, queries, truth, ["--recall", RECALL], f"{role}=dram", IN_FLIGHT)[0]
+            wanted = self.search(index, queries, truth, ["--find-list", "--recall", RECALL], f"{role}=dram", IN_FLIGHT)[0]
             width = ["--probes" if role == "vectors" else "--list", str(wanted["list"])]
             name = f"{data}-{preset}"
             ways = [("DRAM", "dram", None, None), ("/dev/shm", f"mapped:{shm}", None, None)]

@@ -311,7 +311,7 @@ fn decodes(
     let (pages, page_bytes) = (number(40), number(4096) as usize);
     let most = DECODER_BASE + DECODER_A_BYTE * payload.len();
     findings.note("decoders", input, most, || match kind {
-        FileKind::Navigation => NavigationFile::decode(payload, nodes, 128, "f").is_ok(),
+        FileKind::Navigation => NavigationFile::decode(payload, nodes, 128, Some(32), "f").is_ok(),
         FileKind::Chunks => {
             let span = SegmentSpan {
                 nodes,
@@ -335,10 +335,20 @@ fn decodes(
         FileKind::Pending => PendingFile::decode(&payload, nodes as u32, 128, "f").is_ok(),
         FileKind::Journal => JournalFile::decode(payload, page_bytes, "f").is_ok(),
         FileKind::Ids => {
-            let file = stream::encode(FileKind::Ids, &payload, &[]);
-            let mut blocks = (0..).zip(file[BLOCK..].chunks(BLOCK));
-            let read = IdsFile::open(&file, "f");
-            read.is_ok_and(|(ids, _)| blocks.all(|(n, block)| ids.block(block, n, "f").is_ok()))
+            // Pairs, or nodes alone: so many that the payload is as long.
+            let bits = 8 * payload.len() as u64;
+            let alone = (1..=bits.min(1 << 16)).map(IdsFile::nodes_alone);
+            let mut alone = alone.filter(|file| file.payload_bytes() == payload.len() as u64);
+            let fields = alone.next_back().map(|file| file.fields());
+            let mut whole = false;
+            for fields in [Some(Vec::new()), fields].into_iter().flatten() {
+                let file = stream::encode(FileKind::Ids, &payload, &fields);
+                let mut blocks = (0..).zip(file[BLOCK..].chunks(BLOCK));
+                whole |= IdsFile::open(&file, "f").is_ok_and(|(ids, _)| {
+                    blocks.all(|(n, block)| ids.block(block, n, "f").is_ok())
+                });
+            }
+            whole
         }
         FileKind::Log => LogHeader::decode(&payload, 1, "f").is_ok(),
         _ => {

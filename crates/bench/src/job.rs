@@ -148,7 +148,7 @@ pub struct Search {
     pub lists: Option<Vec<usize>>,
     /// W.
     pub beam: Option<usize>,
-    /// `best-first` or `pipelined`.
+    /// `best-first`, `pipelined` or `press`.
     pub strategy: Option<String>,
     /// Start from the navigation graph.
     pub nav: Option<bool>,
@@ -156,6 +156,12 @@ pub struct Search {
     pub whole_page: Option<bool>,
     /// End a search when no candidate that is left can be expected to matter.
     pub stop_early: Option<bool>,
+    /// The share of the candidate list that is ranked, all at once.
+    pub rerank_ratio: Option<f64>,
+    /// With the strategy press: the list by low codes, as a multiple of the list.
+    pub low_list: Option<f64>,
+    /// With the strategy press: the share of it that is looked at by high codes in each round.
+    pub refine: Option<f64>,
     /// Threads.
     pub threads: Option<usize>,
     /// Queries in flight on each thread.
@@ -584,6 +590,9 @@ impl Search {
             nav,
             whole_page,
             stop_early,
+            rerank_ratio,
+            low_list,
+            refine,
             threads,
             in_flight,
             memory,
@@ -600,6 +609,9 @@ impl Search {
         self.nav = self.nav.or(nav);
         self.whole_page = self.whole_page.or(whole_page);
         self.stop_early = self.stop_early.or(stop_early);
+        self.rerank_ratio = self.rerank_ratio.or(rerank_ratio);
+        self.low_list = self.low_list.or(low_list);
+        self.refine = self.refine.or(refine);
         self.threads = self.threads.or(threads);
         self.in_flight = self.in_flight.or(in_flight);
         self.memory = self.memory.take().or(memory);

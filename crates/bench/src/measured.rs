@@ -1,7 +1,7 @@
 //! What a search measured: what `stratann search --json` prints, and what a benchmark reads of it.
 
 use serde::{Deserialize, Serialize};
-use stratann::{Counters, Parts, Tried};
+use stratann::{Counters, Explained, Parts, Tried};
 
 /// What `--json` prints for one list size. The keys are an interface: change none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct Measured {
     pub distance_error: Option<f32>,
     /// Most memory that this process ever held.
     pub peak_rss_bytes: u64,
+    /// How what matches a filter was found, and what each way was expected to read; only there with a filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Explained>,
     /// Where a query's time went; only there when it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<PartsUs>,
@@ -166,9 +169,12 @@ pub struct PerQuery {
     pub cache_hits: f64,
     /// Distances computed, exact ones and from codes.
     pub distance_computations: f64,
+    /// Of these, the ones by codes of low precision; absent where a search has none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub low_computations: f64,
 }
 
-/// A count that only another kind of index has.
+/// A count that only other indexes or searches have.
 fn is_none(mean: &f64) -> bool {
     *mean == 0.0
 }
@@ -189,6 +195,7 @@ impl PerQuery {
             bytes_read: mean(counters.bytes_read),
             cache_hits: mean(counters.cache_hits),
             distance_computations: mean(counters.distance_computations),
+            low_computations: mean(counters.low_computations),
         }
     }
 }

@@ -330,6 +330,9 @@ pub fn search_words(run: &PlannedRun) -> Vec<String> {
     option(&mut words, "--k", search.k);
     option(&mut words, "--beam", search.beam);
     option(&mut words, "--strategy", search.strategy.as_ref());
+    option(&mut words, "--rerank-ratio", search.rerank_ratio);
+    option(&mut words, "--low-list", search.low_list);
+    option(&mut words, "--refine", search.refine);
     option(&mut words, "--threads", search.threads);
     option(&mut words, "--in-flight", search.in_flight);
     option(&mut words, "--memory", search.memory.as_ref());
@@ -449,6 +452,7 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
                 bytes_read: middle(&|d| d.measured.per_query.bytes_read),
                 cache_hits: middle(&|d| d.measured.per_query.cache_hits),
                 distance_computations: middle(&|d| d.measured.per_query.distance_computations),
+                low_computations: middle(&|d| d.measured.per_query.low_computations),
             };
             Point {
                 list: first.measured.list,

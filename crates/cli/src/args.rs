@@ -1,16 +1,26 @@
 //! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
 
 mod advise;
+mod servers;
 
 pub use advise::AdviseArguments;
+pub use servers::{
+    ClusterCommand, ClusterDeleteArguments, ClusterSearchArguments, ClusterUpsertArguments,
+    ComputeArguments, ComputeServerArguments, ListenArguments, ReachArguments,
+    StorageServerArguments, UpArguments,
+};
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use stratann::{Compression, Layout, Metric, Order, Places, Preset, Strategy, bounds};
+use stratann::{
+    Compression, Error, Filter, JsonColumns, JsonRows, Layout, LowCodes, Metric, Order, Places,
+    Preset, Strategy, Way, bounds,
+};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::size::{self, CacheEntries};
 
+use crate::ids;
 use crate::names::{self, IoName, RerankName};
 
 /// Vector search for collections that do not fit in RAM.
@@ -38,6 +48,8 @@ pub struct Arguments {
 pub enum Command {
     /// Builds an index directory from a file of vectors
     Build(BuildArguments),
+    /// Says what a build will need in memory and on storage, before it begins
+    Plan(PlanArguments),
     /// Trains a codebook, for indexes that are to share one
     Train(TrainArguments),
     /// Searches indexes, and measures: recall, speed, latency, reads
@@ -46,10 +58,18 @@ pub enum Command {
     Truth(TruthArguments),
     /// Inserts vectors into an index
     Insert(InsertArguments),
-    /// Deletes vectors from an index
+    /// Deletes vectors from an index: those of some ids, or what matches a filter
     Delete(DeleteArguments),
+    /// Gives vectors in an index other attributes, by their ids, in place of all that they had beside them
+    SetAttributes(SetAttributesArguments),
+    /// Gives vectors by their ids, or lists the ids in an index
+    Get(GetArguments),
+    /// Counts the vectors in an index, or those that match a filter
+    Count(CountArguments),
     /// Merges what was inserted and deleted into a new checkpoint, and gives the space back
     Compact(CompactArguments),
+    /// Measures how much searches find with which list, for `search --recall`: with queries like those to come, or with vectors of the index
+    Calibrate(CalibrateArguments),
     /// Says what an index is and how large its parts are, or lists the indexes in a directory
     Stats(StatsArguments),
     /// Reads every byte of an index and reports what is damaged
@@ -62,8 +82,16 @@ pub enum Command {
     Advise(AdviseArguments),
     /// Lists the copies of indexes at a place, and removes those that nobody uses
     Copies(CopiesArguments),
-    /// Serves memory of this machine to searches in other processes, here or elsewhere (`--place topology=remote:..`)
+    /// Serves memory of this machine to searches in other processes, here or elsewhere (`--place topology=remote:..`), or the lists and high
+    /// codes of an index to compute servers
     MemoryServer(MemoryServerArguments),
+    /// Serves the exact vectors of an index to compute servers, which re-rank with them
+    StorageServer(StorageServerArguments),
+    /// Searches for clients, with a memory server and storage
+    ComputeServer(ComputeServerArguments),
+    /// All servers of an index on this machine, and searches through compute servers
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Lists the presets and the choices that each one stands for
     Presets(PresetsArguments),
     /// Prints a completion script for a shell
@@ -81,7 +109,7 @@ fn files_and_sizes() -> String {
 
 /// `stratann build`
 #[derive(Debug, Args)]
-#[command(after_help = files_and_sizes())]
+#[command(after_help = format!("{FILES}\n{IDS}\n{SIZES}"))]
 pub struct BuildArguments {
     /// The file of vectors to index
     pub base: PathBuf,
@@ -89,6 +117,52 @@ pub struct BuildArguments {
     /// The index: a directory that this creates
     pub index: PathBuf,
 
+    #[command(flatten)]
+    pub shape: ShapeArguments,
+
+    /// Id of the first row; the others count on. Indexes that are searched together should have no id in common
+    #[arg(long, default_value_t = 0, value_name = "ID")]
+    pub first_id: u64,
+
+    /// The id of each row [default: row numbers, from --first-id on]
+    #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
+    pub ids: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub rows: RowArguments,
+
+    #[command(flatten)]
+    pub places: PlaceArguments,
+
+    /// Replaces an index that is there already
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Does not measure how much searches find with which list: they cannot be asked for a --recall then, unless `stratann calibrate` is run
+    #[arg(long)]
+    pub no_calibrate: bool,
+
+    /// Keeps savepoints, and goes on from those that a build of the same vectors and options left when it was killed or interrupted
+    #[arg(long)]
+    pub resume: bool,
+
+    /// With --resume: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 120.0,
+        requires = "resume"
+    )]
+    pub savepoint_seconds: f64,
+
+    /// Prints the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `stratann build` makes of vectors, and `stratann plan` weighs.
+#[derive(Debug, Args)]
+pub struct ShapeArguments {
     /// Order, layout and search defaults (see `stratann presets`)
     #[arg(short, long, value_parser = names::preset(), default_value = Preset::default().name)]
     pub preset: Preset,
@@ -115,13 +189,13 @@ pub struct BuildArguments {
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
 
+    /// What low codes are, in a preset whose codes are of two precisions; --code-bytes are those of the high ones [default: nested]
+    #[arg(long, value_parser = names::low_codes())]
+    pub low_codes: Option<LowCodes>,
+
     /// The codebook that `stratann train` wrote, instead of one of its own: indexes with the same share it in memory
     #[arg(long, value_name = "FILE")]
     pub codebook: Option<PathBuf>,
-
-    /// Id of the first row; the others count on. Indexes that are searched together should have no id in common
-    #[arg(long, default_value_t = 0, value_name = "ID")]
-    pub first_id: u64,
 
     /// In which order nodes lie on storage [default: the preset's]
     #[arg(long, value_parser = names::order())]
@@ -189,28 +263,19 @@ pub struct BuildArguments {
     /// Seed of every random choice: one thread and the same seed give the same index
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
+}
+
+/// `stratann plan`
+#[derive(Debug, Args)]
+#[command(after_help = files_and_sizes())]
+pub struct PlanArguments {
+    /// The file of vectors to index
+    pub base: PathBuf,
 
     #[command(flatten)]
-    pub places: PlaceArguments,
+    pub shape: ShapeArguments,
 
-    /// Replaces an index that is there already
-    #[arg(long)]
-    pub overwrite: bool,
-
-    /// Keeps savepoints, and goes on from those that a build of the same vectors and options left when it was killed or interrupted
-    #[arg(long)]
-    pub resume: bool,
-
-    /// With --resume: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 120.0,
-        requires = "resume"
-    )]
-    pub savepoint_seconds: f64,
-
-    /// Prints the report as one JSON object
+    /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -228,6 +293,10 @@ pub struct TrainArguments {
     /// Bytes of the compressed code of a vector [default: a quarter of the dimension]
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
+
+    /// For codes of two precisions, as the preset distvs has them: what the low ones are; --code-bytes are those of the high ones
+    #[arg(long, value_parser = names::low_codes())]
+    pub low_codes: Option<LowCodes>,
 
     /// What near means
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
@@ -277,9 +346,37 @@ pub struct SearchArguments {
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = list_size, conflicts_with = "list")]
     pub probes: Vec<usize>,
 
-    /// Finds the smallest list size, or number of probes, whose recall reaches this, between 0 and 1; needs --truth
-    #[arg(long, value_name = "F", conflicts_with_all = ["list", "probes"], requires = "truth")]
+    /// The share of the true nearest that is to be found, above 0 and up to 1: each query looks at as many candidates as that takes, by what was
+    /// measured when the index was built, or by `stratann calibrate`. With --truth, what is found is measured, too
+    #[arg(long, value_name = "F", conflicts_with_all = ["list", "probes"])]
     pub recall: Option<f64>,
+
+    /// Finds the smallest list size, or number of probes, whose recall reaches --recall for these queries; needs --truth
+    #[arg(long, requires_all = ["recall", "truth"])]
+    pub find_list: bool,
+
+    /// What the attributes of answers have to match, as "year >= 2020 and tags contains 'sea'". Of several indexes one may be without a column that
+    /// others have: there nothing has a value in it. A --truth has to be of what matches alone
+    #[arg(long, value_name = "TEXT", value_parser = filter)]
+    pub filter: Option<Filter>,
+
+    /// All that is within this distance of each query, by exact distances, instead of the k nearest: printed as --print does, some at a time
+    #[arg(long, value_name = "DISTANCE", allow_negative_numbers = true,
+          conflicts_with_all = ["k", "recall", "truth", "out", "explain", "parts"])]
+    pub within: Option<f32>,
+
+    /// The nearest to vectors of the index, by their ids, instead of a file of queries; these themselves are no answers. Printed as --print does
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = ids::one,
+          conflicts_with_all = ["truth", "out", "explain", "parts", "find_list"])]
+    pub like: Vec<u64>,
+
+    /// Says which way what matches was found, what that cost, and what each way was expected to read; --json says it without
+    #[arg(long, requires = "filter")]
+    pub explain: bool,
+
+    /// How what matches is found, instead of the way that is expected to cost least: for comparisons, as bench/filters.py makes them
+    #[arg(long, hide = true, requires = "filter", value_parser = names::way())]
+    pub way: Option<Way>,
 
     /// Ground truth to measure recall against (big-ann .bin, .ibin or .ivecs)
     #[arg(long, value_name = "FILE", visible_aliases = ["groundtruth", "gt-file"])]
@@ -334,6 +431,23 @@ pub struct SearchArguments {
     #[arg(long, value_enum)]
     pub rerank: Option<RerankName>,
 
+    /// Ranks this share of the candidate list, at least k, all at once and only when the list is done; 0 goes by --rerank [default: the preset's]
+    #[arg(long, value_name = "F", value_parser = share)]
+    pub rerank_ratio: Option<f64>,
+
+    /// With the strategy press: the longest list of candidates by codes of low precision, as a multiple of --list; 2 in DistVS [default: 3]
+    #[arg(long, value_name = "F")]
+    pub low_list: Option<f64>,
+
+    /// With the strategy press: the share of that list that is looked at by codes of high precision in each round; 0.3 in DistVS [default: 0.2]
+    #[arg(long, value_name = "F")]
+    pub refine: Option<f64>,
+
+    /// Without --nav: nodes that are looked at first by their codes (of low precision, where there are two), near the nearest of which a search begins; 0 is the graph's entry node, as in DistVS
+    /// [default: 64 with the strategy press, else 0]
+    #[arg(long)]
+    pub seeds: Option<usize>,
+
     /// Cap on the memory of the search, of all indexes together
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
@@ -361,6 +475,10 @@ pub struct SearchArguments {
     #[arg(long, requires = "out")]
     pub overwrite: bool,
 
+    /// Prints the ids and distances found instead of measurements: a table, or with --json a line of JSON for each query; distances are exact (--exact)
+    #[arg(long)]
+    pub print: bool,
+
     /// Distances to the last bit in the layered layout, too, which reads the trailing parts of all answers
     #[arg(long)]
     pub exact: bool,
@@ -386,6 +504,9 @@ pub struct SearchArguments {
 impl SearchArguments {
     /// The index directories, or those that hold some.
     pub fn indexes(&self) -> &[PathBuf] {
+        if !self.like.is_empty() {
+            return &self.files;
+        }
         self.files.split_last().map_or(&[], |(_, indexes)| indexes)
     }
 
@@ -434,6 +555,9 @@ pub struct InsertArguments {
     pub upsert: bool,
 
     #[command(flatten)]
+    pub rows: RowArguments,
+
+    #[command(flatten)]
     pub write: WriteArguments,
 
     /// Merges the vectors into a new checkpoint at the end, as `stratann compact` does
@@ -453,7 +577,11 @@ pub struct DeleteArguments {
     pub index: PathBuf,
 
     /// The file of ids to delete
-    pub ids: PathBuf,
+    pub ids: Option<PathBuf>,
+
+    /// Deletes what matches, in place of a file of ids: "year < 2020 and sold == true". `stratann count --filter` says before how many that are
+    #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with = "ids")]
+    pub filter: Option<Filter>,
 
     #[command(flatten)]
     pub write: WriteArguments,
@@ -463,6 +591,186 @@ pub struct DeleteArguments {
     pub compact: bool,
 
     /// Prints what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann set-attributes`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{IDS}\n{SIZES}"))]
+pub struct SetAttributesArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// What the vectors have from now on: a file of JSON lines, an object for each vector, as that of `build --attributes`, with its id. A vector keeps
+    /// nothing that is not given again, neither attributes nor payload
+    #[arg(value_name = "FILE.jsonl")]
+    pub rows: PathBuf,
+
+    /// The key of those objects whose value is the id
+    #[arg(long, value_name = "KEY", default_value = "id")]
+    pub id: String,
+
+    /// The ids of the lines in order; no key of the objects is one then
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    pub ids: Option<PathBuf>,
+
+    /// The key of those objects whose value, any JSON, is the payload
+    #[arg(long, value_name = "KEY")]
+    pub payload: Option<String>,
+
+    /// Keys of those objects whose values are times: ISO 8601, or microseconds since 1970
+    #[arg(long, value_name = "KEY,..", value_delimiter = ',')]
+    pub times: Vec<String>,
+
+    #[command(flatten)]
+    pub write: WriteArguments,
+
+    /// Merges the rest into a new checkpoint at the end, as `stratann compact` does
+    #[arg(long)]
+    pub compact: bool,
+
+    /// Prints what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl SetAttributesArguments {
+    /// The rows and their ids, as many of the one as of the other.
+    pub fn open(&self) -> Result<(JsonRows, Vec<u64>), Failure> {
+        let columns = JsonColumns {
+            times: self.times.iter().cloned().collect(),
+            payload: self.payload.clone(),
+            id: self.ids.is_none().then(|| self.id.clone()),
+        };
+        let rows = JsonRows::open(&self.rows, &columns)?;
+        let ids = match &self.ids {
+            Some(file) => ids::read(file)?,
+            None => rows.ids().to_vec(),
+        };
+        Ok((rows, ids))
+    }
+}
+
+/// `stratann get`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{IDS}\nWhat is printed of an index that somebody changes meanwhile is what it was when the command began.\n{SIZES}"))]
+pub struct GetArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// Ids of the vectors that are wanted [default: all, in the order of their ids]
+    #[arg(value_name = "ID", value_parser = ids::one)]
+    pub id: Vec<u64>,
+
+    /// A file of them
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    pub ids: Option<PathBuf>,
+
+    /// Those whose attributes match, in the order of their ids, as "year >= 2020 and tags contains 'sea'"
+    #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
+    pub filter: Option<Filter>,
+
+    /// Prints the ids alone, one a line, as a file of ids has them
+    #[arg(long, conflicts_with_all = ["out", "json"])]
+    pub list: bool,
+
+    /// Prints a line of JSON for each vector, in place of its elements: its id, and its attributes and payload
+    #[arg(long, conflicts_with_all = ["out", "json", "list"])]
+    pub attributes: bool,
+
+    /// Writes the vectors to a file, in their order: .fbin .u8bin .i8bin .hbin, by their elements
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Replaces the file of --out
+    #[arg(long, requires = "out")]
+    pub overwrite: bool,
+
+    /// Cap on the memory of the process
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// Prints a line of JSON for each vector: its id, and all of its elements
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann count`
+#[derive(Debug, Args)]
+pub struct CountArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// What attributes have to match, as "year >= 2020 and tags contains 'sea'" [default: all are counted]
+    #[arg(long, value_name = "TEXT", value_parser = filter)]
+    pub filter: Option<Filter>,
+
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What vectors of a file have beside them.
+#[derive(Debug, Args)]
+pub struct RowArguments {
+    /// What the vectors have beside them, for filters: a file of JSON lines, an object for each vector, whose values are booleans, numbers, strings, or
+    /// lists of strings or of whole numbers
+    #[arg(long, value_name = "FILE")]
+    pub attributes: Option<PathBuf>,
+
+    /// The key of those objects whose value, any JSON, is the payload, which `get --attributes` gives back and nothing looks into
+    #[arg(long, value_name = "KEY", requires = "attributes")]
+    pub payload: Option<String>,
+
+    /// Keys of those objects whose values are times: ISO 8601, or microseconds since 1970
+    #[arg(
+        long,
+        value_name = "KEY,..",
+        value_delimiter = ',',
+        requires = "attributes"
+    )]
+    pub times: Vec<String>,
+}
+
+impl RowArguments {
+    /// The rows, if there are some.
+    pub fn open(&self) -> Result<Option<JsonRows>, Failure> {
+        let Some(file) = &self.attributes else {
+            return Ok(None);
+        };
+        let columns = JsonColumns {
+            times: self.times.iter().cloned().collect(),
+            payload: self.payload.clone(),
+            id: None,
+        };
+        Ok(Some(JsonRows::open(file, &columns)?))
+    }
+}
+
+fn filter(text: &str) -> Result<Filter, Error> {
+    Filter::parse(text)
+}
+
+/// `stratann calibrate`
+#[derive(Debug, Args)]
+#[command(after_help = files_and_sizes())]
+pub struct CalibrateArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// A file of queries like those to come, of which up to 10,000 are searched [default: vectors of the index, each as if it were not there]
+    pub queries: Option<PathBuf>,
+
+    /// Cap on the memory that the index may take meanwhile
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// Threads [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+
+    /// Prints what was found as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -493,7 +801,7 @@ pub struct WriteArguments {
     /// How new vectors get into the index: merge (they wait in memory for `compact`), relocate (at once, as OdinANN does),
     /// accumulate (at once, and changes of lists wait until their page has enough), in-place (at once, each list where it
     /// is: for tiny memory), or rebalance (some at a time into clusters, which stay in balance) [default: the preset's]
-    #[arg(long, value_name = "WAY", value_parser = |way: &str| way.parse::<stratann::Update>().map_err(|e| e.to_string()))]
+    #[arg(long, value_name = "WAY", value_parser = names::update(), hide_possible_values = true)]
     pub update: Option<stratann::Update>,
 
     /// L of the search that finds a new vector's neighbours [default: the degree; 32 more
@@ -698,47 +1006,43 @@ pub struct BenchArguments {
 
 /// `stratann memory-server`
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 #[command(after_help = format!(
     "Clients and server have a secret in common, in the file that STRATANN_SECRET_FILE names or in STRATANN_SECRET; on loopback it may be \
      left out. Clients that encrypt believe the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
 ))]
 pub struct MemoryServerArguments {
+    /// Serves lists and high codes of this index, of the preset distvs, to compute servers; without one, files that clients put here
+    pub index: Option<PathBuf>,
+
     /// Most bytes of the files that clients put here
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub bytes: u64,
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, required_unless_present = "index", conflicts_with = "index")]
+    pub bytes: Option<u64>,
 
     /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = servers::host_and_port)]
     pub listen: String,
 
     /// Files may be read through UCX as well (remote:ucx:HOST:PORT/name): over RDMA where there is a card, and with no secret, so among
     /// machines that trust each other. Needs a build with `--features ucx`, and the library
-    #[arg(long, conflicts_with_all = ["folder", "tls_certificate"])]
+    #[arg(long, conflicts_with_all = ["folder", "tls_certificate", "index"])]
     pub ucx: bool,
 
-    /// Listens here, too, for searches of this user on this machine, which read through rings in shared memory (remote:shm:PATH/name)
-    #[arg(long, value_name = "PATH")]
-    pub ring: Option<PathBuf>,
-
     /// Keeps the files in a folder of its own, as below /dev/shm, where they survive the server [default: in its memory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "index")]
     pub folder: Option<PathBuf>,
 
-    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
-    #[arg(long, value_name = "FILE")]
-    pub secret_file: Option<PathBuf>,
+    /// Of an index: writes each message by itself, to compare: answers to what came together are put together else (DistVS §4.2)
+    #[arg(long, conflicts_with_all = ["bytes", "folder"])]
+    pub no_batch: bool,
 
-    /// Encrypts: the server's certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub tls_certificate: Option<PathBuf>,
+    /// Of an index: looks every second whether it was merged, and goes on to the new lists and codes, while it answers by the old ones for half a minute: both are
+    /// in memory then
+    #[arg(long, conflicts_with_all = ["bytes", "folder"], requires = "index")]
+    pub follow: bool,
 
-    /// The certificate's private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    pub tls_key: Option<PathBuf>,
-
-    /// Most clients at once: each searching thread is one, and each process
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
-    pub clients: usize,
+    #[command(flatten)]
+    pub server: ListenArguments,
 }
 
 /// `stratann presets`
@@ -823,12 +1127,13 @@ mod tests {
         else {
             panic!("not a build")
         };
+        let shape = build.shape;
         assert_eq!(
-            (build.degree, build.build_list, build.threads),
+            (shape.degree, shape.build_list, shape.threads),
             (Some(32), 50, Some(3))
         );
-        assert_eq!(build.metric, Metric::L2);
-        assert_eq!(build.navigation, 0.02);
+        assert_eq!(shape.metric, Metric::L2);
+        assert_eq!(shape.navigation, 0.02);
         let Command::Search(search) = parse(
             "stratann search b q.u8bin --recall-at 5 --search-list 20,40 --beam-width 8 --groundtruth t.bin --no-nav",
         )

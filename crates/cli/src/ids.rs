@@ -22,6 +22,12 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     })
 }
 
+/// One id, as an argument.
+pub fn one(word: &str) -> Result<u64, String> {
+    let id = word.parse().ok().filter(|&id| id != u64::MAX);
+    id.ok_or_else(|| "write a whole number from 0 to 18446744073709551614".to_owned())
+}
+
 /// The ids in a text, or the line and the word that is none.
 fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     let mut ids = Vec::new();
@@ -29,8 +35,7 @@ fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
         let words = text.split(|c: char| c.is_whitespace() || c == ',');
         for word in words.filter(|word| !word.is_empty()) {
             // The last number of 64 bits stands for "no answer".
-            let id = word.parse().ok().filter(|&id| id != u64::MAX);
-            ids.push(id.ok_or_else(|| (line, word.to_owned()))?);
+            ids.push(one(word).map_err(|_| (line, word.to_owned()))?);
         }
     }
     Ok(ids)

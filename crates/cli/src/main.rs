@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! args.rs      what may be typed;   names.rs  values that have names, and what they mean to the engine
-//! commands/    one file a command: read arguments, call the engine, print
-//! ids.rs       ids in a file
+//! commands/    one file a command (`cluster/` has several): read arguments, call the engine, print
+//! ids.rs       ids in a file;   config.rs  options of servers in a file
 //! ```
 //!
 //! How that is printed, and how a command ends, is in `stratann_terminal`; what `stratann bench` does in `stratann_bench`.
@@ -14,24 +14,68 @@
 
 mod args;
 mod commands;
+mod config;
 mod ids;
 mod names;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-use stratann_terminal::{failure, progress};
+use clap::{CommandFactory, Parser};
+use stratann_terminal::logger::Form;
+use stratann_terminal::{failure, logger, progress};
 
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, ClusterCommand, Command};
+
+/// What is told on standard error where `STRATANN_LOG` does not say, and how. A server's log is read long after: it has the time, and what goes on as it should as well.
+fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
+    let server = match &arguments.command {
+        Command::MemoryServer(of) => Some(&of.server),
+        Command::StorageServer(of) => Some(&of.server),
+        Command::ComputeServer(of) => Some(&of.server),
+        Command::Cluster(ClusterCommand::Up(of)) => Some(&of.server),
+        _ => None,
+    };
+    let form = match server {
+        None => Form::Plain,
+        Some(server) if server.log_json => Form::Json,
+        Some(_) => Form::Timed,
+    };
+    let level = match server {
+        _ if arguments.quiet => log::LevelFilter::Error,
+        None => log::LevelFilter::Warn,
+        Some(_) => log::LevelFilter::Info,
+    };
+    (level, form)
+}
 
 fn main() -> ExitCode {
+    let mut typed = Arguments::command();
+    typed.build();
+    let words = config::expanded(std::env::args_os().collect(), &typed);
+    let words = match words {
+        Ok(words) => words,
+        Err(failure) => return failure::report(Err(failure)),
+    };
     // clap prints its own complaint, with the closest match, and leaves with status 2.
-    let arguments = Arguments::parse();
-    progress::install_logger(arguments.quiet);
+    let arguments = match Arguments::try_parse_from(&words.words) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // If standard error is closed, the exit status still tells.
+            let _ = error.print();
+            if let Some(note) = words.note(&error) {
+                let _ = writeln!(std::io::stderr(), "{note}");
+            }
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let (level, form) = logged(&arguments);
+    logger::install(level, form);
     progress::outlive_limits();
     let quiet = arguments.quiet;
     let outcome = match arguments.command {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),
+        Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments, quiet),
         Command::Search(arguments) => commands::search::run(&arguments),
         Command::Advise(arguments) => commands::advise::run(&arguments, quiet),
@@ -39,12 +83,19 @@ fn main() -> ExitCode {
         Command::Stats(arguments) => commands::stats::run(&arguments),
         Command::Insert(arguments) => commands::update::insert(&arguments, quiet),
         Command::Delete(arguments) => commands::update::delete(&arguments, quiet),
+        Command::SetAttributes(arguments) => commands::update::set_attributes(&arguments, quiet),
+        Command::Calibrate(arguments) => commands::calibrate::run(&arguments, quiet),
+        Command::Get(arguments) => commands::get::run(&arguments, quiet),
+        Command::Count(arguments) => commands::count::run(&arguments),
         Command::Compact(arguments) => commands::update::compact(&arguments, quiet),
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
         Command::Repair(arguments) => commands::repair::run(&arguments, quiet),
         Command::Bench(arguments) => commands::bench::run(&arguments, quiet),
         Command::Copies(arguments) => commands::copies::run(&arguments),
-        Command::MemoryServer(arguments) => commands::memory_server::run(&arguments),
+        Command::MemoryServer(arguments) => commands::memory_server::run(&arguments, quiet),
+        Command::StorageServer(arguments) => commands::servers::storage(&arguments),
+        Command::ComputeServer(arguments) => commands::servers::compute(&arguments),
+        Command::Cluster(command) => commands::cluster::run(&command, quiet),
         Command::Presets(arguments) => commands::presets::run(&arguments),
         Command::Completions(arguments) => commands::completions::run(&arguments),
     };

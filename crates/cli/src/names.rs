@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use stratann::{Compression, Layout, Metric, Order, Preset, Strategy};
+use stratann::{Compression, Layout, LowCodes, Metric, Order, Preset, Strategy, Update, Way};
 
 /// One of `all` by its name: `of` gives name and one line about it.
 fn by_name<T>(
@@ -43,6 +43,23 @@ pub fn compression() -> impl TypedValueParser<Value = Compression> {
     by_name(Compression::ALL, |compression| {
         (compression.name(), compression.about())
     })
+}
+
+/// What low codes are.
+pub fn low_codes() -> impl TypedValueParser<Value = LowCodes> {
+    by_name(&LowCodes::ALL, |low_codes| {
+        (low_codes.name(), low_codes.about())
+    })
+}
+
+/// Ways in which vectors get into an index.
+pub fn update() -> impl TypedValueParser<Value = Update> {
+    by_name(Update::ALL, |update| (update.name(), update.about()))
+}
+
+/// Ways in which what matches a filter is found.
+pub fn way() -> impl TypedValueParser<Value = Way> {
+    by_name(Way::ALL, |way| (way.name(), way.about()))
 }
 
 /// Search strategies.

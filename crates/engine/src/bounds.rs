@@ -7,6 +7,8 @@
 //! | queries or inserts in flight on each thread | 1 | [`MOST_IN_FLIGHT`] |
 //! | beam width | 1 | [`MOST_BEAM`] |
 //! | k | 1 | the vectors that a search can find; 65,536 if these are fewer and an index changes, or has changed |
+//! | list by low codes, as a multiple of that by high ones | 1 | [`MOST_LOW`] |
+//! | seeds of PRESS | 0 | [`MOST_SEEDS`] |
 //! | list size of a search, a build and an insert; clusters probed; candidates ranked at once | 1 | [`MOST_LIST`] |
 //! | k times queries | 1 | [`MOST_ANSWERS`] |
 //! | benefit | 0 | 1 |
@@ -19,7 +21,7 @@
 
 use std::path::Path;
 
-use crate::{Error, SearchOptions, WriteOptions};
+use crate::{Error, Press, SearchOptions, WriteOptions};
 
 /// Most OS threads of a call.
 pub const MOST_THREADS: usize = 1_024;
@@ -32,6 +34,10 @@ pub const MOST_BEAM: usize = 1_024;
 
 /// Most candidates of a list: as many as an index may have vectors.
 pub const MOST_LIST: usize = u32::MAX as usize - 1;
+/// The longest that the list by low codes is, as a multiple of that by high codes.
+pub const MOST_LOW: f64 = 64.0;
+/// The most nodes of which a search of PRESS looks where to begin.
+pub const MOST_SEEDS: usize = 1 << 16;
 
 /// Most answers of one call: k times the queries. They take 12 bytes each.
 pub const MOST_ANSWERS: usize = 1 << 30;
@@ -62,6 +68,17 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     }
 }
 
+/// The largest k that is answered with padding where there are fewer vectors.
+const MOST_PADDED: usize = 1 << 16;
+
+/// How many answers may be asked for where there are so many vectors, which are `what`; and what a message says of them.
+pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
+    match vectors < MOST_PADDED {
+        true => (MOST_PADDED, "the most where fewer are left"),
+        false => (vectors, what),
+    }
+}
+
 /// Refuses the numbers of a search that are beyond their bounds, where `most` answers may be asked for; `what` is what a message
 /// says of them (for example "the vectors in the index"). Every search does it first.
 ///
@@ -76,7 +93,7 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
         }
         k => k,
     };
-    if options.list < k {
+    if options.recall.is_none() && options.list < k {
         let expected = format!(
             "at least k = {k} (of clusters, `probes` says how many are probed, of which there may be fewer)"
         );
@@ -96,8 +113,42 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
     if let Some(rerank) = options.rerank {
         number("candidates ranked at once", rerank.batch, MOST_LIST)?;
         share("benefit", rerank.benefit)?;
+        share("re-ranking ratio", rerank.ratio)?;
     }
-    Ok(())
+    number("seeds", options.seeds.max(1), MOST_SEEDS)?;
+    press(options.press)
+}
+
+/// A recall that is asked for.
+pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
+    match recall {
+        Some(recall) if !(recall > 0.0 && recall <= 1.0) => Err(Error::call(
+            "recall",
+            recall,
+            "a share above 0 and up to 1, for example 0.95",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Those of PRESS.
+pub(crate) fn press(press: Press) -> Result<(), Error> {
+    let Press { low, ratio, seeds } = press;
+    // The entry node is one, too.
+    number("seeds", seeds.max(1), MOST_SEEDS)?;
+    if !(1.0..=MOST_LOW).contains(&low) {
+        let expected = format!("1 to {MOST_LOW} times the list by high codes (2 is usual)");
+        return Err(Error::call("list by low codes", low, expected));
+    }
+    // With none nothing would be found.
+    match ratio > 0.0 && ratio <= 1.0 {
+        true => Ok(()),
+        false => Err(Error::call(
+            "refinement ratio",
+            ratio,
+            "a share, more than 0 and at most 1 (0.3 is usual)",
+        )),
+    }
 }
 
 /// The numbers of inserts.

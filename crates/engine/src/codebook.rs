@@ -6,6 +6,9 @@
 //!   memory             indexes whose codebooks have the same hash share one (AiSAQ §4.4), see [`Shared`](crate::index::Shared)
 //! ```
 //!
+//! The header of the file says dimension and bytes of a code, and, where codes are of [two precisions](Codebook::low_codes), a third number: 1 where they are nested, 2 where
+//! they are separate (and the bytes are those of both). Who does not know of it refuses the file. Centroids are those of low codes, then those of rests or high codes.
+//!
 //! A codebook that several collections of one vector space are to share is trained once, from a sample of any of them
 //! ([`Codebook::train`]), and given to each build ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
 
@@ -18,7 +21,8 @@ use stratann_layout::header::FieldsWriter;
 use stratann_layout::{BLOCK, FileKind, Manifest, StreamReader, stream};
 use stratann_tier::{Directory, TierError, Volume};
 use stratann_vector::{
-    CENTROIDS, Metric, ProductQuantizer, Reduction, Training, normalize, to_f32,
+    CENTROIDS, DistanceTable, LowCodes, Metric, PairedQuantizer, ProductQuantizer, Reduction,
+    Training, normalize, to_f32,
 };
 
 use crate::data::{VectorSource, check_rows};
@@ -34,12 +38,23 @@ const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
 /// Lloyd's iterations, at most. Those on wide rows, which take most of their time, end when one takes so little of the squared error away.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
+/// What the header says of centroids of codes of two precisions.
+const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
 
 /// What the bytes of codes mean: 256 centroids for each byte of a code.
 #[derive(Clone)]
 pub struct Codebook {
-    quantizer: Arc<ProductQuantizer>,
+    quantizer: Quantizer,
     hash: String,
+}
+
+/// What its centroids are of.
+#[derive(Clone)]
+enum Quantizer {
+    /// Codes of one precision.
+    Plain(Arc<ProductQuantizer>),
+    /// Codes of two.
+    Paired(Arc<PairedQuantizer>),
 }
 
 impl fmt::Debug for Codebook {
@@ -49,6 +64,17 @@ impl fmt::Debug for Codebook {
             f,
             "Codebook({dim} dimensions, codes of {bytes} bytes, {hash})"
         )
+    }
+}
+
+impl Quantizer {
+    /// The centroids as they stand in a file.
+    fn centroid_bytes(&self) -> Vec<u8> {
+        let bytes = |float: f32| float.to_le_bytes();
+        match self {
+            Self::Plain(plain) => plain.centroids().into_iter().flat_map(bytes).collect(),
+            Self::Paired(paired) => paired.centroids().flat_map(bytes).collect(),
+        }
     }
 }
 
@@ -63,6 +89,8 @@ pub struct TrainOptions {
     pub threads: usize,
     /// Seed of every random choice.
     pub seed: u64,
+    /// For codes of two precisions, as the preset [`distvs`](crate::Preset::DISTVS) has them: what the low ones are. `code_bytes` are those of the high ones.
+    pub low_codes: Option<LowCodes>,
 }
 
 impl Default for TrainOptions {
@@ -72,6 +100,7 @@ impl Default for TrainOptions {
             code_bytes: None,
             threads: crate::threads::processors(),
             seed: 42,
+            low_codes: None,
         }
     }
 }
@@ -109,6 +138,8 @@ impl Codebook {
         bounds::threads(options.threads)?;
         let code_bytes = options.code_bytes.unwrap_or_else(|| usual_code_bytes(dim));
         check_code_bytes(code_bytes, dim)?;
+        let stored = |low_codes: LowCodes| low_codes.stored_bytes(code_bytes);
+        let code_bytes = options.low_codes.map_or(code_bytes, stored);
         let count = rows.min(training_rows(dim));
         let mut sample = vec![0; count * source.row_bytes()];
         for (i, out) in sample.chunks_exact_mut(source.row_bytes()).enumerate() {
@@ -124,28 +155,95 @@ impl Codebook {
         drop(sample);
         let _stage = Stage::begin(progress, "training codes", 1);
         let training = training(dim, options.threads, options.seed);
-        Self::of_sample(floats, dim, code_bytes, options.metric, &training)
+        Self::of_sample(
+            floats,
+            dim,
+            code_bytes,
+            options.metric,
+            &training,
+            options.low_codes,
+        )
     }
 
-    /// Trains a codebook on rows of floats.
+    /// Trains a codebook on rows of floats, for codes of one precision or of two: then `code_bytes` are those of both.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
         code_bytes: usize,
         metric: Metric,
         training: &Training,
+        low_codes: Option<LowCodes>,
     ) -> Result<Self, Error> {
         if metric.reduction() == Reduction::Normalised {
             floats.chunks_exact_mut(dim).for_each(|row| {
                 normalize(row);
             });
         }
-        let quantizer = ProductQuantizer::train(&floats, dim, code_bytes, training)?;
-        let hash = hash_of(&centroid_bytes(&quantizer));
-        Ok(Self {
-            quantizer: Arc::new(quantizer),
-            hash,
-        })
+        let quantizer = match low_codes {
+            None => {
+                let plain = ProductQuantizer::train(&floats, dim, code_bytes, training)?;
+                Quantizer::Plain(Arc::new(plain))
+            }
+            Some(low_codes) => {
+                let paired = PairedQuantizer::train(&floats, dim, code_bytes, low_codes, training)?;
+                Quantizer::Paired(Arc::new(paired))
+            }
+        };
+        let hash = hash_of(&quantizer.centroid_bytes());
+        Ok(Self { quantizer, hash })
+    }
+
+    /// Where codes are of two precisions ([`stratann_vector::PairedQuantizer`]): what the low ones are.
+    pub fn low_codes(&self) -> Option<LowCodes> {
+        self.paired().map(PairedQuantizer::low_codes)
+    }
+
+    /// What makes codes of two precisions, if it does.
+    pub(crate) fn paired(&self) -> Option<&PairedQuantizer> {
+        match &self.quantizer {
+            Quantizer::Plain(_) => None,
+            Quantizer::Paired(paired) => Some(paired),
+        }
+    }
+
+    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads` threads.
+    pub(crate) fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
+        match &self.quantizer {
+            Quantizer::Plain(plain) => plain.encode(vectors, codes, threads),
+            Quantizer::Paired(paired) => paired.encode(vectors, codes, threads),
+        }
+    }
+
+    /// The mean squared distance of vectors, floats one after the other, from what their codes stand for; of codes of two precisions, from what both
+    /// stand for together.
+    pub(crate) fn squared_error(&self, vectors: &[f32], threads: usize) -> f64 {
+        let (dim, code_bytes) = (self.dim(), self.code_bytes());
+        let count = vectors.len() / dim;
+        let mut codes = vec![0; count * code_bytes];
+        self.encode(vectors, &mut codes, threads);
+        let mut decoded = vec![0.0; dim];
+        let mut sum = 0.0;
+        for (vector, code) in vectors
+            .chunks_exact(dim)
+            .zip(codes.chunks_exact(code_bytes))
+        {
+            match &self.quantizer {
+                Quantizer::Plain(plain) => plain.decode(code, &mut decoded),
+                Quantizer::Paired(paired) => paired.decode(code, &mut decoded),
+            }
+            let off = vector.iter().zip(&decoded);
+            sum += off.map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+        }
+        sum / count.max(1) as f64
+    }
+
+    /// Fills a query's table of partial distances. Of nested codes each has a correction besides
+    /// ([`PairedQuantizer::correction`]), and of separate ones it is for the high one alone.
+    pub(crate) fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
+        match &self.quantizer {
+            Quantizer::Plain(plain) => plain.table(metric, query, table),
+            Quantizer::Paired(paired) => paired.table(metric, query, table),
+        }
     }
 
     /// Reads a codebook from a file that [`write`](Codebook::write) wrote, or from that of an index.
@@ -163,11 +261,11 @@ impl Codebook {
             &file,
         )?;
         reader.header().check_length(bytes.len() as u64, &file)?;
-        let (dim, code_bytes) = shape_of(&reader, &file)?;
+        let (dim, code_bytes, low_codes) = shape_of(&reader, &file)?;
         let mut payload = vec![0; reader.payload_length() as usize];
         reader.push_into(&bytes[BLOCK..], &mut payload)?;
         reader.finish()?;
-        Self::assemble(&payload, dim, code_bytes, hash_of(&payload))
+        Self::assemble(&payload, dim, code_bytes, hash_of(&payload), low_codes)
             .map_err(|error| damaged(&file, error.to_string()))
     }
 
@@ -203,16 +301,36 @@ impl Codebook {
     /// The codebook of an index.
     pub(crate) fn of_index(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let dim = manifest.dimension as usize;
-        let bytes = 4 * CENTROIDS * dim;
-        stored::check_room(volume, manifest, FileKind::Codebook, bytes as u64)?;
-        let mut payload = vec![0; bytes];
-        stored::read_stream(volume, manifest, FileKind::Codebook, &mut payload)?;
+        let least = Self::content_bytes(dim, None);
+        stored::check_room(volume, manifest, FileKind::Codebook, least as u64)?;
+        let entry = stored::entry(volume, manifest, FileKind::Codebook, None)?;
+        let entry = stored::name_of(volume, &entry.name);
+        let (mut payload, mut low_codes) = (Vec::new(), Ok(None));
+        stored::read_pieces(
+            volume,
+            manifest,
+            FileKind::Codebook,
+            None,
+            |reader, piece| {
+                // One of a format version below 3 says no shape.
+                if !manifest.codebook.is_empty() {
+                    low_codes = shape_of(reader, &entry).map(|(_, _, low_codes)| low_codes);
+                }
+                reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
+            },
+        )?;
         // The manifest of a format version below 3 does not say it.
         let hash = match manifest.codebook.as_str() {
             "" => hash_of(&payload),
             hash => hash.to_owned(),
         };
-        Self::assemble(&payload, dim, manifest.code_bytes as usize, hash)
+        Self::assemble(
+            &payload,
+            dim,
+            manifest.code_bytes as usize,
+            hash,
+            low_codes?,
+        )
     }
 
     fn assemble(
@@ -220,16 +338,23 @@ impl Codebook {
         dim: usize,
         code_bytes: usize,
         hash: String,
+        low_codes: Option<LowCodes>,
     ) -> Result<Self, Error> {
         let floats = payload.chunks_exact(4);
         let centroids = floats
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
             .collect();
-        let quantizer = ProductQuantizer::from_parts(dim, code_bytes, centroids)?;
-        Ok(Self {
-            quantizer: Arc::new(quantizer),
-            hash,
-        })
+        let quantizer = match low_codes {
+            None => {
+                let plain = ProductQuantizer::from_parts(dim, code_bytes, centroids)?;
+                Quantizer::Plain(Arc::new(plain))
+            }
+            Some(low_codes) => {
+                let paired = PairedQuantizer::from_parts(dim, code_bytes, low_codes, centroids)?;
+                Quantizer::Paired(Arc::new(paired))
+            }
+        };
+        Ok(Self { quantizer, hash })
     }
 
     /// A codebook of centroids as they stand in a file.
@@ -240,32 +365,45 @@ impl Codebook {
         centroids: &[u8],
         dim: usize,
         code_bytes: usize,
+        low_codes: Option<LowCodes>,
     ) -> Result<Self, Error> {
-        Self::assemble(centroids, dim, code_bytes, hash_of(centroids))
+        let hash = hash_of(centroids);
+        Self::assemble(centroids, dim, code_bytes, hash, low_codes)
     }
 
     /// Bytes of the centroids of a codebook.
-    pub(crate) fn content_bytes(dim: usize) -> usize {
-        4 * CENTROIDS * dim
+    pub(crate) fn content_bytes(dim: usize, low_codes: Option<LowCodes>) -> usize {
+        4 * CENTROIDS * dim * (1 + usize::from(low_codes.is_some()))
     }
 
     /// What its file says in the header, and what is in it.
     pub(crate) fn file(&self) -> (Vec<u8>, Vec<u8>) {
         let fields = FieldsWriter::new()
             .u32(self.dim() as u32)
-            .u32(self.code_bytes() as u32)
-            .finish();
-        (fields, centroid_bytes(&self.quantizer))
+            .u32(self.code_bytes() as u32);
+        let order = (ORDERS.iter()).find(|(_, low_codes)| Some(*low_codes) == self.low_codes());
+        let fields = match order {
+            Some(&(order, _)) => fields.u32(order),
+            // A version that knows of codes of one precision alone reads it.
+            None => fields,
+        };
+        (fields.finish(), self.quantizer.centroid_bytes())
     }
 
     /// Dimensions of the vectors that it is for.
     pub fn dim(&self) -> usize {
-        self.quantizer.dim()
+        match &self.quantizer {
+            Quantizer::Plain(plain) => plain.dim(),
+            Quantizer::Paired(paired) => paired.dim(),
+        }
     }
 
-    /// Bytes of a code.
+    /// Bytes of a code; where there are two, of both.
     pub fn code_bytes(&self) -> usize {
-        self.quantizer.code_bytes()
+        match &self.quantizer {
+            Quantizer::Plain(plain) => plain.code_bytes(),
+            Quantizer::Paired(paired) => paired.code_bytes(),
+        }
     }
 
     /// The hash of its content: BLAKE3 of the centroids, 64 hexadecimal digits.
@@ -275,23 +413,31 @@ impl Codebook {
 
     /// Whether its content is that of its hash. One that was read from an index has the hash that the MANIFEST names.
     pub(crate) fn is_what_it_says(&self) -> bool {
-        let found = blake3::hash(&centroid_bytes(&self.quantizer)).to_hex();
+        let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash
     }
 
     /// Whether both are one in memory, as those of indexes of a [`Catalog`](crate::Catalog) are if they have the same
     /// content.
     pub fn shares_memory_with(&self, other: &Codebook) -> bool {
-        Arc::ptr_eq(&self.quantizer, &other.quantizer)
+        match (&self.quantizer, &other.quantizer) {
+            (Quantizer::Plain(one), Quantizer::Plain(other)) => Arc::ptr_eq(one, other),
+            (Quantizer::Paired(one), Quantizer::Paired(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 
+    /// What makes codes of one precision, or low ones.
     pub(crate) fn quantizer(&self) -> &ProductQuantizer {
-        &self.quantizer
+        match &self.quantizer {
+            Quantizer::Plain(plain) => plain,
+            Quantizer::Paired(paired) => paired.low(),
+        }
     }
 
-    /// Bytes that it takes in memory: the centroids in two arrangements.
+    /// Bytes that it takes in memory: its centroids.
     pub(crate) fn memory_bytes(dim: usize) -> u64 {
-        (2 * 4 * CENTROIDS * dim) as u64
+        (4 * CENTROIDS * dim) as u64
     }
 }
 
@@ -328,19 +474,36 @@ pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Erro
     Ok(())
 }
 
-/// Dimensions and code bytes that the header of a codebook's file says.
-fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize), Error> {
+/// Dimensions and code bytes that the header of a codebook's file says, and what low codes are, if there are any.
+fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<LowCodes>), Error> {
     let mut fields = reader.fields();
     let dim = fields.u32("dimension")? as usize;
     let code_bytes = fields.u32("bytes of a code")? as usize;
+    let mut low_codes = None;
+    if !fields.is_at_end() {
+        let order = fields.u32("order of the centroids")?;
+        low_codes = (ORDERS.iter())
+            .find(|(known, _)| *known == order)
+            .map(|&(_, low_codes)| low_codes);
+        if low_codes.is_none() {
+            let what = format!(
+                "centroids in order {order}, which this version does not know: it knows 1 and 2"
+            );
+            return Err(damaged(file, what));
+        }
+    }
     fields.end()?;
     let length = reader.payload_length();
-    if length != (4 * CENTROIDS as u64).saturating_mul(dim as u64) {
-        let what = format!("{length} bytes of centroids for {dim} dimensions, of 1,024 bytes each");
+    let each = Codebook::content_bytes(1, low_codes) as u64;
+    if length != each.saturating_mul(dim as u64) {
+        let what =
+            format!("{length} bytes of centroids for {dim} dimensions, of {each} bytes each");
         return Err(damaged(file, what));
     }
-    check_code_bytes(code_bytes, dim).map_err(|error| damaged(file, error.to_string()))?;
-    Ok((dim, code_bytes))
+    let high = |low_codes: LowCodes| low_codes.high_bytes(code_bytes);
+    let longest = low_codes.map_or(code_bytes, high);
+    check_code_bytes(longest, dim).map_err(|error| damaged(file, error.to_string()))?;
+    Ok((dim, code_bytes, low_codes))
 }
 
 /// A codebook's file contradicts itself.
@@ -354,12 +517,6 @@ fn damaged(file: &str, what: String) -> Error {
 /// The hash of centroids as they stand in the file.
 fn hash_of(centroids: &[u8]) -> String {
     blake3::hash(centroids).to_hex().to_string()
-}
-
-/// Centroids as they stand in the file.
-fn centroid_bytes(quantizer: &ProductQuantizer) -> Vec<u8> {
-    let floats = quantizer.centroids().iter();
-    floats.flat_map(|value| value.to_le_bytes()).collect()
 }
 
 #[cfg(test)]

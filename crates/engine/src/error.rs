@@ -25,6 +25,14 @@ pub enum Error {
         /// What would be right.
         expected: String,
     },
+    /// A filter that cannot be read, or that asks what the index's columns cannot answer.
+    #[error("filter{}: {reason}", position.map(|at| format!(", at character {at}")).unwrap_or_default())]
+    Filter {
+        /// The character of its text at which that is, from 1 on; none of one that was put together of objects.
+        position: Option<usize>,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
     /// The directory holds no index that opens.
     #[error("{}: not an index: {reason}", path.display())]
     NotAnIndex {
@@ -170,12 +178,36 @@ pub enum Error {
         /// What ended it.
         source: Box<Error>,
     },
+    /// A change of attributes that ended in the middle.
+    #[error(
+        "{source}; the first {done} of {total} rows are set, and stay so: set the others, or all of them again"
+    )]
+    PartlySet {
+        /// Vectors that have what was given for them, the first ones.
+        done: usize,
+        /// Rows of the call.
+        total: usize,
+        /// What ended it.
+        source: Box<Error>,
+    },
+    /// A deletion by filter that ended in the middle.
+    #[error(
+        "{source}; {deleted} of the {matched} vectors that matched are deleted, and stay so: delete by the filter again for the others"
+    )]
+    PartlyDeleted {
+        /// Vectors that this call deleted.
+        deleted: u64,
+        /// Vectors that matched when it began.
+        matched: u64,
+        /// What ended it.
+        source: Box<Error>,
+    },
     /// A vector or ground-truth file.
     #[error(transparent)]
     Data(DataError),
     /// Bytes of an index.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    Layout(LayoutError),
     /// The code of a list or a vector, or what it was to be made of.
     #[error("{place}: {source}")]
     Codec {
@@ -282,7 +314,7 @@ impl Error {
     /// What caused it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Call { .. } => ErrorKind::Call,
+            Self::Call { .. } | Self::Filter { .. } => ErrorKind::Call,
             Self::NotAnIndex { .. } | Self::NoSuchIndex { .. } => ErrorKind::NotFound,
             Self::Exists { .. } => ErrorKind::Exists,
             Self::Memory { .. } => ErrorKind::Memory,
@@ -295,7 +327,10 @@ impl Error {
             Self::Undurable { .. } => ErrorKind::Undurable,
             Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,
             Self::DeadlineExceeded => ErrorKind::DeadlineExceeded,
-            Self::Partly { source, .. } | Self::NotPlaced { source, .. } => source.kind(),
+            Self::Partly { source, .. }
+            | Self::PartlySet { source, .. }
+            | Self::PartlyDeleted { source, .. }
+            | Self::NotPlaced { source, .. } => source.kind(),
             Self::Tier(error) => ErrorKind::of_tier(error),
             Self::Data(error) if error.is_call_wrong() => ErrorKind::Call,
             Self::Data(_) => self.cause().unwrap_or(ErrorKind::Data),
@@ -349,6 +384,7 @@ impl Error {
     pub fn is_call_wrong(&self) -> bool {
         match self {
             Self::Call { .. }
+            | Self::Filter { .. }
             | Self::Memory { .. }
             | Self::Exists { .. }
             | Self::NoSuchIndex { .. } => true,
@@ -363,6 +399,24 @@ fn others(given: Option<(u64, u64)>) -> String {
     match given {
         Some((first, last)) => format!(", with ids {first} to {last}: insert the others"),
         None => ": insert the others, or all of them again with their ids as an upsert".into(),
+    }
+}
+
+impl From<LayoutError> for Error {
+    fn from(error: LayoutError) -> Self {
+        match error {
+            // No file is at fault: somebody gave it.
+            LayoutError::Attribute {
+                what,
+                found,
+                expected,
+            } => Self::Call {
+                what,
+                found,
+                expected,
+            },
+            error => Self::Layout(error),
+        }
     }
 }
 
@@ -435,6 +489,14 @@ mod tests {
         };
         let said = "interrupted; the first 2 of 3 rows are in, with ids 7 to 8: insert the others";
         assert_eq!(given.to_string(), said);
+        let set = Error::PartlySet {
+            done: 2,
+            total: 3,
+            source: Box::new(Error::Stopped),
+        };
+        assert_eq!(set.kind(), ErrorKind::Interrupted);
+        let said = "interrupted; the first 2 of 3 rows are set, and stay so: set the others, or all of them again";
+        assert_eq!(set.to_string(), said);
         let short = TierError::Short {
             place: "x".into(),
             offset: 0,

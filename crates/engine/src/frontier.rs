@@ -282,6 +282,12 @@ impl Frontier {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
+    /// Whether the list would have room for more that count, but not for more that are known to be no answer, so that candidates were
+    /// dropped that count.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.live < self.size && self.keys.len() >= self.most
+    }
+
     /// Candidates that count, and those among them that are known to be no answer.
     pub(crate) fn len(&self) -> usize {
         self.end
@@ -323,6 +329,21 @@ impl Frontier {
             if entry.state == State::Unread {
                 entry.state = State::Reading;
                 return Some(self.keys[self.cursor - 1]);
+            }
+        }
+        None
+    }
+
+    /// The same of those among the nearest `depth` that count. What is behind them stays unread.
+    pub(crate) fn take_unread_among(&mut self, depth: usize) -> Option<u64> {
+        // Those that are known to be no answers are passed by, and take no place.
+        let until = self.behind(0, depth);
+        while self.cursor < until {
+            let (place, entry) = (self.cursor, &mut self.entries[self.cursor]);
+            self.cursor += 1;
+            if entry.state == State::Unread {
+                entry.state = State::Reading;
+                return Some(self.keys[place]);
             }
         }
         None

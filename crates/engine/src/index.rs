@@ -5,6 +5,7 @@
 //!   INDEX/graph-…       pages of nodes (packed-…, adjacency-…): read while searching, loaded as far as the budget goes
 //!   INDEX/directory-…   which page holds which node, and what lists and vectors are decoded with
 //!   INDEX/vectors-…-…   segments of vectors, and chunks-…-… that say where in them, where vectors are apart
+//!   INDEX/rows-…-…      what vectors have beside them, and columns-…-… that say which have what: the first keys of groups in memory
 //!   INDEX/codebook-…    PQ centroids     ┐
 //!   INDEX/codes-…       PQ codes         ├ in memory while open
 //!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search wants it)
@@ -29,11 +30,13 @@ mod shared;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{LogShape, Manifest};
-use stratann_tier::{Backend, GrowingBytes, TierError, Volume, WorkerPool, release_code_pages};
+use stratann_layout::{FileKind, Manifest};
+use stratann_tier::{
+    Backend, GrowingBytes, TierError, Volume, VolumeReader, WorkerPool, release_code_pages,
+};
 use stratann_vector::{Element, Metric};
 
 pub(crate) use self::kind::Kind;
@@ -42,15 +45,19 @@ pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
 use crate::durable::log_bytes;
+use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
 use crate::places::Purpose;
 use crate::plan::{MemoryPlan, Needs, PageFile};
+use crate::recall::Recall;
 use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
+use crate::stores::columns::Columns;
+use crate::stores::ids::IdTable;
 use crate::stores::topology::placement::Pin;
-use crate::stores::{ClusterStores, Composition, GraphStores};
-use crate::update::{CarriedIds, Overlay, replay};
-use crate::{Error, Preset, plan, stored};
+use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
+use crate::update::{CarriedIds, Overlay, logged_bytes, replay};
+use crate::{Error, ErrorKind, Preset, plan, stored};
 
 /// An index open for searching. Shared by any number of threads; opening and searching never write.
 pub struct Index {
@@ -64,10 +71,19 @@ pub struct Index {
     /// What codes mean, in a graph.
     codebook: Option<Codebook>,
     codes: Codes,
+    columns: Columns,
     memory_plan: MemoryPlan,
+    /// How much searches find.
+    recall: Recall,
     shared: Arc<Shared>,
     /// Ids that came and went since the build, as the checkpoint has them.
     carried: CarriedIds,
+    /// Which node of the build has an outside id: the file that says it, open since a merge of another process may remove its name; and the
+    /// table that is made of it when ids are looked up first.
+    ids_file: Option<Arc<dyn VolumeReader>>,
+    ids: OnceLock<IdTable>,
+    /// Hashes of the ids of nodes of the build, and of those that came since, where no file says them and they were looked up.
+    id_hashes: [IdHashes; 2],
     /// What the log said when it was opened, on top of the checkpoint.
     overlay: Option<Overlay>,
     /// Bytes of the log then.
@@ -180,6 +196,9 @@ impl Index {
         let divide = |needs: &Needs| {
             let mut needs = *needs;
             needs.graph.doubled = doubled;
+            if composition.takes_inserts() {
+                needs.rows = plan::WAITING_ROWS;
+            }
             let mut memory_plan = plan::divide(options.memory, &needs, measured.as_ref())?;
             memory_plan.for_changes = true;
             Ok(memory_plan)
@@ -233,6 +252,7 @@ impl Index {
             let expected = "not given: this index is of clusters, and has no records of nodes that a cache could hold";
             return Err(Error::call("cache", "given", expected));
         }
+        let columns = Columns::open(&*volume, &manifest)?;
         let slot_bytes = kind.cached_bytes();
         let entries = match options.cache {
             CacheSize::None => 0,
@@ -256,15 +276,19 @@ impl Index {
         let needs = Needs {
             codes: code_bytes,
             codebook: match kind {
-                Kind::Graph(_) => Codebook::memory_bytes(manifest.dimension as usize),
+                Kind::Graph(_) => {
+                    let each = Codebook::memory_bytes(manifest.dimension as usize);
+                    each * (1 + u64::from(preset.low_codes.is_some()))
+                }
                 Kind::Clusters(_) => 0,
             },
-            tables: kind.metadata_bytes(),
+            tables: kind.metadata_bytes() + columns.memory_bytes(),
             cache: cache.as_ref().map_or(0, |cache| cache.memory_bytes()),
             navigation: navigation.map_or(0, |entry| entry.length),
             changes: logged_bytes(&*volume, &manifest)?,
             beside: options.beside,
             inserting: kind.inserting_bytes(&manifest),
+            rows: 0,
             places: options.places.memory_bytes(&*volume, &manifest),
             graph: left(graph_pages, no_lists),
             vectors: left(vector_pages, no_vectors),
@@ -281,10 +305,23 @@ impl Index {
             Kind::Graph(_) => Some(shared.codebook(&*volume, &manifest)?),
             Kind::Clusters(_) => None,
         };
-        let codes = Codes::load(&*volume, &manifest, kind.composition(), &inserted)?;
+        let composition = kind.composition();
+        let codes = Codes::load(
+            &*volume,
+            &manifest,
+            composition,
+            codebook.as_ref(),
+            &inserted,
+        )?;
         if let Some(entry) = navigation.filter(|_| memory_plan.navigation > 0) {
             kind.open_navigation(&*volume, entry)?;
         }
+        let ids_file = match manifest.file(FileKind::Ids.name()) {
+            // What is wrong with it is told to who looks ids up: nobody else needs it.
+            Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
+            None => None,
+        };
+        let recall = Recall::of(stored::recall(&*volume, &manifest));
         tracing::debug!(
             index = %path.display(),
             preset = %preset,
@@ -310,12 +347,22 @@ impl Index {
             cache,
             codebook,
             codes,
+            columns,
             memory_plan,
+            recall,
             shared,
+            ids_file,
+            ids: OnceLock::new(),
+            id_hashes: Default::default(),
             overlay: None,
             logged: 0,
             manifest,
         })
+    }
+
+    /// How much searches find.
+    pub(crate) fn recall(&self) -> &Recall {
+        &self.recall
     }
 
     /// What the log said when it was opened.
@@ -362,6 +409,47 @@ impl Index {
     /// Ids that came and went since the build, as the checkpoint has them.
     pub(crate) fn carried(&self) -> &CarriedIds {
         &self.carried
+    }
+
+    /// Whether the ids of the build are row numbers: 0 to the number of its vectors, each once.
+    pub(crate) fn has_row_numbers(&self) -> bool {
+        self.manifest.next_id == self.manifest.vectors
+    }
+
+    /// Which node of the build has an outside id; `None` where no file says it, or none that can be read: then the records say it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn id_table(&self) -> Result<Option<&IdTable>, Error> {
+        if let Some(table) = self.ids.get() {
+            return Ok(Some(table));
+        }
+        let entry = self.manifest.file(FileKind::Ids.name());
+        let Some((reader, entry)) = self.ids_file.as_ref().zip(entry) else {
+            return Ok(None);
+        };
+        let expected = Some(self.manifest.vectors);
+        match IdTable::opened(reader.clone(), &*self.volume, entry, expected) {
+            Ok(table) => Ok(Some(self.ids.get_or_init(|| table))),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                tracing::warn!(
+                    index = %self.path.display(),
+                    "ids are looked up in all records, since their file is damaged (`stratann compact` writes another): {error}"
+                );
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hashes of the ids of the nodes from `first` on: 0, or the first that came since the build.
+    pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
+        &self.id_hashes[usize::from(first > 0)]
+    }
+
+    /// Bytes of what is in memory because ids were looked up.
+    pub(crate) fn id_hash_bytes(&self) -> u64 {
+        self.id_hashes.iter().map(IdHashes::memory_bytes).sum()
     }
 
     /// Their dimension.
@@ -517,9 +605,19 @@ impl Index {
         self.options.verify_pages
     }
 
-    /// The codes that are in memory, by node.
+    /// The codes that are in memory, by node, where they are whole.
     pub(crate) fn codes(&self) -> &GrowingBytes {
-        &self.codes.bytes
+        self.codes.whole()
+    }
+
+    /// The same where they are of two precisions.
+    pub(crate) fn code_parts(&self) -> Option<CodeParts<'_>> {
+        self.codes.parts()
+    }
+
+    /// What its vectors have beside them.
+    pub(crate) fn columns(&self) -> &Columns {
+        &self.columns
     }
 
     /// What its codes mean; `None` in a cluster index, which has no codes.
@@ -569,14 +667,3 @@ impl Index {
 
 /// How often an index is opened anew because another process committed meanwhile.
 const MOST_OPENINGS: usize = 100;
-
-/// What a vector takes in the graph of fresh ones beyond its bytes: its list, its place, and the allocator's share.
-pub(crate) const BESIDE_FRESH: u64 = 300;
-
-/// Bytes that the log of an index will take in memory, at most about.
-fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
-    let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
-    let bytes = log_bytes(volume, manifest.log_from.number)?;
-    let records = bytes / shape.longest_record() as u64;
-    Ok(bytes + records * BESIDE_FRESH)
-}

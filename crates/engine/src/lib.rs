@@ -35,21 +35,26 @@ pub mod data;
 mod durable;
 mod error;
 mod fill;
+mod filter;
 mod frontier;
 mod graph;
 mod index;
+mod lookup;
 mod measure;
 mod navigation;
 mod places;
 mod plan;
 mod preset;
+pub mod press;
 mod progress;
+mod recall;
 mod repair;
 mod room;
 mod savepoint;
 mod search;
 #[cfg(test)]
 mod slow;
+mod sorter;
 mod stats;
 mod stored;
 mod stores;
@@ -59,32 +64,45 @@ mod verify;
 mod visited;
 
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
-pub use build::{BuildOptions, BuildReport, SpaceChoice, build, chunk_bytes_for_overhead};
+pub use build::{
+    BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows,
+    chunk_bytes_for_overhead, plan_build,
+};
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
-pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
+pub use data::{
+    DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, RowSource, RowTable,
+    VectorFile, VectorSource, brute_force,
+};
 pub use durable::Durability;
 pub use error::{Error, ErrorKind};
 pub use fill::{BlockFill, Fill};
+pub use filter::{Filter, FilterColumn, Schema};
 pub use graph::GraphError;
 pub use index::{CacheSize, Index, OpenOptions, THREAD_BYTES};
+pub use lookup::Rows;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
-pub use preset::{Compression, Order, Preset, Rerank, Update};
+pub use preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use progress::{Progress, Silent};
+pub use recall::{Calibration, calibrate};
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
-pub use search::{Counters, Parts, SearchOptions, SearchResults, Strategy, SubmittedSearch, Tried};
+pub use search::{
+    ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchOptions,
+    SearchResults, Strategy, SubmittedSearch, Tried, Way,
+};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stores::Layout;
 pub use stratann_layout::LayoutError;
+pub use stratann_layout::attributes::{ColumnType, Row, Value};
 pub use stratann_tier::{
     Backend, DeviceKind, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
 };
-pub use stratann_vector::{Element, InstructionSet, Metric, QuantizerError};
+pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;
 pub use update::{
-    CompactReport, DirectCounts, DirectOptions, Due, LiveIndex, MergeWhen, Merger, Pruning,
-    WriteOptions,
+    CodebookFate, CompactReport, DirectCounts, DirectOptions, Due, LiveIndex, MergeWhen, Merger,
+    Pruning, WriteOptions,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};

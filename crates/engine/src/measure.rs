@@ -27,7 +27,7 @@ pub(crate) const LEAST_ROWS: usize = 1_000;
 const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
 /// The list size of the sample's queries.
-const LIST: usize = 40;
+pub(crate) const LIST: usize = 40;
 /// Their beam width.
 const BEAM: usize = 4;
 /// Shares of the pages at which hits are recorded.

@@ -1,17 +1,25 @@
 //! The navigation graph: a small in-memory graph over a sample of the nodes, from which a search starts near its
 //! answer instead of at the medoid.
 //!
-//! It saves the reads of the approach for about 1 % of the data in RAM. The sample is *stratified* over the node order, so that under locality order every neighbourhood has its
+//! It saves the reads of the approach for about 1 % of the nodes in RAM. The sample is *stratified* over the node order, so that under locality order every neighbourhood has its
 //! share.
+//!
+//! Vectors of floats are *rounded* there to a byte for each element: what leads to seeds need not be exact, and what they do not take pages of
+//! the index do. A query is rounded likewise, and its distances are of integers. The build keeps vectors whole where rounded ones do not tell
+//! a node's neighbours apart as well.
 
 use stratann_layout::navigation::NavigationFile;
-use stratann_vector::Kernel;
+use stratann_vector::{Element, Kernel, Metric, to_f32};
 
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
 /// Candidates kept while walking the navigation graph; they are the seeds of the search proper. PipeANN's is 10.
 const LIST: usize = 10;
+/// The most steps of a rounded element, either way.
+const STEPS: f32 = 127.0;
+/// The error of distances of rounded vectors, squared, beside the variance of the distances to neighbours, at most. On package-text it is 7e-5.
+const TELLING: f64 = 1e-3;
 
 /// The walk's reusable state.
 #[derive(Default)]
@@ -22,14 +30,19 @@ pub(crate) struct NavigationScratch {
     distances: Vec<f32>,
     seeds: Vec<u32>,
     seed_distances: Vec<f32>,
+    /// The query as floats, and rounded.
+    floats: Vec<f32>,
+    rounded: Vec<u8>,
 }
 
 /// Where a search starts.
 pub(crate) struct Seeds<'a> {
     /// Nodes of the index, nearest first.
     pub(crate) nodes: &'a [u32],
-    /// Their exact distances.
+    /// Their distances.
     pub(crate) distances: &'a [f32],
+    /// Whether these are exact: else they are those of rounded vectors.
+    pub(crate) are_exact: bool,
     /// What finding them cost.
     pub(crate) distance_computations: u64,
 }
@@ -38,12 +51,137 @@ pub(crate) struct Seeds<'a> {
 #[derive(Debug)]
 pub(crate) struct Navigation {
     file: NavigationFile,
+    rounding: Option<Rounding>,
+}
+
+/// What measures vectors that are rounded.
+#[derive(Debug)]
+struct Rounding {
+    kernel: Kernel,
+    metric: Metric,
+    /// The element of the query as it comes.
+    element: Element,
+    /// What a step of a vector's elements stands for.
+    step: f32,
+}
+
+impl Rounding {
+    fn new(metric: Metric, element: Element, dim: usize, step: f32) -> Self {
+        Self {
+            kernel: Kernel::new(metric, Element::I8, dim),
+            metric,
+            element,
+            step,
+        }
+    }
+
+    /// Rounds a query, and says what distances from it are to be multiplied by.
+    fn round(&self, query: &[u8], floats: &mut Vec<f32>, rounded: &mut Vec<u8>) -> f32 {
+        floats.resize(self.kernel.dim(), 0.0);
+        to_f32(self.element, query, floats);
+        // Squares of differences want the same step; products and angles go by any.
+        let step = match self.metric {
+            Metric::L2 => self.step,
+            Metric::InnerProduct | Metric::Cosine => step_of(floats).unwrap_or(1.0),
+        };
+        rounded.clear();
+        append_rounded(floats, step, rounded);
+        match self.metric {
+            Metric::L2 | Metric::InnerProduct => self.step * step,
+            Metric::Cosine => 1.0,
+        }
+    }
+}
+
+/// The step with which no element is beyond what a byte says; `None` if there is none, since all are 0 or one is not finite.
+fn step_of(floats: &[f32]) -> Option<f32> {
+    let largest = floats.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let step = largest / STEPS;
+    (step.is_normal() && floats.iter().all(|x| x.is_finite())).then_some(step)
+}
+
+fn append_rounded(floats: &[f32], step: f32, out: &mut Vec<u8>) {
+    let steps = |x: &f32| (x / step).round().clamp(-STEPS, STEPS) as i8;
+    out.extend(floats.iter().map(|x| steps(x) as u8));
+}
+
+/// The same graph with rounded vectors, if these tell a node's neighbours apart as well as the whole ones do; else as it is.
+pub(crate) fn rounded(
+    file: NavigationFile,
+    metric: Metric,
+    element: Element,
+    dim: usize,
+) -> NavigationFile {
+    let row_bytes = dim * element.size();
+    if element.size() == 1 || row_bytes == 0 {
+        return file;
+    }
+    let mut floats = vec![0.0; dim];
+    let mut most = 0.0f32;
+    for row in file.vectors.chunks_exact(row_bytes) {
+        to_f32(element, row, &mut floats);
+        most = floats.iter().fold(most, |most, x| most.max(x.abs()));
+    }
+    let Some(step) = step_of(&[most]) else {
+        return file;
+    };
+    let mut vectors = Vec::with_capacity(file.nodes.len() * dim);
+    for row in file.vectors.chunks_exact(row_bytes) {
+        to_f32(element, row, &mut floats);
+        append_rounded(&floats, step, &mut vectors);
+    }
+    let exact = Kernel::new(metric, element, dim);
+    let rounding = Rounding::new(metric, element, dim, step);
+    let unit = f64::from(match metric {
+        Metric::L2 | Metric::InnerProduct => step * step,
+        Metric::Cosine => 1.0,
+    });
+    let whole = |at: u32| &file.vectors[at as usize * row_bytes..][..row_bytes];
+    let small = |at: u32| &vectors[at as usize * dim..][..dim];
+    let (mut count, mut error, mut sum, mut squares) = (0.0, 0.0, 0.0, 0.0);
+    for node in 0..file.nodes.len() as u32 {
+        for &link in file.links_of(node) {
+            let distance = f64::from(exact.distance(whole(node), whole(link)));
+            let estimate = unit * f64::from(rounding.kernel.distance(small(node), small(link)));
+            count += 1.0;
+            error += (distance - estimate) * (distance - estimate);
+            sum += distance;
+            squares += distance * distance;
+        }
+    }
+    let variance = squares / count - (sum / count) * (sum / count);
+    // Written so that what is no number is refused.
+    if error / count <= TELLING * variance {
+        NavigationFile {
+            vectors,
+            step: Some(step),
+            ..file
+        }
+    } else {
+        file
+    }
 }
 
 impl Navigation {
-    /// Takes what was read from disk; its ids and links have been checked by the layout.
+    /// Of vectors that are whole; ids and links have been checked by the layout.
     pub(crate) fn new(file: NavigationFile) -> Self {
-        Self { file }
+        Self {
+            file,
+            rounding: None,
+        }
+    }
+
+    /// Of rows of an index, which may be rounded: as it was read from disk.
+    pub(crate) fn of_rows(
+        file: NavigationFile,
+        metric: Metric,
+        element: Element,
+        dim: usize,
+    ) -> Self {
+        let rounding = file
+            .step
+            .map(|step| Rounding::new(metric, element, dim, step));
+        Self { file, rounding }
     }
 
     /// Its nodes.
@@ -68,7 +206,16 @@ impl Navigation {
         query: &[u8],
         scratch: &'s mut NavigationScratch,
     ) -> Seeds<'s> {
-        let computations = self.walk(kernel, query, LIST, scratch);
+        let (computations, unit) = match &self.rounding {
+            None => (self.walk(kernel, query, LIST, scratch), 1.0),
+            Some(rounding) => {
+                let mut rounded = std::mem::take(&mut scratch.rounded);
+                let unit = rounding.round(query, &mut scratch.floats, &mut rounded);
+                let computations = self.walk(&rounding.kernel, &rounded, LIST, scratch);
+                scratch.rounded = rounded;
+                (computations, unit)
+            }
+        };
         let NavigationScratch {
             frontier,
             seeds,
@@ -82,10 +229,11 @@ impl Navigation {
                 .map(|key| self.file.nodes[node_of(key) as usize]),
         );
         seed_distances.clear();
-        seed_distances.extend(frontier.keys().map(distance_of));
+        seed_distances.extend(frontier.keys().map(|key| unit * distance_of(key)));
         Seeds {
             nodes: seeds,
             distances: seed_distances,
+            are_exact: self.rounding.is_none(),
             distance_computations: computations,
         }
     }
@@ -157,5 +305,100 @@ impl NavigationScratch {
     pub(crate) fn found(&self) -> impl Iterator<Item = (f32, u32)> {
         let keys = self.frontier.keys();
         keys.map(|key| (distance_of(key), node_of(key)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::random::Random;
+
+    const DIM: usize = 48;
+    const NODES: usize = 600;
+
+    /// Rows around a few centres; element `offset` of each is so much larger.
+    fn rows(count: usize, seed: u64, offset: f32) -> Vec<f32> {
+        let mut random = Random::new(seed);
+        let mut unit = || random.below(2_001) as f32 / 1_000.0 - 1.0;
+        let centres: Vec<f32> = (0..8 * DIM).map(|_| unit()).collect();
+        (0..count * DIM)
+            .map(|at| {
+                let (row, element) = (at / DIM, at % DIM);
+                let beside = if element == 0 { offset } else { 0.0 };
+                centres[row % 8 * DIM + element] + 0.3 * unit() + beside
+            })
+            .collect()
+    }
+
+    /// A graph of rows in which each leads to all others of some.
+    fn graph(rows: &[f32]) -> NavigationFile {
+        let (mut links, mut offsets) = (Vec::new(), vec![0]);
+        for node in 0..NODES as u32 {
+            links.extend((1..=24).map(|step| (node + step * step) % NODES as u32));
+            offsets.push(links.len() as u32);
+        }
+        NavigationFile {
+            entry: 0,
+            nodes: (0..NODES as u32).collect(),
+            offsets,
+            links,
+            vectors: rows.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            step: None,
+        }
+    }
+
+    #[test]
+    fn rounded_vectors_lead_to_the_same_seeds() {
+        for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
+            let whole = graph(&rows(NODES, 1, 0.0));
+            let file = rounded(whole.clone(), metric, Element::F32, DIM);
+            assert!(file.step.is_some(), "{metric}");
+            assert_eq!(file.vectors.len(), NODES * DIM);
+            let one = Navigation::of_rows(whole, metric, Element::F32, DIM);
+            let other = Navigation::of_rows(file, metric, Element::F32, DIM);
+            let kernel = Kernel::new(metric, Element::F32, DIM);
+            let (mut same, mut all) = (0, 0);
+            let (mut a, mut b) = (NavigationScratch::default(), NavigationScratch::default());
+            for query in rows(100, 2, 0.0).chunks_exact(DIM) {
+                let query: Vec<u8> = query.iter().flat_map(|x| x.to_le_bytes()).collect();
+                let exact = one.nearest(&kernel, &query, &mut a);
+                let found = other.nearest(&kernel, &query, &mut b);
+                assert!(exact.are_exact && !found.are_exact);
+                same += found
+                    .nodes
+                    .iter()
+                    .filter(|node| exact.nodes.contains(node))
+                    .count();
+                all += exact.nodes.len();
+                for (&node, &distance) in found.nodes.iter().zip(found.distances) {
+                    let bytes = &one.vectors()[node as usize * 4 * DIM..][..4 * DIM];
+                    let exact = kernel.distance(&query, bytes);
+                    let error = (distance - exact).abs();
+                    assert!(
+                        error <= 0.01 * exact.abs() + 0.1,
+                        "{metric}: {distance}, {exact}"
+                    );
+                }
+            }
+            assert!(same * 100 > all * 95, "{metric}: {same} of {all}");
+        }
+    }
+
+    #[test]
+    fn vectors_stay_whole_where_rounded_ones_say_little_and_where_they_are_bytes() {
+        // What tells rows apart is a hundredth of a step.
+        let far = graph(&rows(NODES, 1, 9_000.0));
+        for metric in [Metric::L2, Metric::InnerProduct] {
+            assert_eq!(
+                rounded(far.clone(), metric, Element::F32, DIM),
+                far,
+                "{metric}"
+            );
+        }
+        let zeros = graph(&vec![0.0; NODES * DIM]);
+        assert_eq!(rounded(zeros.clone(), Metric::L2, Element::F32, DIM), zeros);
+        let bytes = graph(&rows(NODES, 1, 0.0));
+        let wide = 4 * DIM;
+        assert_eq!(rounded(bytes.clone(), Metric::L2, Element::U8, wide), bytes);
     }
 }

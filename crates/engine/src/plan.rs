@@ -19,6 +19,7 @@ use stratann_layout::manifest::{HotShare, Measured};
 use crate::Error;
 use crate::codebook::Codebook;
 use crate::search::BEYOND;
+use crate::stores::columns::segment_memory;
 
 /// What a process needs besides the index's own tables: the program and its libraries (6 MB, of files that the system
 /// shares between processes), two threads' stacks and rings, and some thousands of queries and their answers.
@@ -28,6 +29,12 @@ const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
 /// What inserts get before searches get pages, if they want so much.
 const INSERTING: u64 = 1 << 20;
+/// What rows that wait for a checkpoint would like to have, where vectors go to storage at once; and what they get before pages do: there is room for
+/// one of the longest then, and what was given before it can be in a checkpoint.
+pub(crate) const WAITING_ROWS: u64 = 8 << 20;
+const LEAST_ROWS: u64 = 1 << 20;
+/// Of what rows have, a checkpoint has one part in so many to sort them in.
+const SORTING: u64 = 4;
 /// What a candidate takes: its key and its state, and as much again, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
 /// The list size that room is made for. Searches with a larger one keep fewer queries in flight.
@@ -86,6 +93,8 @@ pub(crate) struct Needs {
     pub(crate) beside: u64,
     /// What inserts would like to have beside a search: pages that they hold, changes that wait.
     pub(crate) inserting: u64,
+    /// What rows that wait for a checkpoint would like to have.
+    pub(crate) rows: u64,
     /// Copies of files that are read from memory ([`Places`](crate::Places)).
     pub(crate) places: u64,
     /// Pages with lists.
@@ -135,12 +144,38 @@ pub struct MemoryPlan {
     /// Whether the index was opened for changes, and `inserting` is what these may take.
     #[serde(skip)]
     pub(crate) for_changes: bool,
+    /// Of `inserting`, what is for rows that wait for a checkpoint.
+    #[serde(skip)]
+    pub(crate) rows: u64,
     /// Bytes that a query keeps of each candidate until it ends ([`PageFile::candidate`]).
     #[serde(skip)]
     pub(crate) candidate: u64,
 }
 
 impl MemoryPlan {
+    /// What changes may take that wait in memory.
+    pub(crate) fn for_waiting(&self) -> u64 {
+        self.inserting + self.changes + self.unused
+    }
+
+    /// What rows may take that wait for a checkpoint, where vectors go to storage at once and inserts take the rest.
+    pub(crate) fn for_rows(&self) -> u64 {
+        self.rows - self.rows / SORTING + self.changes + self.unused
+    }
+
+    /// What these are sorted in by the checkpoint that takes them.
+    pub(crate) fn for_segment(&self) -> u64 {
+        match self.budget.filter(|_| self.for_changes) {
+            Some(_) => self.rows / SORTING,
+            None => segment_memory(self.budget),
+        }
+    }
+
+    /// What the changes of a log may take when the index is opened again: whatever searches can do without.
+    pub(crate) fn for_log(&self) -> u64 {
+        self.for_waiting() + self.navigation + self.graph_pages + self.vector_pages
+    }
+
     /// Bytes that there are for queries in flight, and what one takes with candidate lists of `list`, on pages of
     /// `page_bytes`, and so many `candidates` beyond the list; `None` without a budget.
     pub(crate) fn for_queries(
@@ -229,6 +264,9 @@ pub(crate) fn divide(
     // Small needs are met; who wants megabytes takes pages from searches.
     memory_plan.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
     left -= memory_plan.inserting;
+    memory_plan.rows = needs.rows.min(left.min(LEAST_ROWS.max(left / 8)));
+    left -= memory_plan.rows;
+    memory_plan.inserting += memory_plan.rows;
 
     for slice in slices(needs, &value, left) {
         let taken = match slice.what {
@@ -533,6 +571,7 @@ mod tests {
             changes: 100_000,
             beside: 30_000,
             inserting: 50_000,
+            rows: 0,
             places: 0,
             graph: PageFile {
                 pages: 43_000,

@@ -7,7 +7,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+use stratann_vector::LowCodes;
 
 use crate::search::Strategy;
 use crate::{Error, Layout};
@@ -116,6 +118,9 @@ pub struct Rerank {
     /// Whether, instead, the first K + B candidates tell by the code's error which others are still worth ranking; those
     /// are read all at once, and they are the last.
     pub estimate: bool,
+    /// The re-ranking ratio: if it is not 0, this share of the candidate list is ranked, and at least k, all at once, and nothing before the
+    /// traversal is done (DistVS §3.1, D_full).
+    pub ratio: f64,
 }
 
 /// A named row of choices.
@@ -153,6 +158,53 @@ pub struct Preset {
     pub rerank: Rerank,
     /// How new vectors get in, where layout and metric let them in directly; else they are merged.
     pub update: Update,
+    /// Where there are codes of two precisions, as [`Strategy::Press`] needs them: what the low ones are. New vectors
+    /// are merged then.
+    #[serde(serialize_with = "named_or_none")]
+    pub low_codes: Option<LowCodes>,
+}
+
+fn named_or_none<S: Serializer>(
+    low_codes: &Option<LowCodes>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    low_codes.map(LowCodes::name).serialize(serializer)
+}
+
+/// How wide [PRESS](Strategy::Press) searches (DistVS §3.1): the list of candidates by low-precision codes, and what of it goes on. The list by
+/// high-precision codes is [`SearchOptions::list`](crate::SearchOptions::list).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Press {
+    /// D_low, the longest that the list by low codes gets, as a multiple of the list by high ones.
+    pub low: f64,
+    /// The refinement ratio: in each round the nearest that are left of the list by low codes are looked at by high codes, this share of its
+    /// length.
+    pub ratio: f64,
+    /// Nodes, spread over the collection, that are looked at by low codes first: near the nearest of them a search begins (without a navigation graph). 0: it begins at the
+    /// graph's entry node.
+    pub seeds: usize,
+}
+
+impl Press {
+    /// D_low = 2 D_high, a refinement ratio of 0.3 and the graph's entry node (DistVS §3.1).
+    pub const PAPER: Press = Press {
+        low: 2.0,
+        ratio: 0.3,
+        seeds: 0,
+    };
+    /// What takes the least work of what was tried on photo-sift and package-text with a beam of 8 (`bench/README.md`): of a longer list by low codes a smaller share in each
+    /// round, so that fewer are looked at by high codes and none is given up too soon; and seeds.
+    pub const TUNED: Press = Press {
+        low: 3.0,
+        ratio: 0.2,
+        seeds: 64,
+    };
+}
+
+impl Default for Press {
+    fn default() -> Self {
+        Self::TUNED
+    }
 }
 
 impl Preset {
@@ -170,6 +222,7 @@ impl Preset {
         whole_page: false,
         rerank: Rerank::PAPER,
         update: Update::Merge,
+        low_codes: None,
     };
     /// PipeANN (Guo and Lu, OSDI 2025): the second baseline.
     pub const PIPEANN: Preset = Preset {
@@ -185,6 +238,7 @@ impl Preset {
         whole_page: false,
         rerank: Rerank::PAPER,
         update: Update::Merge,
+        low_codes: None,
     };
     /// AiSAQ: DiskANN's graph and search, with the codes in the nodes (its §3.1); w = 4 as in its §4.1.
     pub const AISAQ: Preset = Preset {
@@ -200,6 +254,7 @@ impl Preset {
         whole_page: false,
         rerank: Rerank::PAPER,
         update: Update::InPlace,
+        low_codes: None,
     };
     /// DecoupleVS with the parameters of its §5.1.
     pub const DECOUPLEVS: Preset = Preset {
@@ -215,6 +270,7 @@ impl Preset {
         whole_page: false,
         rerank: Rerank::PAPER,
         update: Update::Merge,
+        low_codes: None,
     };
     /// OdinANN (Guo and Lu, FAST 2026): PipeANN's search, and records with spare slots beside them.
     pub const ODINANN: Preset = Preset {
@@ -232,6 +288,24 @@ impl Preset {
         beam: 1,
         ..Self::DISKANN
     };
+    /// DistVS (Yin et al., NSDI 2026) with the layout of its §3.1 and beam of its §5.1: lists and vectors apart, and of each vector codes of two
+    /// precisions. Its list sizes and refinement ratio are those of a search, [`Press::PAPER`](crate::Press::PAPER); a search that says nothing takes
+    /// [`Press::TUNED`](crate::Press::TUNED).
+    pub const DISTVS: Preset = Preset {
+        name: "distvs",
+        about: "DistVS: lists, vectors and codes of two precisions apart; searched from coarse to fine (PRESS), re-ranked at the end",
+        order: Order::Locality,
+        layout: Some(Layout::Decoupled),
+        compression: Compression::Raw,
+        strategy: Strategy::Press,
+        beam: 8,
+        navigation: false,
+        entry_points: 1,
+        whole_page: false,
+        rerank: Rerank::HALF,
+        update: Update::Merge,
+        low_codes: Some(LowCodes::Nested),
+    };
 
     /// SPANN (Chen et al., NeurIPS 2021): the baseline of clusters.
     pub const SPANN: Preset = Preset {
@@ -247,6 +321,7 @@ impl Preset {
         whole_page: false,
         rerank: Rerank::PAPER,
         update: Update::Rebalance,
+        low_codes: None,
     };
     /// The cluster index of the second-tier paper (its §6): each vector once, in the group of one of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {
@@ -273,17 +348,20 @@ impl Preset {
             batch: 5,
             benefit: 0.01,
             estimate: true,
+            ratio: 0.0,
         },
         update: Update::Accumulate,
+        low_codes: None,
     };
     /// Every preset, baselines first.
-    pub const ALL: [Preset; 9] = [
+    pub const ALL: [Preset; 10] = [
         Self::DISKANN,
         Self::PIPEANN,
         Self::AISAQ,
         Self::DECOUPLEVS,
         Self::ODINANN,
         Self::TIERED_GRAPH,
+        Self::DISTVS,
         Self::SPANN,
         Self::TIERED_CLUSTER,
         Self::STRATANN,
@@ -296,6 +374,14 @@ impl Rerank {
         batch: 10,
         benefit: 0.01,
         estimate: false,
+        ratio: 0.0,
+    };
+    /// The nearest half of the list, all at once: D_high = 2 D_full (DistVS §3.1).
+    pub const HALF: Rerank = Rerank {
+        batch: 10,
+        benefit: 0.0,
+        estimate: false,
+        ratio: 0.5,
     };
 }
 

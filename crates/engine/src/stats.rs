@@ -150,6 +150,8 @@ pub struct Bytes {
     pub codes: u64,
     /// Outside ids: those in the records of the coupled and the inline layout, and the file of ids, if there is one.
     pub ids: u64,
+    /// What vectors have beside them: rows, and which of them have what.
+    pub columns: u64,
     /// Everything else: headers, checksums, padding, counts of reads; where records have different lengths also these
     /// lengths, the ids, the directory, and vectors that are garbage; and what direct inserts have added to the pages of the build.
     pub other: u64,
@@ -283,13 +285,15 @@ fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAn
     let graph = bytes_where(manifest, |kind| leads.contains(&kind));
     let in_records = copies.saturating_mul(id_bytes as u64);
     let ids = in_records + bytes_where(manifest, |kind| kind.role() == Role::Ids);
+    let columns = bytes_where(manifest, |kind| kind.role() == Role::Columns);
     let bytes = Bytes {
         graph,
         vectors,
         codes: 0,
         ids,
+        columns,
         // Some of these are what the MANIFEST says, which nobody has to believe.
-        other: [graph, vectors, ids]
+        other: [graph, vectors, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
         total,
@@ -314,14 +318,16 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
         false => 8 * manifest.vectors,
     };
     let ids = in_records + bytes_where(manifest, |kind| kind.role() == Role::Ids);
+    let columns = bytes_where(manifest, |kind| kind.role() == Role::Columns);
     let total = bytes_where(manifest, |_| true);
     Bytes {
         graph,
         vectors,
         codes,
         ids,
+        columns,
         // Some of these are what the MANIFEST says, which nobody has to believe.
-        other: [graph, vectors, codes, ids]
+        other: [graph, vectors, codes, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
         total,

@@ -26,10 +26,11 @@ pub(crate) use self::pages::{
 pub use self::place::vectors_in;
 pub(crate) use self::place::{existing, home, indexes_in, is_absent, is_index, layout, manifest};
 pub(crate) use self::streams::{
-    check_room, check_stream, read_opened, read_stream, read_stream_whole,
+    check_room, check_stream, read_opened, read_pieces, read_stream, read_stream_whole,
 };
 pub(crate) use self::tables::{
     chunks, directory, entry_points, heat, journal, pending, pending_of, placement, placement_of,
+    recall,
 };
 use crate::Error;
 

@@ -166,6 +166,16 @@ pub enum LayoutError {
         /// What would have been right.
         expected: String,
     },
+    /// An attribute or a payload that the format cannot hold. No file is involved yet.
+    #[error("{what} is {found}: expected {expected}")]
+    Attribute {
+        /// What cannot be held, and of which column.
+        what: String,
+        /// What it is.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
     /// A shape (dimension, degree) that the format cannot hold. No file is involved yet.
     #[error("{what} is {found}, the format holds {expected}")]
     Shape {
@@ -192,7 +202,9 @@ impl LayoutError {
             | LayoutError::UnknownFeature { offset, .. }
             | LayoutError::Reserved { offset, .. }
             | LayoutError::Field { offset, .. } => Some(*offset),
-            LayoutError::Length { .. } | LayoutError::Shape { .. } => None,
+            LayoutError::Length { .. }
+            | LayoutError::Attribute { .. }
+            | LayoutError::Shape { .. } => None,
         }
     }
 }

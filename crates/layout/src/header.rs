@@ -332,6 +332,11 @@ impl<'a> FieldsReader<'a> {
         (FIELDS + self.at) as u64
     }
 
+    /// Whether all fields have been read.
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
     /// Refuses fields that nobody read.
     pub fn end(self) -> Result<(), LayoutError> {
         if self.at == self.bytes.len() {

@@ -1,8 +1,8 @@
-//! Which node has which outside id: what has to be known to insert, replace and delete by id. Where the ids are row numbers the
-//! manifest says so, and there is no such file.
+//! Which node has which outside id: what has to be known to insert, replace and delete by id, and to look one up. Where each node has
+//! its own number for its id the manifest says that ids are row numbers, and there is no such file.
 //!
-//! Payload of a [stream] of kind `Ids`, little-endian: an entry for each vector of the build, by ascending id.
-//! Entry `i`:
+//! A [stream](crate::stream) of kind `Ids`, of one of two forms. Any ids have *pairs*: no fields, and in the payload, little-endian, an entry for each
+//! vector of the build, by ascending id. Entry `i`:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -14,24 +14,35 @@
 //! the least and the largest id, and what it finds there bounds the next guess. Ids as differences and nodes in as few bits as
 //! they need would take a third of the space, 4 bytes instead of 12 a vector, where ids are close to each other, and as much where
 //! they are hashes; but blocks would hold different numbers of entries, and all that reads or checks one would have to decode it.
+//!
+//! Ids that are row numbers, 0 to the number of vectors and each once, while nodes stand in another order, have *nodes alone* (from
+//! format version 2 on): entry `i` is the node of id `i`. The header has a field:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | the number of entries n, 1 to 2^32 |
+//!
+//! An entry takes B bits, those of the number n - 1, at least 1: 17 for a hundred thousand vectors, 20 for a million. A block has
+//! E = 32,736 / B entries, so entry `i` is the B bits from bit B (i mod E) on of the payload of block `i / E`, the lowest bits of the
+//! first byte first. What is left of a block is zero.
 
 use crate::block::{self, BLOCK, PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
-use crate::header::{FileHeader, FileKind};
-use crate::stream::{self, StreamReader};
+use crate::header::{FieldsWriter, FileHeader, FileKind};
+use crate::stream::StreamReader;
 
-/// Format version of these files. 1: the first.
-pub const FORMAT_VERSION: u32 = 1;
+/// Format version of these files. 1: pairs. 2: or nodes alone.
+pub const FORMAT_VERSION: u32 = 2;
 
-/// Bytes of an entry.
+/// Bytes of a pair.
 pub const ENTRY: usize = 12;
 
-/// Entries of a block.
+/// Pairs of a block.
 pub const ENTRIES: usize = PAYLOAD / ENTRY;
 
-const _: () = assert!(ENTRIES * ENTRY == PAYLOAD, "an entry is in one block");
+const _: () = assert!(ENTRIES * ENTRY == PAYLOAD, "a pair is in one block");
 
-/// An entry as it is stored.
+/// A pair as it is stored.
 pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
     let mut bytes = [0; ENTRY];
     bytes[..8].copy_from_slice(&id.to_le_bytes());
@@ -39,38 +50,125 @@ pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
     bytes
 }
 
+/// The most entries that a file of nodes alone has: a node is a `u32`.
+const MOST_ALONE: u64 = 1 << 32;
+
 /// A file of ids: how many there are, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdsFile {
     entries: u64,
+    /// Bits of an entry where nodes stand alone; 0: pairs.
+    bits: u32,
 }
 
 impl IdsFile {
-    /// The file of so many entries.
-    pub fn new(entries: u64) -> IdsFile {
-        IdsFile { entries }
+    /// The file of so many pairs.
+    pub fn pairs(entries: u64) -> IdsFile {
+        IdsFile { entries, bits: 0 }
+    }
+
+    /// The file of so many nodes alone, at least 1 and at most 2^32, whose ids are 0 to their number.
+    pub fn nodes_alone(entries: u64) -> IdsFile {
+        let bits = u64::BITS - entries.saturating_sub(1).leading_zeros();
+        IdsFile {
+            entries,
+            bits: bits.clamp(1, u32::BITS),
+        }
     }
 
     /// What the first bytes of a file (a block of them or more) say, and the header that they are; `file` names the file in
     /// errors.
     ///
     /// # Errors
-    /// A header that is damaged, of another kind or version, or of a payload that is no number of entries.
+    /// A header that is damaged, of another kind or version, or of a payload that is not as long as so many entries.
     pub fn open(first: &[u8], file: &str) -> Result<(IdsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Ids, first, file)?;
-        reader.fields().end()?;
-        let payload = reader.payload_length();
-        if !payload.is_multiple_of(ENTRY as u64) {
-            return Err(LayoutError::Field {
-                file: file.to_owned(),
-                offset: 48,
-                what: "payload length",
-                found: payload.to_string(),
-                expected: format!("a multiple of {ENTRY}"),
-            });
+        let (payload, mut fields) = (reader.payload_length(), reader.fields());
+        let wrong = |offset, what, found: u64, expected| LayoutError::Field {
+            file: file.to_owned(),
+            offset,
+            what,
+            found: found.to_string(),
+            expected,
+        };
+        let is_pairs = fields.is_at_end() || reader.header().version < 2;
+        let ids = if is_pairs {
+            IdsFile::pairs(payload / ENTRY as u64)
+        } else {
+            let at = fields.offset();
+            let entries = fields.u64("number of ids")?;
+            if !(1..=MOST_ALONE).contains(&entries) {
+                let expected = format!("1 to {MOST_ALONE}");
+                return Err(wrong(at, "number of ids", entries, expected));
+            }
+            IdsFile::nodes_alone(entries)
+        };
+        fields.end()?;
+        if payload != ids.payload_bytes() {
+            let expected = match is_pairs {
+                true => format!("a multiple of {ENTRY}"),
+                false => format!("{} for {} ids", ids.payload_bytes(), ids.entries),
+            };
+            return Err(wrong(48, "payload length", payload, expected));
         }
-        let ids = IdsFile::new(payload / ENTRY as u64);
         Ok((ids, reader.header().clone()))
+    }
+
+    /// The fields of the header.
+    pub fn fields(&self) -> Vec<u8> {
+        match self.bits {
+            0 => Vec::new(),
+            _ => FieldsWriter::new().u64(self.entries).finish(),
+        }
+    }
+
+    /// Whether nodes stand alone: the ids are 0 to the number of entries.
+    pub fn has_nodes_alone(&self) -> bool {
+        self.bits > 0
+    }
+
+    /// Entries of a block that is full.
+    pub fn per_block(&self) -> usize {
+        match self.bits {
+            0 => ENTRIES,
+            bits => 8 * PAYLOAD / bits as usize,
+        }
+    }
+
+    /// Appends the payload of the block of these nodes, of ids that follow each other, to `out`: as many as a block has, or, in the last
+    /// one, what is left.
+    ///
+    /// # Panics
+    /// When they are pairs, more than a block has, or a node is not below the number of entries.
+    pub fn push_nodes(&self, nodes: &[u32], out: &mut Vec<u8>) {
+        assert!(
+            self.has_nodes_alone() && nodes.len() <= self.per_block(),
+            "{} nodes for a block of {}",
+            nodes.len(),
+            self.per_block()
+        );
+        let start = out.len();
+        let (mut waiting, mut bits) = (0u64, 0);
+        for &node in nodes {
+            assert!(
+                u64::from(node) < self.entries,
+                "node {node} of {} entries",
+                self.entries
+            );
+            waiting |= u64::from(node) << bits;
+            bits += self.bits;
+            while bits >= 8 {
+                out.push(waiting as u8);
+                waiting >>= 8;
+                bits -= 8;
+            }
+        }
+        if bits > 0 {
+            out.push(waiting as u8);
+        }
+        if nodes.len() == self.per_block() {
+            out.resize(start + PAYLOAD, 0);
+        }
     }
 
     /// How many entries there are.
@@ -80,12 +178,25 @@ impl IdsFile {
 
     /// Bytes of the payload.
     pub fn payload_bytes(&self) -> u64 {
-        self.entries.saturating_mul(ENTRY as u64)
+        match u64::from(self.bits) {
+            0 => self.entries.saturating_mul(ENTRY as u64),
+            bits => {
+                let per_block = self.per_block() as u64;
+                let rest = (self.entries % per_block * bits).div_ceil(8);
+                self.entries / per_block * PAYLOAD as u64 + rest
+            }
+        }
     }
 
     /// Blocks of entries.
     pub fn blocks(&self) -> u64 {
-        self.entries.div_ceil(ENTRIES as u64)
+        self.entries.div_ceil(self.per_block() as u64)
+    }
+
+    /// The block that has an id, counted from 0, where that follows from the id: where nodes stand alone.
+    pub fn block_of(&self, id: u64) -> Option<u64> {
+        let is_there = self.has_nodes_alone() && id < self.entries;
+        is_there.then(|| id / self.per_block() as u64)
     }
 
     /// Where in the file block `block` of the entries stands, counted from 0.
@@ -93,9 +204,14 @@ impl IdsFile {
         block.saturating_add(1).saturating_mul(BLOCK as u64)
     }
 
-    /// Where in the file entry `entry` stands.
-    pub fn offset(entry: u64) -> u64 {
-        stream::file_offset(entry.saturating_mul(ENTRY as u64))
+    /// Where in the file entry `entry` stands: its first byte.
+    pub fn offset(&self, entry: u64) -> u64 {
+        let per_block = self.per_block() as u64;
+        let at = match u64::from(self.bits) {
+            0 => entry % per_block * ENTRY as u64,
+            bits => entry % per_block * bits / 8,
+        };
+        IdsFile::block_offset(entry / per_block).saturating_add((BLOCK - PAYLOAD) as u64 + at)
     }
 
     /// Verifies block `block` of the entries, whose bytes are given.
@@ -108,7 +224,7 @@ impl IdsFile {
         block: u64,
         file: &str,
     ) -> Result<IdsBlock<'a>, LayoutError> {
-        let first = block.saturating_mul(ENTRIES as u64);
+        let first = block.saturating_mul(self.per_block() as u64);
         let left = self.entries.saturating_sub(first);
         let wrong = |offset, what, found: u64, expected: String| LayoutError::Field {
             file: file.to_owned(),
@@ -127,26 +243,39 @@ impl IdsFile {
             ));
         }
         block::check(bytes, block.saturating_add(1), file)?;
-        let count = left.min(ENTRIES as u64) as usize;
-        let (entries, padding) = bytes[BLOCK - PAYLOAD..].split_at(count * ENTRY);
-        let end = IdsFile::offset(first).saturating_add(entries.len() as u64);
+        let len = left.min(self.per_block() as u64) as usize;
+        let used = match self.bits as usize {
+            0 => len * ENTRY,
+            bits => (len * bits).div_ceil(8),
+        };
+        let (entries, padding) = bytes[BLOCK - PAYLOAD..].split_at(used);
+        let end = self.offset(first).saturating_add(used as u64);
         crate::error::check_zero(padding, end, file)?;
-        let view = IdsBlock { first, entries };
+        let view = IdsBlock {
+            first,
+            len,
+            entries,
+            bits: self.bits,
+        };
+        let behind = view.bits_behind();
+        if behind != 0 {
+            return Err(LayoutError::Reserved {
+                file: file.to_owned(),
+                offset: end - 1,
+                found: behind,
+            });
+        }
         let mut before = None;
-        for place in 0..count {
+        for place in 0..len {
             let (id, node) = view.get(place);
-            let at = IdsFile::offset(first.saturating_add(place as u64));
+            let at = self.offset(first.saturating_add(place as u64));
             if let Some(before) = before.filter(|&before| id <= before) {
                 return Err(wrong(at, "outside id", id, format!("above {before}")));
             }
             if u64::from(node) >= self.entries {
+                let at = if self.has_nodes_alone() { at } else { at + 8 };
                 let expected = format!("below {}", self.entries);
-                return Err(wrong(
-                    at + 8,
-                    "node of an outside id",
-                    node.into(),
-                    expected,
-                ));
+                return Err(wrong(at, "node of an outside id", node.into(), expected));
             }
             before = Some(id);
         }
@@ -158,7 +287,10 @@ impl IdsFile {
 #[derive(Clone, Copy, Debug)]
 pub struct IdsBlock<'a> {
     first: u64,
+    len: usize,
     entries: &'a [u8],
+    /// Of an entry where nodes stand alone; 0: pairs.
+    bits: u32,
 }
 
 impl IdsBlock<'_> {
@@ -170,7 +302,7 @@ impl IdsBlock<'_> {
     /// How many entries it has.
     #[expect(clippy::len_without_is_empty, reason = "a block has an entry or more")]
     pub fn len(&self) -> usize {
-        self.entries.len() / ENTRY
+        self.len
     }
 
     /// The id and the node of an entry.
@@ -178,11 +310,41 @@ impl IdsBlock<'_> {
     /// # Panics
     /// When `place` is not below [`len`](IdsBlock::len).
     pub fn get(&self, place: usize) -> (u64, u32) {
-        (self.id(place), u32_at(self.entries, place * ENTRY + 8))
+        let node = match self.bits {
+            0 => u32_at(self.entries, place * ENTRY + 8),
+            bits => {
+                assert!(place < self.len, "entry {place} of {}", self.len);
+                let at = place * bits as usize;
+                // At most 7 bits before it and 32 of its own.
+                let window = self.window(at / 8) >> (at % 8);
+                (window & ((1 << bits) - 1)) as u32
+            }
+        };
+        (self.id(place), node)
+    }
+
+    /// Eight bytes of the entries from one on, zeros behind the last.
+    fn window(&self, at: usize) -> u64 {
+        let rest = &self.entries[at..];
+        let mut eight = [0; 8];
+        let count = rest.len().min(8);
+        eight[..count].copy_from_slice(&rest[..count]);
+        u64::from_le_bytes(eight)
+    }
+
+    /// The last byte's bits behind the last entry, where there are any.
+    fn bits_behind(&self) -> u8 {
+        match (self.len * self.bits as usize % 8, self.entries.last()) {
+            (0, _) | (_, None) => 0,
+            (used, Some(last)) => last >> used << used,
+        }
     }
 
     fn id(&self, place: usize) -> u64 {
-        u64_at(self.entries, place * ENTRY)
+        match self.bits {
+            0 => u64_at(self.entries, place * ENTRY),
+            _ => self.first + place as u64,
+        }
     }
 
     /// Its least and its largest id.
@@ -211,6 +373,7 @@ mod tests {
 
     use super::*;
     use crate::block::seal;
+    use crate::stream;
 
     /// A file of these entries.
     fn encode(entries: &[(u64, u32)]) -> Vec<u8> {
@@ -240,7 +403,7 @@ mod tests {
             let bytes = encode(&entries);
             let (file, header) = IdsFile::open(&bytes, "ids").unwrap();
             assert_eq!(header.length, bytes.len() as u64);
-            assert_eq!(file, IdsFile::new(count.into()));
+            assert_eq!(file, IdsFile::pairs(count.into()));
             assert_eq!(
                 (file.payload_bytes(), file.blocks()),
                 (12 * u64::from(count), u64::from(count.div_ceil(341)))
@@ -256,15 +419,102 @@ mod tests {
                 );
                 assert_eq!(view.find(id - 1), Err(place));
                 assert_eq!(view.find(id + 1), Err(place + 1));
-                let at = IdsFile::offset(i) as usize;
+                let at = file.offset(i) as usize;
                 assert_eq!(bytes[at..at + ENTRY], entry(id, node));
             }
         }
         let bytes = encode(&sample(5));
-        let view = IdsFile::new(5)
+        let view = IdsFile::pairs(5)
             .block(block_of(&bytes, 0), 0, "ids")
             .unwrap();
         assert_eq!((view.len(), view.ends()), (5, (7, 19)));
+    }
+
+    /// A file of these nodes, alone.
+    fn encode_nodes(nodes: &[u32]) -> Vec<u8> {
+        let file = IdsFile::nodes_alone(nodes.len() as u64);
+        let mut payload = Vec::new();
+        for nodes in nodes.chunks(file.per_block()) {
+            file.push_nodes(nodes, &mut payload);
+        }
+        assert_eq!(payload.len() as u64, file.payload_bytes());
+        stream::encode(FileKind::Ids, &payload, &file.fields())
+    }
+
+    #[test]
+    fn nodes_alone_take_as_many_bits_as_their_number_and_are_found_by_their_ids() {
+        // Bits and entries of a block, from the first number of entries on that takes them.
+        for (count, bits, per_block) in [
+            (1, 1, 32_736),
+            (2, 1, 32_736),
+            (3, 2, 16_368),
+            (2_976, 12, 2_728),
+            (5_456, 13, 2_518),
+            (5_457, 13, 2_518),
+            (100_000, 17, 1_925),
+        ] {
+            let nodes: Vec<u32> = (0..count).map(|i| (i * 7 + 3) % count).collect();
+            let bytes = encode_nodes(&nodes);
+            let (file, header) = IdsFile::open(&bytes, "ids").unwrap();
+            assert_eq!(header.length, bytes.len() as u64);
+            assert_eq!((file.bits, file.per_block()), (bits, per_block), "{count}");
+            assert_eq!(
+                (file.entries(), file.blocks()),
+                (
+                    u64::from(count),
+                    u64::from(count).div_ceil(per_block as u64)
+                )
+            );
+            for (id, &node) in (0..).zip(&nodes).step_by(1 + nodes.len() / 3_000) {
+                let block = file.block_of(id).unwrap();
+                let view = file.block(block_of(&bytes, block), block, "ids").unwrap();
+                let place = (id - view.first_entry()) as usize;
+                assert_eq!((view.find(id), view.get(place)), (Ok(place), (id, node)));
+                let (least, largest) = view.ends();
+                assert_eq!(view.find(largest + 1), Err(view.len()));
+                assert!((least..=largest).contains(&id));
+                // Another node changes the byte that is said to be its first, or one behind it.
+                let mut others = nodes.clone();
+                others[id as usize] ^= 1;
+                if u64::from(others[id as usize]) < file.entries() {
+                    let other = encode_nodes(&others);
+                    let from = file.offset(id) as usize;
+                    assert_ne!(
+                        other[from..from + 2],
+                        bytes[from..from + 2],
+                        "{count}: {id}"
+                    );
+                }
+            }
+            assert_eq!(file.block_of(count.into()), None);
+        }
+        assert_eq!(IdsFile::nodes_alone(1_000_000).payload_bytes(), 2_501_222);
+        assert_eq!(IdsFile::nodes_alone(1 << 32).bits, 32);
+        assert_eq!(IdsFile::pairs(9).block_of(3), None);
+    }
+
+    #[test]
+    fn nodes_that_there_are_not_and_bits_behind_the_last_are_refused() {
+        let refused = |nodes: &[u32], change: &dyn Fn(&mut [u8])| {
+            let mut bytes = encode_nodes(nodes);
+            change(&mut bytes[BLOCK + 4..]);
+            seal(&mut bytes[BLOCK..2 * BLOCK], 1);
+            let (file, _) = IdsFile::open(&bytes, "ids").unwrap();
+            let error = file.block(block_of(&bytes, 0), 0, "ids").unwrap_err();
+            error.to_string()
+        };
+        // Of five nodes three bits each.
+        let nodes = [4, 3, 2, 1, 0];
+        for (text, expected) in [
+            (
+                refused(&nodes, &|bytes| bytes[0] = bytes[0] & !7 | 5),
+                "ids: node of an outside id at offset 4100 is 5, expected below 5",
+            ),
+            (refused(&nodes, &|bytes| bytes[1] |= 0x80), "4101"),
+            (refused(&nodes, &|bytes| bytes[2] = 1), "4102"),
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
     }
 
     #[test]
@@ -312,8 +562,34 @@ mod tests {
         let refused = |bytes: &[u8]| IdsFile::open(bytes, "ids").unwrap_err().to_string();
         let odd = stream::encode(FileKind::Ids, &[0; 13], &[]);
         assert!(refused(&odd).contains("is 13, expected a multiple of 12"));
-        let more = stream::encode(FileKind::Ids, &[0; 12], &[1]);
-        assert!(refused(&more).contains("fields"), "{}", refused(&more));
+        let fields = |entries: u64| IdsFile::nodes_alone(entries).fields();
+        for (payload, fields, expected) in [
+            (12, vec![1], "number of ids"),
+            (12, [fields(4), vec![1]].concat(), "fields"),
+            (
+                12,
+                fields(0),
+                "number of ids at offset 56 is 0, expected 1 to",
+            ),
+            (
+                12,
+                fields((1 << 32) + 1),
+                "number of ids at offset 56 is 4294967297",
+            ),
+            (12, fields(4), "is 12, expected 1 for 4 ids"),
+        ] {
+            let text = refused(&stream::encode(FileKind::Ids, &vec![0; payload], &fields));
+            assert!(text.contains(expected), "{text}");
+        }
+        let mut header = FileHeader::new(FileKind::Ids, stream::file_length(1), Vec::new());
+        header.fields = [&1u64.to_le_bytes()[..], &fields(4)].concat();
+        IdsFile::open(&header.encode(), "ids").unwrap();
+        header.version = 1;
+        let text = refused(&header.encode());
+        assert!(
+            text.contains("fields"),
+            "the first version had none: {text}"
+        );
         refused(&stream::encode(FileKind::Heat, &[0; 12], &[]));
         refused(&[]);
     }
@@ -341,6 +617,21 @@ mod tests {
         }
 
         #[test]
+        fn any_nodes_round_trip(nodes in prop::collection::vec(0u32..5_000, 1..5_000)) {
+            let count = nodes.len() as u32;
+            let nodes: Vec<u32> = nodes.iter().map(|node| node % count).collect();
+            let bytes = encode_nodes(&nodes);
+            let (file, _) = IdsFile::open(&bytes, "ids").unwrap();
+            let mut back = Vec::new();
+            for block in 0..file.blocks() {
+                let view = file.block(block_of(&bytes, block), block, "ids").unwrap();
+                back.extend((0..view.len()).map(|place| view.get(place)));
+            }
+            let expected: Vec<(u64, u32)> = (0..).zip(nodes).collect();
+            prop_assert_eq!(back, expected);
+        }
+
+        #[test]
         fn arbitrary_bytes_never_panic(
             mut bytes in prop::collection::vec(any::<u8>(), 0..2 * BLOCK),
             payload: u64,
@@ -350,16 +641,21 @@ mod tests {
         ) {
             let _ = IdsFile::open(&bytes, "f");
             let fields = payload.to_le_bytes().to_vec();
-            let header = FileHeader::new(FileKind::Ids, stream::file_length(payload), fields);
-            let _ = IdsFile::open(&header.encode(), "f");
+            let alone = [&fields[..], &entries.to_le_bytes()].concat();
+            for fields in [fields, alone] {
+                let header = FileHeader::new(FileKind::Ids, stream::file_length(payload), fields);
+                let _ = IdsFile::open(&header.encode(), "f");
+            }
             let small = entries % 1_000;
             for (entries, block) in [(entries, block), (small, block % 3)] {
                 if sealed && bytes.len() >= BLOCK {
                     seal(&mut bytes[..BLOCK], block.saturating_add(1));
                 }
                 let end = bytes.len().min(BLOCK);
-                if let Ok(view) = IdsFile::new(entries).block(&bytes[..end], block, "f") {
-                    let _ = (view.ends(), view.find(entries), view.first_entry());
+                for file in [IdsFile::pairs(entries), IdsFile::nodes_alone(entries)] {
+                    if let Ok(view) = file.block(&bytes[..end], block, "f") {
+                        let _ = (view.ends(), view.find(entries), view.get(view.len() - 1));
+                    }
                 }
             }
         }

@@ -31,7 +31,10 @@
 //! ├── directory        which page of packed or adjacency holds which node         (directory)
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
 //! ├── ids              which node has which outside id, unless these are 0, 1, ..  (ids)
+//! ├── rows-0 ..        what vectors have beside them, a file for each segment        (columns)
+//! ├── columns-0 ..     which nodes have which values, the same                    (columns)
 //! ├── heat             how often a sample of queries read each page               (heat)
+//! ├── recall           how much searches find with which list                      (recall)
 //! ├── placement        where the nodes stand that were written anew               (placement)
 //! ├── pending          changes that wait for their pages                          (pending)
 //! ├── journal          pages that are about to be written in place                (journal)
@@ -46,9 +49,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 pub mod block;
 pub mod chunks;
 pub mod clusters;
+pub mod columns;
 pub mod coupled;
 pub mod csr;
 pub mod directory;
@@ -66,6 +71,7 @@ pub mod navigation;
 mod payload;
 pub mod pending;
 pub mod placement;
+pub mod recall;
 mod records;
 mod runs;
 pub mod slotted;
@@ -97,6 +103,7 @@ pub use manifest::{
 pub use navigation::NavigationFile;
 pub use pending::{PendingFile, PendingRecord};
 pub use placement::PlacementFile;
+pub use recall::{RecallBand, RecallFile, RecallTable};
 pub use runs::RunsOn;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

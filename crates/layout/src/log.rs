@@ -16,16 +16,20 @@
 //!
 //! a record, at a multiple of 8
 //!      0     4  crc32c of (number of the log u64, offset of the record in the file u64, then bytes 4..end)
-//!      4     1  kind: 1 insert, 2 delete, 3 replace
+//!      4     1  kind: 1 insert, 2 delete, 3 replace; with a row behind the vector 4 insert, 5 replace; 6 a row alone
 //!      5     3  zero
-//!      8     4  bytes P of the payload (u32): those of a vector for an insert, 0 for a delete
+//!      8     4  bytes P of the payload (u32): those of a vector, and of a row, where there is one; 0 for a delete
 //!     12     8  sequence number (u64): one more than that of the record before it, over all logs
 //!     20     8  outside id (u64)
-//!     28     P  the vector's elements
+//!     28     P  the vector's elements, and the row (`attributes`)
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
-//! Of format version 1 a log has no marks, and its records begin at 4096.
+//! Of format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 are those of version 3; a log that has none of them is of
+//! version 2, so that readers of that version go on to read an index whose vectors have nothing beside them.
+//!
+//! **Rows.** What an id has beside its vector is in the same record, so that it is as durable, and a crash leaves both or neither. A row
+//! is as long as it is, up to [`MAX_ROW_BYTES`]; what it says is for whoever reads it.
 //!
 //! **Length.** The header is written before the first record is, and never again, so it cannot know the file's length.
 //! Its length field says where the records begin: what the file has at least
@@ -62,11 +66,15 @@ use crate::header::{FieldsWriter, FileHeader, FileKind};
 pub use self::gap::Gap;
 use self::marks::{MARKS, encode_mark};
 
-/// Format version of [`FileKind::Log`]. 2: with marks; 1: without.
-pub const FORMAT_VERSION: u32 = 2;
+/// The newest format version of [`FileKind::Log`]. 3: with rows; 2: with marks alone; 1: without.
+pub const FORMAT_VERSION: u32 = 3;
 
-/// The first version with marks.
+/// The most bytes that a row takes in a record.
+pub const MAX_ROW_BYTES: usize = crate::attributes::MOST_ROW;
+
+/// The first version with marks, and the first that may have rows.
 const MARKED: u32 = 2;
+const WITH_ROWS: u32 = 3;
 
 /// Where the first record of a log of this build's version stands, in bytes.
 pub const FIRST_RECORD: u64 = 3 * BLOCK as u64;
@@ -85,6 +93,9 @@ const ALIGNMENT: usize = 8;
 const INSERT: u8 = 1;
 const DELETE: u8 = 2;
 const REPLACE: u8 = 3;
+const INSERT_ROW: u8 = 4;
+const REPLACE_ROW: u8 = 5;
+const ROW: u8 = 6;
 
 /// What the vectors of a log are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,9 +135,32 @@ impl LogShape {
         self.dim * self.element.size()
     }
 
-    /// Bytes of the longest record.
+    /// Bytes of the longest record: of a vector and the longest row.
     pub fn longest_record(&self) -> usize {
+        record_bytes(self.vector_bytes() + MAX_ROW_BYTES)
+    }
+
+    /// Bytes of the record of a vector without a row.
+    pub fn vector_record(&self) -> usize {
         record_bytes(self.vector_bytes())
+    }
+
+    /// The bytes of a vector and of a row in the payload of a record of a kind, which is `length` bytes long.
+    fn payload_of(&self, kind: u8, length: usize) -> Result<(usize, usize), EndReason> {
+        let (vector, rows) = match kind {
+            INSERT | REPLACE => (self.vector_bytes(), 0),
+            DELETE => (0, 0),
+            INSERT_ROW | REPLACE_ROW => (self.vector_bytes(), MAX_ROW_BYTES),
+            ROW => (0, MAX_ROW_BYTES),
+            kind => return Err(EndReason::Kind(kind)),
+        };
+        match length.checked_sub(vector) {
+            Some(row) if row <= rows => Ok((vector, row)),
+            _ => Err(EndReason::Length {
+                found: length as u32,
+                expected: vector as u32,
+            }),
+        }
     }
 }
 
@@ -141,6 +175,8 @@ pub struct LogHeader {
     pub first_sequence: u64,
     /// Whether the log has marks; those that earlier versions wrote have none.
     pub marked: bool,
+    /// Whether records may have rows. Of a log without marks none has.
+    pub rows: bool,
 }
 
 impl LogHeader {
@@ -179,7 +215,11 @@ impl LogHeader {
             .u64(self.first_sequence)
             .finish();
         FileHeader {
-            version: if self.marked { FORMAT_VERSION } else { 1 },
+            version: match (self.marked, self.rows) {
+                (true, true) => WITH_ROWS,
+                (true, false) => MARKED,
+                (false, _) => 1,
+            },
             ..FileHeader::new(FileKind::Log, self.start().offset, fields)
         }
         .encode()
@@ -229,6 +269,7 @@ impl LogHeader {
             number,
             first_sequence,
             marked,
+            rows: header.version >= WITH_ROWS,
         })
     }
 }
@@ -242,6 +283,8 @@ pub enum LogRecord<'a> {
         id: u64,
         /// Its elements, little-endian, as many bytes as [`LogShape::vector_bytes`] says.
         vector: &'a [u8],
+        /// What it has beside, encoded; at most [`MAX_ROW_BYTES`].
+        row: Option<&'a [u8]>,
     },
     /// A vector took the place of the one with the same id: in one record, so that a crash leaves the one or the other.
     Replace {
@@ -249,6 +292,15 @@ pub enum LogRecord<'a> {
         id: u64,
         /// The new one's elements.
         vector: &'a [u8],
+        /// What the new one has beside; `None`: nothing, whatever the one before it had.
+        row: Option<&'a [u8]>,
+    },
+    /// What a vector has beside was replaced; the vector stays.
+    Row {
+        /// Its outside id.
+        id: u64,
+        /// The new row, encoded.
+        row: &'a [u8],
     },
     /// A vector went out.
     Delete {
@@ -263,6 +315,7 @@ impl<'a> LogRecord<'a> {
         match *self {
             LogRecord::Insert { id, .. }
             | LogRecord::Replace { id, .. }
+            | LogRecord::Row { id, .. }
             | LogRecord::Delete { id } => id,
         }
     }
@@ -271,17 +324,46 @@ impl<'a> LogRecord<'a> {
     pub fn vector(&self) -> Option<&'a [u8]> {
         match *self {
             LogRecord::Insert { vector, .. } | LogRecord::Replace { vector, .. } => Some(vector),
+            LogRecord::Delete { .. } | LogRecord::Row { .. } => None,
+        }
+    }
+
+    /// Whether it is of a kind that only a log with rows has.
+    pub fn has_row(&self) -> bool {
+        self.row().is_some()
+    }
+
+    /// What the id has beside its vector from this record on, if the record says so.
+    pub fn row(&self) -> Option<&'a [u8]> {
+        match *self {
+            LogRecord::Insert { row, .. } | LogRecord::Replace { row, .. } => row,
+            LogRecord::Row { row, .. } => Some(row),
             LogRecord::Delete { .. } => None,
         }
     }
 
-    fn payload(&self) -> &'a [u8] {
-        self.vector().unwrap_or_default()
+    fn kind(&self) -> u8 {
+        match self {
+            LogRecord::Insert { row: None, .. } => INSERT,
+            LogRecord::Insert { row: Some(_), .. } => INSERT_ROW,
+            LogRecord::Replace { row: None, .. } => REPLACE,
+            LogRecord::Replace { row: Some(_), .. } => REPLACE_ROW,
+            LogRecord::Row { .. } => ROW,
+            LogRecord::Delete { .. } => DELETE,
+        }
+    }
+
+    /// The vector and the row, as they stand one behind the other.
+    fn payload(&self) -> [&'a [u8]; 2] {
+        [
+            self.vector().unwrap_or_default(),
+            self.row().unwrap_or_default(),
+        ]
     }
 
     /// Bytes of the record in a log.
     pub fn encoded_bytes(&self) -> usize {
-        record_bytes(self.payload().len())
+        record_bytes(self.payload().map(<[u8]>::len).iter().sum())
     }
 }
 
@@ -315,21 +397,18 @@ impl RecordPlace {
 
 /// Appends the bytes of a record that is to stand at `place`; returns where the next one stands.
 ///
-/// The vector's length is the caller's to check: a reader takes a record with a vector of a wrong length for the end of
-/// the log.
+/// The lengths of vector and row are the caller's to check: a reader takes a record with a vector of a wrong length, or too long a row,
+/// for the end of the log.
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
-    let (kind, payload) = match record {
-        LogRecord::Insert { vector, .. } => (INSERT, vector),
-        LogRecord::Replace { vector, .. } => (REPLACE, vector),
-        LogRecord::Delete { .. } => (DELETE, &[][..]),
-    };
+    let [vector, row] = record.payload();
     let start = out.len();
     out.extend_from_slice(&[0; KIND]);
-    out.extend_from_slice(&[kind, 0, 0, 0]);
-    out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[record.kind(), 0, 0, 0]);
+    out.extend_from_slice(&((vector.len() + row.len()) as u32).to_le_bytes());
     out.extend_from_slice(&place.sequence.to_le_bytes());
     out.extend_from_slice(&record.id().to_le_bytes());
-    out.extend_from_slice(payload);
+    out.extend_from_slice(vector);
+    out.extend_from_slice(row);
     let bytes = record.encoded_bytes();
     out.resize(start + bytes, 0);
     let sum = checksum(place, &out[start + KIND..]);
@@ -369,7 +448,7 @@ pub enum EndReason {
     },
     /// No kind of record; zero where a file was made longer and its bytes were not written.
     Kind(u8),
-    /// A payload that is not as long as the kind's.
+    /// A payload that is not as long as the kind's, or whose row is too long.
     Length {
         /// What stands there, in bytes.
         found: u32,
@@ -495,18 +574,8 @@ fn whole_record(
     let short = |needs| EndReason::Short { needs, found };
     let head = bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
     // The kind and the length before the checksum: they say how many bytes it covers.
-    let payload = match head[KIND] {
-        INSERT | REPLACE => shape.vector_bytes(),
-        DELETE => 0,
-        kind => return Err(EndReason::Kind(kind)),
-    };
-    let length = u32_at(head, LENGTH);
-    if length as usize != payload {
-        return Err(EndReason::Length {
-            found: length,
-            expected: payload as u32,
-        });
-    }
+    let (vector, row) = shape.payload_of(head[KIND], u32_at(head, LENGTH) as usize)?;
+    let payload = vector + row;
     let needs = record_bytes(payload);
     let bytes = bytes.get(..needs).ok_or(short(needs))?;
     let stored = u32_at(bytes, 0);
@@ -519,10 +588,20 @@ fn whole_record(
         return Err(EndReason::Reserved);
     }
     let id = u64_at(bytes, ID);
-    let vector = &bytes[PAYLOAD..PAYLOAD + payload];
+    let (vector, row) = bytes[PAYLOAD..PAYLOAD + payload].split_at(vector);
+    let has_row = matches!(bytes[KIND], INSERT_ROW | REPLACE_ROW).then_some(row);
     let record = match bytes[KIND] {
-        INSERT => LogRecord::Insert { id, vector },
-        REPLACE => LogRecord::Replace { id, vector },
+        INSERT | INSERT_ROW => LogRecord::Insert {
+            id,
+            vector,
+            row: has_row,
+        },
+        REPLACE | REPLACE_ROW => LogRecord::Replace {
+            id,
+            vector,
+            row: has_row,
+        },
+        ROW => LogRecord::Row { id, row },
         _ => LogRecord::Delete { id },
     };
     Ok((u64_at(bytes, SEQUENCE), record, needs))

@@ -11,7 +11,7 @@
 //! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of index among those of all.
 //! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
 //! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
-//! set, and `state` where writer feature bit 1 is. An index of version 1 is read as one of the coupled layout, which was the only one.
+//! set, `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, and a file of what searches find where writer feature bit 3 is. An index of version 1 is read as one of the coupled layout, which was the only one.
 
 mod checks;
 mod facts;
@@ -51,8 +51,17 @@ pub const IDS: u64 = 1;
 /// Writer feature bit of an index with a [`Manifest::state`]: who does not know of it may search the index, and would leave the same
 /// state on what it has changed.
 pub const STATE: u64 = 2;
+/// Writer feature bit of an index with columns ([`crate::columns`]): who does not know of them may search its vectors, and would leave the
+/// rows behind where it changes or merges these.
+pub const COLUMNS: u64 = 4;
+/// Writer feature bit of an index with a file of what searches find ([`crate::recall`]): who does not know of it may search the index, and would
+/// leave it on one that is another.
+pub const RECALL: u64 = 8;
+/// Writer feature bit of an index whose codebook was given to its build, and may be that of others: a merge keeps it. Who does not know
+/// of it may search the index, and would forget that where it merges it.
+pub const GIVEN_CODEBOOK: u64 = 16;
 /// Writer feature bits that this build understands.
-pub const WRITER_FEATURES: u64 = IDS | STATE;
+pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK;
 
 /// Hexadecimal digits of [`Manifest::state`].
 pub const STATE_DIGITS: usize = 32;
@@ -210,6 +219,8 @@ impl Manifest {
         manifest.check_placement(at, file)?;
         manifest.check_ids(at, file)?;
         manifest.check_state(at, file)?;
+        manifest.check_columns(at, file)?;
+        manifest.check_recall(at, file)?;
         Ok(manifest)
     }
 
@@ -234,6 +245,17 @@ impl Manifest {
     /// The file of this kind that holds segment `segment`.
     pub fn segment_file(&self, kind: FileKind, segment: u32) -> Option<&FileEntry> {
         self.file(&FileEntry::role_of(kind, Some(segment)))
+    }
+
+    /// The numbers of its segments of columns, in their order: the newest row of a node counts.
+    pub fn column_segments(&self) -> Vec<u32> {
+        let of_rows = |entry: &FileEntry| match entry.kind() {
+            Some((FileKind::Rows, n)) => n,
+            _ => None,
+        };
+        let mut numbers: Vec<u32> = self.files.iter().filter_map(of_rows).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Refuses an index that this build may read but must not change.

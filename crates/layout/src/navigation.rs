@@ -12,16 +12,22 @@
 //! | 16 + 4 s | 4 (s + 1) | where each position's links start; the first is 0, the last is `e` |
 //! | … | 4 e | links: positions, below `s` |
 //! | … | s × bytes a vector | vectors |
+//!
+//! From format version 2 on vectors of an index of larger elements may be *rounded*: a byte for each element, signed, in steps that are the
+//! same for all. Where bytes a vector are as many as its elements while those of the index take more, four bytes stand before the sampled
+//! nodes, at offset 16: the step, a f32 above 0. What leads to seeds need not be exact, and it stays in memory as long as an index is open.
 
 use crate::error::LayoutError;
 
-/// Format version of these files. 1: the first.
-pub const FORMAT_VERSION: u32 = 1;
+/// Format version of these files. 1: vectors as they are in the index. 2: or rounded.
+pub const FORMAT_VERSION: u32 = 2;
 
 const FIXED: usize = 16;
+/// Bytes of the step of rounded vectors.
+const STEP: usize = 4;
 
 /// A navigation graph, decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NavigationFile {
     /// The position at which a walk starts.
     pub entry: u32,
@@ -31,8 +37,10 @@ pub struct NavigationFile {
     pub offsets: Vec<u32>,
     /// Links of all positions, one after another; each is a position.
     pub links: Vec<u32>,
-    /// Vectors of all positions, one after another, in the element type of the index.
+    /// Vectors of all positions, one after another, in the element type of the index, or rounded.
     pub vectors: Vec<u8>,
+    /// Where vectors are rounded: what a step of their elements, each a signed byte, stands for.
+    pub step: Option<f32>,
 }
 
 impl NavigationFile {
@@ -42,7 +50,7 @@ impl NavigationFile {
         &self.links[self.offsets[at] as usize..self.offsets[at + 1] as usize]
     }
 
-    /// Bytes in memory, which are those of the payload but for its first 16.
+    /// Bytes in memory, which are those of the payload but for its first 16 or 20.
     pub fn bytes(&self) -> u64 {
         (4 * (self.nodes.len() + self.offsets.len() + self.links.len()) + self.vectors.len()) as u64
     }
@@ -60,6 +68,9 @@ impl NavigationFile {
         ] {
             out.extend_from_slice(&field.to_le_bytes());
         }
+        if let Some(step) = self.step {
+            out.extend_from_slice(&step.to_le_bytes());
+        }
         for words in [&self.nodes, &self.offsets, &self.links] {
             out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         }
@@ -67,15 +78,16 @@ impl NavigationFile {
         out
     }
 
-    /// Reads a payload; `nodes` is how many the index has and `row_bytes` the bytes of a vector, `file` names the
-    /// file in errors.
+    /// Reads a payload; `nodes` is how many the index has, `row_bytes` the bytes of a vector and `rounded` those of one that is rounded, where it
+    /// may be; `file` names the file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, or a node, offset or link out of range.
+    /// A length that does not follow from the counts, a step that is none, or a node, offset or link out of range.
     pub fn decode(
         mut payload: Vec<u8>,
         nodes: u64,
         row_bytes: usize,
+        rounded: Option<usize>,
         file: &str,
     ) -> Result<Self, LayoutError> {
         let wrong = |offset: usize, what: &'static str, found: String, expected: String| {
@@ -102,7 +114,13 @@ impl NavigationFile {
             ));
         };
         let (s, e) = (u64::from(sampled), u64::from(edges));
-        let expected = FIXED as u64 + 4 * (s + s + 1 + e) + s * row_bytes as u64;
+        // Of elements of a byte none is rounded.
+        let rounded = rounded.filter(|&bytes| bytes != row_bytes && row as usize == bytes);
+        let (fixed, row_bytes) = match rounded {
+            Some(bytes) => (FIXED + STEP, bytes),
+            None => (FIXED, row_bytes),
+        };
+        let expected = fixed as u64 + 4 * (s + s + 1 + e) + s * row_bytes as u64;
         if row as usize != row_bytes || payload.len() as u64 != expected {
             return Err(wrong(
                 0,
@@ -114,6 +132,16 @@ impl NavigationFile {
                 format!("vectors of {row_bytes} bytes, and {expected} bytes in all"),
             ));
         }
+        let step = rounded.and_then(|_| word(FIXED)).map(f32::from_bits);
+        if let Some(step) = step.filter(|step| !(step.is_finite() && *step > 0.0)) {
+            let expected = "a finite number above 0".to_owned();
+            return Err(wrong(
+                FIXED,
+                "step of rounded vectors",
+                step.to_string(),
+                expected,
+            ));
+        }
         let words = |first: usize, count: usize| -> Vec<u32> {
             payload[first..first + 4 * count]
                 .chunks_exact(4)
@@ -121,9 +149,9 @@ impl NavigationFile {
                 .collect()
         };
         let (s, e) = (s as usize, e as usize);
-        let at_offsets = FIXED + 4 * s;
+        let at_offsets = fixed + 4 * s;
         let at_links = at_offsets + 4 * (s + 1);
-        let (nodes_of, offsets) = (words(FIXED, s), words(at_offsets, s + 1));
+        let (nodes_of, offsets) = (words(fixed, s), words(at_offsets, s + 1));
         let links = words(at_links, e);
         // The vectors are most of it: they stay where they are, so that they never exist twice.
         payload.drain(..at_links + 4 * e);
@@ -134,6 +162,7 @@ impl NavigationFile {
             offsets,
             links,
             vectors: payload,
+            step,
         };
         if entry >= sampled {
             return Err(wrong(
@@ -149,7 +178,7 @@ impl NavigationFile {
             .position(|&node| u64::from(node) >= nodes)
         {
             return Err(wrong(
-                FIXED + 4 * at,
+                fixed + 4 * at,
                 "sampled node",
                 found.nodes[at].to_string(),
                 format!("below {nodes}"),
@@ -190,51 +219,81 @@ mod tests {
             offsets: vec![0, 2, 3, 4],
             links: vec![1, 2, 0, 1],
             vectors: vec![1, 2, 3, 4, 5, 6],
+            step: None,
         }
+    }
+
+    fn decoded(bytes: &[u8], row_bytes: usize) -> Result<NavigationFile, LayoutError> {
+        NavigationFile::decode(bytes.to_vec(), 21, row_bytes, Some(2), "navigation")
     }
 
     #[test]
     fn round_trips() {
         let file = sample();
-        assert_eq!(
-            NavigationFile::decode(file.encode(), 21, 2, "navigation").unwrap(),
-            file
-        );
+        assert_eq!(decoded(&file.encode(), 2).unwrap(), file);
         assert_eq!(file.links_of(0), [1, 2]);
+        // The same bytes as two elements of four, rounded.
+        let rounded = NavigationFile {
+            step: Some(0.25),
+            ..file.clone()
+        };
+        let bytes = rounded.encode();
+        assert_eq!(bytes.len(), file.encode().len() + 4);
+        assert_eq!(bytes[16..20], 0.25f32.to_le_bytes());
+        assert_eq!(decoded(&bytes, 8).unwrap(), rounded);
+        assert_eq!(rounded.bytes(), file.bytes());
+    }
+
+    #[test]
+    fn vectors_are_rounded_where_they_may_be_and_by_a_step() {
+        let rounded = |step| {
+            let file = NavigationFile {
+                step: Some(step),
+                ..sample()
+            };
+            file.encode()
+        };
+        let bytes = rounded(0.25);
+        decoded(&bytes, 8).unwrap();
+        decoded(&bytes, 2).unwrap_err();
+        NavigationFile::decode(bytes, 21, 8, None, "navigation").unwrap_err();
+        decoded(&sample().encode(), 8).unwrap_err();
+        for step in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            let text = decoded(&rounded(step), 8).unwrap_err().to_string();
+            assert!(
+                text.contains("step of rounded vectors at offset 16"),
+                "{text}"
+            );
+        }
     }
 
     #[test]
     fn refuses_what_does_not_fit() {
         let bytes = sample().encode();
         assert!(
-            NavigationFile::decode(bytes.clone(), 20, 2, "navigation").is_err(),
+            NavigationFile::decode(bytes.clone(), 20, 2, None, "navigation").is_err(),
             "node 20 of 20"
         );
         assert!(
-            NavigationFile::decode(bytes.clone(), 21, 4, "navigation").is_err(),
+            NavigationFile::decode(bytes.clone(), 21, 4, None, "navigation").is_err(),
             "other vectors"
         );
-        assert!(
-            NavigationFile::decode(bytes[..bytes.len() - 1].to_vec(), 21, 2, "navigation").is_err()
-        );
+        assert!(decoded(&bytes[..bytes.len() - 1], 2).is_err());
         for (at, value) in [(4, 3u8), (28, 9), (32, 200), (48, 7)] {
             let mut bytes = bytes.clone();
             bytes[at] = value;
-            assert!(
-                NavigationFile::decode(bytes.clone(), 21, 2, "navigation").is_err(),
-                "byte {at}"
-            );
+            assert!(decoded(&bytes, 2).is_err(), "byte {at}");
         }
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..70, flip: u8) {
-            let _ = NavigationFile::decode(bytes.clone(), 21, 2, "navigation");
+            let _ = decoded(&bytes, 8);
             let mut close = sample().encode();
             let at = at % close.len();
             close[at] ^= flip;
-            let _ = NavigationFile::decode(close.clone(), 21, 2, "navigation");
+            let _ = (decoded(&close, 2), decoded(&close, 8));
         }
     }
 }

@@ -10,13 +10,30 @@ use crate::stream;
 pub(crate) struct PayloadReader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Where in the payload the bytes begin.
+    base: u64,
     file: &'a str,
 }
 
 impl<'a> PayloadReader<'a> {
     /// At the first byte.
     pub(crate) fn new(bytes: &'a [u8], file: &'a str) -> PayloadReader<'a> {
-        PayloadReader { bytes, at: 0, file }
+        PayloadReader::part(bytes, 0, file)
+    }
+
+    /// At the first byte of a part of a payload, which begins at `base`.
+    pub(crate) fn part(bytes: &'a [u8], base: u64, file: &'a str) -> PayloadReader<'a> {
+        PayloadReader {
+            bytes,
+            at: 0,
+            base,
+            file,
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
     }
 
     /// Offset in the payload of what comes next.
@@ -72,7 +89,7 @@ impl<'a> PayloadReader<'a> {
     ) -> LayoutError {
         LayoutError::Field {
             file: self.file.to_owned(),
-            offset: stream::file_offset(at as u64),
+            offset: stream::file_offset(self.base.saturating_add(at as u64)),
             what,
             found: found.to_string(),
             expected: expected.to_string(),

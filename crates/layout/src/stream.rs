@@ -30,7 +30,7 @@ pub fn file_length(payload: u64) -> u64 {
 }
 
 /// Where in the file a byte of the payload stands.
-pub(crate) fn file_offset(at: u64) -> u64 {
+pub fn file_offset(at: u64) -> u64 {
     (1 + at / PAYLOAD as u64)
         .saturating_mul(BLOCK as u64)
         .saturating_add(4 + at % PAYLOAD as u64)
@@ -43,52 +43,24 @@ pub struct StreamWriter {
     header: FileHeader,
     payload: u64,
     pushed: u64,
+    blocks: Blocks,
+}
+
+/// Blocks that fill up.
+#[derive(Debug)]
+struct Blocks {
     /// Number in the file of the first block of `batch`.
     first: u64,
-    /// Whole blocks, of which the last may be filling up. Starts as the header block.
+    /// Whole blocks, of which the last may be filling up. May start with the header block.
     batch: Vec<u8>,
 }
 
-impl StreamWriter {
-    /// A writer of `payload` bytes; `fields` are the kind's own fields.
-    ///
-    /// # Panics
-    /// When `fields` is longer than a header holds ([`crate::header::MAX_FIELDS`] less 8).
-    pub fn new(kind: FileKind, payload: u64, fields: &[u8]) -> StreamWriter {
-        let fields = FieldsWriter::new().u64(payload).bytes(fields).finish();
-        let header = FileHeader::new(kind, file_length(payload), fields);
-        let mut batch = Vec::with_capacity(BATCH * BLOCK);
-        batch.extend_from_slice(&header.encode());
-        StreamWriter {
-            header,
-            payload,
-            pushed: 0,
-            first: 0,
-            batch,
-        }
-    }
-
-    /// The file's header, as it is or will be written.
-    pub fn header(&self) -> &FileHeader {
-        &self.header
-    }
-
-    /// Takes the next bytes of the payload, and hands sealed blocks to `sink` when some are full.
-    ///
-    /// # Panics
-    /// When more bytes come than were announced.
-    pub fn push<E>(
+impl Blocks {
+    fn push<E>(
         &mut self,
         mut bytes: &[u8],
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        assert!(
-            bytes.len() as u64 <= self.payload - self.pushed,
-            "{} bytes were announced, {} pushed",
-            self.payload,
-            self.pushed + bytes.len() as u64
-        );
-        self.pushed += bytes.len() as u64;
         while !bytes.is_empty() {
             if self.batch.len().is_multiple_of(BLOCK) {
                 if self.batch.len() == BATCH * BLOCK {
@@ -105,24 +77,13 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Hands out the rest. Returns the header.
-    ///
-    /// # Panics
-    /// When fewer bytes came than were announced.
-    pub fn finish<E>(
-        mut self,
-        sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<FileHeader, E> {
-        assert_eq!(
-            self.pushed, self.payload,
-            "fewer bytes were pushed than announced"
-        );
+    fn finish<E>(mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         self.batch
             .resize(self.batch.len().next_multiple_of(BLOCK), 0);
-        if !self.batch.is_empty() {
-            self.hand_out(sink)?;
+        match self.batch.is_empty() {
+            true => Ok(()),
+            false => self.hand_out(sink),
         }
-        Ok(self.header)
     }
 
     fn hand_out<E>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
@@ -139,6 +100,154 @@ impl StreamWriter {
         self.batch.clear();
         Ok(())
     }
+}
+
+impl StreamWriter {
+    /// A writer of `payload` bytes; `fields` are the kind's own fields.
+    ///
+    /// # Panics
+    /// When `fields` is longer than a header holds ([`crate::header::MAX_FIELDS`] less 8).
+    pub fn new(kind: FileKind, payload: u64, fields: &[u8]) -> StreamWriter {
+        let fields = FieldsWriter::new().u64(payload).bytes(fields).finish();
+        let header = FileHeader::new(kind, file_length(payload), fields);
+        let mut batch = Vec::with_capacity(BATCH * BLOCK);
+        batch.extend_from_slice(&header.encode());
+        StreamWriter {
+            header,
+            payload,
+            pushed: 0,
+            blocks: Blocks { first: 0, batch },
+        }
+    }
+
+    /// The file's header, as it is or will be written.
+    pub fn header(&self) -> &FileHeader {
+        &self.header
+    }
+
+    /// Takes the next bytes of the payload, and hands sealed blocks to `sink` when some are full.
+    ///
+    /// # Panics
+    /// When more bytes come than were announced.
+    pub fn push<E>(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        assert!(
+            bytes.len() as u64 <= self.payload - self.pushed,
+            "{} bytes were announced, {} pushed",
+            self.payload,
+            self.pushed + bytes.len() as u64
+        );
+        self.pushed += bytes.len() as u64;
+        self.blocks.push(bytes, sink)
+    }
+
+    /// Hands out the rest. Returns the header.
+    ///
+    /// # Panics
+    /// When fewer bytes came than were announced.
+    pub fn finish<E>(self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<FileHeader, E> {
+        assert_eq!(
+            self.pushed, self.payload,
+            "fewer bytes were pushed than announced"
+        );
+        self.blocks.finish(sink)?;
+        Ok(self.header)
+    }
+}
+
+/// Cuts a payload of which nobody knows beforehand how long it will be: the sink gets the file's bytes from block 1 on, and the header, which
+/// comes last, is for the room in front of them.
+#[derive(Debug)]
+pub struct GrowingStream {
+    pushed: u64,
+    blocks: Blocks,
+}
+
+impl Default for GrowingStream {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl GrowingStream {
+    /// One without a payload yet.
+    pub fn new() -> GrowingStream {
+        GrowingStream {
+            pushed: 0,
+            blocks: Blocks {
+                first: 1,
+                batch: Vec::with_capacity(BATCH * BLOCK),
+            },
+        }
+    }
+
+    /// Bytes of the payload so far.
+    pub fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Takes the next bytes of the payload, and hands sealed blocks to `sink` when some are full.
+    pub fn push<E>(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.pushed += bytes.len() as u64;
+        self.blocks.push(bytes, sink)
+    }
+
+    /// Has what comes next begin a block, with zeros in front of it.
+    pub fn align<E>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let padding = aligned(self.pushed) - self.pushed;
+        self.push(&[0; PAYLOAD][..padding as usize], sink)
+    }
+
+    /// Hands out the rest. Returns the header.
+    ///
+    /// # Panics
+    /// As [`StreamWriter::new`].
+    pub fn finish<E>(
+        self,
+        kind: FileKind,
+        fields: &[u8],
+        sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<FileHeader, E> {
+        let fields = FieldsWriter::new().u64(self.pushed).bytes(fields).finish();
+        self.blocks.finish(sink)?;
+        Ok(FileHeader::new(kind, file_length(self.pushed), fields))
+    }
+}
+
+/// The next place of a payload, from `at` on, where a block begins.
+pub fn aligned(at: u64) -> u64 {
+    at.div_ceil(PAYLOAD as u64).saturating_mul(PAYLOAD as u64)
+}
+
+/// The blocks, by their numbers in the file, that some bytes of a payload stand in.
+pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let first = 1 + bytes.start / PAYLOAD as u64;
+    match bytes.is_empty() {
+        true => first..first,
+        false => first..2 + (bytes.end - 1) / PAYLOAD as u64,
+    }
+}
+
+/// Verifies whole blocks, of which the first has a number, and moves their payloads to the front of `bytes`, one behind the other, zeros behind the
+/// end of the whole payload included.
+///
+/// # Errors
+/// A checksum that is wrong.
+pub fn unseal(bytes: &mut Vec<u8>, first: u64, file: &str) -> Result<(), LayoutError> {
+    let count = bytes.len() / BLOCK;
+    for (at, number) in (0..count).zip(first..) {
+        block::check(&bytes[at * BLOCK..(at + 1) * BLOCK], number, file)?;
+        bytes.copy_within(at * BLOCK + BLOCK - PAYLOAD..(at + 1) * BLOCK, at * PAYLOAD);
+    }
+    bytes.truncate(count * PAYLOAD);
+    Ok(())
 }
 
 /// A whole file for a payload that is in memory; for small payloads and tests.
@@ -301,6 +410,58 @@ mod tests {
 
     fn bytes(length: usize) -> Vec<u8> {
         (0..length).map(|at| (at * 131 % 253) as u8).collect()
+    }
+
+    #[test]
+    fn a_payload_that_grows_is_the_same_file_and_is_read_in_parts() {
+        for length in [0, 1, 4091, 4092, 4093, 64 * 4092, 70 * 4092 + 5] {
+            let payload = bytes(length);
+            let mut behind = Vec::new();
+            let mut sink = |blocks: &[u8]| -> Result<(), std::convert::Infallible> {
+                behind.extend_from_slice(blocks);
+                Ok(())
+            };
+            let mut growing = GrowingStream::new();
+            for piece in payload.chunks(1000) {
+                let Ok(()) = growing.push(piece, &mut sink);
+            }
+            assert_eq!(growing.pushed(), length as u64);
+            let Ok(header) = growing.finish(FileKind::Codes, b"own", &mut sink);
+            let file = [&header.encode()[..], &behind].concat();
+            assert_eq!(file, encode(FileKind::Codes, &payload, b"own"));
+            for (from, to) in [(0, length), (length / 2, length), (length / 3, length / 2)] {
+                let blocks = blocks_of(from as u64..to as u64);
+                let at = |block: u64| block as usize * BLOCK;
+                let mut part = file[at(blocks.start)..at(blocks.end)].to_vec();
+                unseal(&mut part, blocks.start, "codes").unwrap();
+                let skip = from - (blocks.start as usize - 1) * PAYLOAD;
+                assert_eq!(part[skip..skip + to - from], payload[from..to]);
+                if let Some(byte) = part.len().checked_sub(1) {
+                    let mut part = file[at(blocks.start)..at(blocks.end)].to_vec();
+                    part[byte] ^= 4;
+                    unseal(&mut part, blocks.start, "codes").unwrap_err();
+                    unseal(
+                        &mut file[at(blocks.start)..at(blocks.end)].to_vec(),
+                        7_000,
+                        "codes",
+                    )
+                    .unwrap_err();
+                }
+            }
+        }
+        let mut growing = GrowingStream::new();
+        let mut blocks = 0;
+        let mut sink = |bytes: &[u8]| -> Result<(), std::convert::Infallible> {
+            blocks += bytes.len() / BLOCK;
+            Ok(())
+        };
+        for (push, pushed) in [(5, PAYLOAD), (PAYLOAD, 2 * PAYLOAD), (0, 2 * PAYLOAD)] {
+            let Ok(()) = growing.push(&vec![1; push], &mut sink);
+            let Ok(()) = growing.align(&mut sink);
+            assert_eq!(growing.pushed(), pushed as u64);
+        }
+        let Ok(_) = growing.finish(FileKind::Codes, &[], &mut sink);
+        assert_eq!(blocks, 2);
     }
 
     #[test]

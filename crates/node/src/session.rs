@@ -1,4 +1,4 @@
-//! One client: greetings, then requests, one after the other.
+//! One client that was greeted: requests, one after the other.
 //!
 //! Requests that have come in together are answered together: a search has many reads in flight, and a system call for each answer would cost
 //! more than the answer.
@@ -7,22 +7,18 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stratann_tier::remote::wire::{
-    self, Frame, Greeting, HEADER, Kind, MOST_NAME, MOST_READ, MOST_WRITTEN, REPLY, Refusal, Reply,
-    Secret, Side, Status, VERSION, Welcome,
+    Frame, HEADER, Kind, MOST_NAME, MOST_READ, MOST_WRITTEN, Refusal,
 };
 
-use crate::server::Stream;
+use crate::greeting::{Deadline, nonsense};
 use crate::store::{Begun, Store, StoreError, Stored};
+use crate::stream::Stream;
 
-/// With so many bytes a client has done something of use.
-const OF_USE: usize = 64 << 10;
 /// Answers that are collected before they are sent.
 const COLLECTED: usize = 256 << 10;
-/// What a write that has no time left is given.
-const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// The most files that a client has open, and those that it puts there at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
@@ -39,120 +35,17 @@ pub(crate) struct Session<'a> {
     next_begun: u64,
 }
 
-fn nonsense(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, what.to_owned())
-}
-
-/// How long something may take of which the client does its part in pieces of any size.
-struct Deadline {
-    patience: Duration,
-    until: Instant,
-    of_use: usize,
-}
-
-impl Deadline {
-    fn new(patience: Duration) -> Deadline {
-        let until = Instant::now() + patience;
-        Deadline {
-            patience,
-            until,
-            of_use: 0,
-        }
-    }
-
-    /// What is left of it.
-    fn left(&self) -> io::Result<Duration> {
-        match self.until.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
-            left => Ok(left),
-        }
-    }
-
-    /// So many bytes have come, or gone.
-    fn advance(&mut self, bytes: usize) {
-        self.of_use += bytes;
-        if self.of_use >= OF_USE {
-            *self = Deadline::new(self.patience);
-        }
-    }
-}
-
-/// Reads all of `out` within a time.
-fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Result<()> {
-    while !out.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(out) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(got) => out = &mut out[got..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 impl<'a> Session<'a> {
-    /// Greets a client by a time. `admit` is asked about one who knows the secret, and says whether it may stay beside the others.
-    pub(crate) fn greet(
-        store: &'a Store,
-        secret: Option<&Secret>,
-        mut stream: Stream,
-        until: Instant,
-        admit: impl FnOnce() -> bool,
-    ) -> io::Result<Session<'a>> {
-        // These few bytes always have room.
-        stream.set_write_timeout(Some(
-            until
-                .saturating_duration_since(Instant::now())
-                .max(LEAST_WAIT),
-        ))?;
-        let greeting = Greeting {
-            version: VERSION,
-            wants_secret: secret.is_some(),
-            nonce: wire::nonce()?,
-        };
-        stream.write_all(&greeting.encode())?;
-        stream.flush()?;
-        let mut bytes = [0; REPLY];
-        receive(&mut stream, &mut bytes, until)?;
-        let reply = Reply::decode(&bytes).ok_or_else(|| nonsense("no greeting"))?;
-        let (nonces, channel) = ([&greeting.nonce, &reply.nonce], stream.channel()?);
-        let shown = secret
-            .is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, nonces, &channel));
-        let status = match (reply.version, shown) {
-            (VERSION, true) if admit() => Status::Welcome,
-            (VERSION, true) => Status::Full,
-            (VERSION, false) => Status::WrongSecret,
-            _ => Status::OtherVersion,
-        };
-        let proof = match (secret, status) {
-            (Some(secret), Status::Welcome | Status::Full) => {
-                secret.proof(Side::Server, nonces, &channel)
-            }
-            _ => [0; 32],
-        };
-        stream.set_write_timeout(Some(
-            until
-                .saturating_duration_since(Instant::now())
-                .max(LEAST_WAIT),
-        ))?;
-        stream.write_all(&Welcome { status, proof }.encode())?;
-        stream.flush()?;
-        if status != Status::Welcome {
-            return Err(nonsense("refused"));
-        }
-        Ok(Session {
+    /// Of a client that was greeted.
+    pub(crate) fn new(store: &'a Store, stream: Stream) -> Session<'a> {
+        Session {
             store,
             stream,
             open: HashMap::new(),
             reached: HashMap::new(),
             begun: HashMap::new(),
             next_begun: 0,
-        })
+        }
     }
 
     /// Answers until the client goes, or sends what is no request, or the server is to stop.

@@ -13,6 +13,16 @@ use stratann::{CacheSize, Durability, Index, Places, Rerank};
 
 use crate::errors::to_python;
 
+/// A recall says itself how many candidates are looked at.
+pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()> {
+    match (recall, list_size) {
+        (Some(recall), Some(list)) => Err(PyValueError::new_err(format!(
+            "recall={recall} and list_size={list}: give one of them, since a recall says itself how many candidates are looked at"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// A whole number that is not negative. Python's own words for one that is do not name the argument.
 fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
     value.extract::<usize>().map_err(|error| {
@@ -30,6 +40,38 @@ fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
     })
 }
 
+/// A whole number that is not negative, or `None`.
+pub fn count_if_any(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<Option<usize>> {
+    match value.is_none() {
+        true => Ok(None),
+        false => whole(value, argument).map(Some),
+    }
+}
+
+/// A value of one type, which `what` names, or `None`.
+pub fn if_any<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<Option<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    match value.is_none() {
+        true => Ok(None),
+        false => typed(value, argument, what).map(Some),
+    }
+}
+
+/// A value of one type, which `what` names.
+pub fn typed<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    value.extract().map_err(|_| {
+        let shown = value
+            .repr()
+            .map_or_else(|_| "?".into(), |shown| shown.to_string());
+        PyTypeError::new_err(format!("{argument}={shown}: pass {what}"))
+    })
+}
+
 /// One function for each argument that is a count, as pyo3 asks for it: `from_py_with` gives no names.
 macro_rules! counts {
     (given: $($name:ident),+; optional: $($maybe:ident),+) => {
@@ -44,21 +86,18 @@ macro_rules! counts {
 
         /// Counts that may be `None`.
         pub mod count_or_none {
-            use super::{Bound, PyAny, PyAnyMethods, PyResult, whole};
+            use super::{Bound, PyAny, PyResult, count_if_any};
 
             $(pub fn $maybe(value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
-                match value.is_none() {
-                    true => Ok(None),
-                    false => whole(value, stringify!($maybe)).map(Some),
-                }
+                count_if_any(value, stringify!($maybe))
             })+
         }
     };
 }
 
 counts!(
-    given: k, build_list, seed;
-    optional: k, list_size, probes, cluster_size, replicas, beam, rerank_batch, threads, in_flight, degree, code_bytes
+    given: k, most, size, build_list, seed, threads, list_size, beam, in_flight, seeds, waiting, clients;
+    optional: k, count, list_size, probes, cluster_size, replicas, beam, threads, in_flight, degree, code_bytes, connections
 );
 
 /// A value with a fixed set of names; the type's own error says which ones there are.
@@ -66,9 +105,33 @@ pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
 where
     T::Err: std::fmt::Display,
 {
-    value
-        .parse()
-        .map_err(|error| PyValueError::new_err(format!("{argument}={value:?}: {error}")))
+    value.parse().map_err(|error: T::Err| {
+        let error = error.to_string();
+        let meant = match meant(value, &error) {
+            Some(name) => format!(" (did you mean {name:?}?)"),
+            None => String::new(),
+        };
+        PyValueError::new_err(format!("{argument}={value:?}: {error}{meant}"))
+    })
+}
+
+/// How alike two names have to be for the one to be meant by the other, as the command line has it.
+const ALIKE: f64 = 0.7;
+
+/// The one of the names that an error lists which is most like what was typed, if one is.
+fn meant<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
+    let (_, names) = error.rsplit_once("one of")?;
+    meant_of(
+        typed,
+        names.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_'),
+    )
+}
+
+/// The one of the names that is most like what was typed, if one is.
+pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = names.map(|name| (strsim::jaro(typed, name), name));
+    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
+    nearest.filter(|near| near.0 > ALIKE).map(|near| near.1)
 }
 
 /// Places: a dict of roles and tiers, or a text as the command line takes it. `None` is where the index is.
@@ -229,9 +292,10 @@ pub fn rerank(
     batch: Option<usize>,
     benefit: Option<f64>,
     mode: Option<&str>,
+    ratio: Option<f64>,
     index: &Index,
 ) -> PyResult<Option<Rerank>> {
-    if (batch, benefit, mode) == (None, None, None) {
+    if (batch, benefit, mode, ratio) == (None, None, None, None) {
         return Ok(None);
     }
     let preset = index.preset().rerank;
@@ -245,6 +309,13 @@ pub fn rerank(
     {
         return Err(PyValueError::new_err(format!(
             "benefit={benefit}: it must be a share from 0 to 1, or None for the preset's"
+        )));
+    }
+    if let Some(ratio) = ratio
+        && !(0.0..=1.0).contains(&ratio)
+    {
+        return Err(PyValueError::new_err(format!(
+            "rerank_ratio={ratio}: it must be a share from 0 to 1, or None for the preset's"
         )));
     }
     let estimate = match mode {
@@ -262,6 +333,12 @@ pub fn rerank(
         batch: batch.unwrap_or(preset.batch).min(index.len()),
         benefit: benefit.unwrap_or(preset.benefit),
         estimate,
+        // Who says what ends it does not mean the preset's share.
+        ratio: match (ratio, mode) {
+            (Some(ratio), _) => ratio,
+            (None, Some(_)) => 0.0,
+            (None, None) => preset.ratio,
+        },
     }))
 }
 

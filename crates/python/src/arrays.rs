@@ -1,4 +1,5 @@
-//! numpy arrays as the engine's vectors, and back, without a copy.
+//! numpy arrays as the engine's vectors, and back, without a copy; what is none, or not as the engine reads it, is converted first
+//! (`python/stratann/conversion.py`).
 //!
 //! numpy itself makes the view of an array as bytes, so that this needs no `unsafe` and no type parameter: a
 //! `(n, d)` array of float32 is a `(n, 4d)` array of uint8 over the same memory, and that is what the engine takes.
@@ -7,7 +8,6 @@ use numpy::{Element as NumpyElement, PyArrayDyn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 use stratann::{Element, MatrixRef};
 
 use crate::errors::to_python;
@@ -23,18 +23,32 @@ pub struct Rows<'py> {
 }
 
 impl<'py> Rows<'py> {
-    /// The rows of a `(n, d)` array. `name` is what the caller's signature calls it.
-    pub fn matrix(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
-        Self::take(value, name, false)
+    /// The rows of a `(n, d)` array. `name` is what the caller's signature calls it; without an element type it is that of the array, or
+    /// float32 where an index cannot hold that.
+    pub fn matrix(
+        value: &Bound<'py, PyAny>,
+        name: &'static str,
+        wanted: Option<Element>,
+    ) -> PyResult<Self> {
+        Self::take(value, name, wanted, false)
     }
 
     /// The rows of a `(n, d)` array, or the only one of a `(d,)` array.
-    pub fn matrix_or_row(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
-        Self::take(value, name, true)
+    pub fn matrix_or_row(
+        value: &Bound<'py, PyAny>,
+        name: &'static str,
+        wanted: Element,
+    ) -> PyResult<Self> {
+        Self::take(value, name, Some(wanted), true)
     }
 
-    fn take(value: &Bound<'py, PyAny>, name: &'static str, row_too: bool) -> PyResult<Self> {
-        let array = untyped(value, name)?;
+    fn take(
+        value: &Bound<'py, PyAny>,
+        name: &'static str,
+        wanted: Option<Element>,
+        row_too: bool,
+    ) -> PyResult<Self> {
+        let array = &as_it_is_or_converted(value, name, wanted)?;
         let element = element(array, name)?;
         let shape = array.shape();
         let (rows, dim, single) = match *shape {
@@ -56,11 +70,6 @@ impl<'py> Rows<'py> {
             return Err(PyValueError::new_err(format!(
                 "{name} has the shape {}: vectors without dimensions",
                 shape_text(shape)
-            )));
-        }
-        if !array.is_c_contiguous() {
-            return Err(PyValueError::new_err(format!(
-                "{name} is not C-contiguous: pass numpy.ascontiguousarray({name})"
             )));
         }
         let bytes = array.call_method1("view", ("u1",))?;
@@ -94,14 +103,25 @@ impl<'py> Rows<'py> {
         self.rows
     }
 
-    /// Elements of a vector.
-    pub fn dim(&self) -> usize {
-        self.dim
-    }
-
-    /// Type of an element.
+    /// What their elements are.
     pub fn element(&self) -> Element {
         self.element
+    }
+
+    /// Refuses vectors of another dimension than those of an index: they are to be asked for or to be inserted.
+    pub fn fit(&self, dim: usize) -> PyResult<()> {
+        if dim == self.dim {
+            return Ok(());
+        }
+        let shape = match self.single {
+            true => vec![self.dim],
+            false => vec![self.rows, self.dim],
+        };
+        Err(PyValueError::new_err(format!(
+            "{} has the shape {} and the index {dim} dimensions",
+            self.name,
+            shape_text(&shape),
+        )))
     }
 
     /// Whether the array was one vector, `(d,)`, so that the answer has one dimension as well.
@@ -110,91 +130,31 @@ impl<'py> Rows<'py> {
     }
 }
 
-/// The array that `value` must be.
-fn untyped<'a, 'py>(
-    value: &'a Bound<'py, PyAny>,
+/// `value` itself where the engine can read it in place, else a copy of it that it can (`stratann.conversion`).
+fn as_it_is_or_converted<'py>(
+    value: &Bound<'py, PyAny>,
     name: &str,
-) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
-    let kind = value.get_type();
-    let kind_name = kind
-        .name()
-        .map_or_else(|_| "?".to_owned(), |n| n.to_string());
-    // What is masked has a value in memory all the same, and nobody meant it.
-    if kind_name != "ndarray" && value.hasattr("filled")? && value.hasattr("mask")? {
-        return Err(PyTypeError::new_err(format!(
-            "{name} is a masked array, and an index holds no missing values: leave out the rows that are masked, or pass \
-             {name}.filled(0) or another value"
-        )));
+    wanted: Option<Element>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    if let Some(array) = plain(value)?
+        && array.is_c_contiguous()
+        && element_of(array)?.is_some_and(|found| wanted.is_none_or(|wanted| wanted == found))
+    {
+        return Ok(array.clone());
     }
-    value
-        .cast::<PyUntypedArray>()
-        .map_err(|_| PyTypeError::new_err(no_array(value, &kind_name, name)))
+    let conversion = value.py().import("stratann.conversion")?;
+    let converted = conversion.call_method1("vectors", (value, name, wanted.map(dtype_name)))?;
+    Ok(converted.cast_into::<PyUntypedArray>()?)
 }
 
-/// What to say of a value that is no array, and how to make one of it.
-fn no_array(value: &Bound<'_, PyAny>, kind: &str, name: &str) -> String {
-    let module = value.get_type().module();
-    let module = module.map_or_else(|_| String::new(), |module| module.to_string());
-    let dtype = if name == "ids" { "uint64" } else { "float32" };
-    // Types that begin with u are uint8 and the like.
-    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'A', 'E', 'I', 'O']) {
-        "an"
-    } else {
-        "a"
-    };
-    let is = format!("{name} is {article} {kind}");
-    if module == "pandas" || module.starts_with("pandas.") {
-        return match (kind, name) {
-            (_, "ids") => format!("{is}: pass {name}.to_numpy(dtype=numpy.{dtype})"),
-            ("Series", _) => format!(
-                "{is}: pass numpy.stack({name}).astype(numpy.{dtype}), for a column whose cells are vectors"
-            ),
-            _ => format!(
-                "{is}: pass {name}.to_numpy(dtype=numpy.{dtype}) for columns of numbers, or numpy.stack({name}[column]) for one \
-                 whose cells are vectors"
-            ),
-        };
+/// `value` as an array of numpy's, unless it is one that knows of values that are missing.
+fn plain<'a, 'py>(
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<Option<&'a Bound<'py, PyUntypedArray>>> {
+    match value.cast::<PyUntypedArray>() {
+        Ok(array) if !array.hasattr("mask")? => Ok(Some(array)),
+        _ => Ok(None),
     }
-    if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>() {
-        let shown = value
-            .repr()
-            .map_or_else(|_| "..".to_owned(), |shown| shown.to_string());
-        return format!("{is}: pass a numpy array, numpy.array([{shown}], dtype=numpy.{dtype})");
-    }
-    if let Some((row, found, expected)) = unequal(value) {
-        return format!(
-            "{is} of rows of different lengths: row {row} has {found} elements and row 0 has {expected}; make them equally long, and \
-             pass numpy.array({name}, dtype=numpy.{dtype})"
-        );
-    }
-    // Of a single number of numpy's, or a set, numpy.array would make an array without a shape.
-    if name == "ids" {
-        return match kind {
-            "set" | "frozenset" | "dict_keys" | "range" | "generator" => {
-                format!("{is}: pass numpy.fromiter(ids, dtype=numpy.uint64)")
-            }
-            "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64" => {
-                format!("{is}: pass numpy.array([ids], dtype=numpy.uint64)")
-            }
-            _ => format!("{is}: pass a numpy array, numpy.array(ids, dtype=numpy.uint64)"),
-        };
-    }
-    match value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        true => format!("{is}: pass a numpy array, numpy.array({name}, dtype=numpy.{dtype})"),
-        false => format!("{is}: pass a numpy array, numpy.asarray({name})"),
-    }
-}
-
-/// The first row of a list of lists that is not as long as its first, with both lengths.
-fn unequal(value: &Bound<'_, PyAny>) -> Option<(usize, usize, usize)> {
-    let rows = value.cast::<PyList>().ok()?;
-    let expected = rows.get_item(0).ok()?.len().ok()?;
-    let lengths = rows.iter().map(|row| row.len());
-    let mut different = lengths
-        .enumerate()
-        .filter_map(|(row, length)| Some((row, length.ok()?)));
-    let (row, found) = different.find(|(_, length)| *length != expected)?;
-    Some((row, found, expected))
 }
 
 /// numpy's name of an element type, as in `numpy.float32`.
@@ -207,96 +167,58 @@ pub fn dtype_name(element: Element) -> &'static str {
     }
 }
 
-fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
-    let dtype = array.dtype();
-    let code: String = dtype.getattr("str")?.extract()?;
-    match code.as_str() {
-        "<f4" => return Ok(Element::F32),
-        "<f2" => return Ok(Element::F16),
-        "|u1" => return Ok(Element::U8),
-        "|i1" => return Ok(Element::I8),
-        _ => {}
-    }
-    let dtype = dtype.str()?;
-    Err(PyTypeError::new_err(match code.as_str() {
-        "<f8" => format!("{name} is float64: pass {name}.astype(numpy.float32)"),
-        ">f4" | ">f2" => format!(
-            "{name} is {dtype}, big-endian: pass {name}.astype(\"<{}\")",
-            &code[1..]
-        ),
-        // What pandas makes of a column of lists.
-        "|O" if array.shape().len() == 1 => {
-            format!("{name} is an array of objects: pass numpy.stack({name}).astype(numpy.float32)")
-        }
-        "|O" => format!("{name} is an array of objects: pass {name}.astype(numpy.float32)"),
-        _ => format!(
-            "{name} is {dtype}: float32, float16, uint8 and int8 are known; pass for example {name}.astype(numpy.float32)"
-        ),
-    }))
+/// The element type of an array, if an index can hold it.
+fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<Element>> {
+    let code: String = array.dtype().getattr("str")?.extract()?;
+    Ok(match code.as_str() {
+        "<f4" => Some(Element::F32),
+        "<f2" => Some(Element::F16),
+        "|u1" => Some(Element::U8),
+        "|i1" => Some(Element::I8),
+        _ => None,
+    })
 }
 
-/// Ids that a user gives: `(n,)` of any integer type, none of them negative nor the last of 64 bits, copied as u64. Of `rows` there
-/// must be as many.
+/// The same of an array that was converted.
+fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
+    element_of(array)?.ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "{name} is {}: float32, float16, uint8 and int8 are known",
+            array.dtype()
+        ))
+    })
+}
+
+/// Ids that a user gives: integers in whatever people have for an array (`stratann.conversion`), none of them negative nor the last of
+/// 64 bits, copied as u64. Of `rows` there must be as many, in their order.
 pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> {
-    let array = untyped(value, "ids")?;
-    let shape = array.shape();
-    let count: usize = shape.iter().product();
-    if shape.len() != 1 || rows.is_some_and(|rows| rows != count) {
-        let expected = match rows {
-            Some(rows) => format!("({rows},), one for each vector"),
-            None => "(n,)".to_owned(),
-        };
-        let fits = shape.len() != 1 && rows.is_none_or(|rows| rows == count);
-        let remedy = if fits { "; pass ids.ravel()" } else { "" };
+    let ids = integers(value, rows.is_some())?;
+    if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
         return Err(PyValueError::new_err(format!(
-            "ids has the shape {}: it must be {expected}{remedy}",
-            shape_text(shape)
+            "ids has the shape ({},): it must be ({rows},), one for each vector",
+            ids.len()
         )));
     }
-    let dtype = array.dtype();
-    let kind: String = dtype.getattr("kind")?.extract()?;
-    match kind.as_str() {
-        "u" | "i" => {}
-        // A mask of rows is no list of them.
-        "b" => {
-            return Err(PyTypeError::new_err(
-                "ids is bool: pass numpy.flatnonzero(ids), if it says which row numbers are meant",
-            ));
-        }
-        "f" => {
-            return Err(PyTypeError::new_err(format!(
-                "ids is {}, which holds integers exactly only up to a bound (2^53 in float64): keep ids as integers from their \
-                 source on, or pass ids.astype(numpy.uint64) if none of them is larger",
-                dtype.str()?
-            )));
-        }
-        _ => {
-            return Err(PyTypeError::new_err(format!(
-                "ids is {}: pass ids.astype(numpy.uint64)",
-                dtype.str()?
-            )));
-        }
-    }
-    let wrong = |id: &dyn std::fmt::Display| {
-        PyValueError::new_err(format!("ids holds {id}: ids are from 0 to 2^64 - 2"))
-    };
-    if kind == "i" && count > 0 {
-        let lowest: i64 = array.call_method0("min")?.extract()?;
-        if lowest < 0 {
-            return Err(wrong(&lowest));
-        }
-    }
-    let wide = array.call_method1("astype", ("<u8",))?;
-    let ids = wide
-        .cast_into::<PyArray1<u64>>()?
-        .readonly()
-        .as_array()
-        .to_vec();
     // It stands for "no answer" in results.
-    match ids.contains(&u64::MAX) {
-        true => Err(wrong(&u64::MAX)),
-        false => Ok(ids),
+    match ids.iter().position(|&id| id == u64::MAX) {
+        Some(row) => Err(PyValueError::new_err(format!(
+            "ids: row {row} is {}: ids are from 0 to 2^64 - 2",
+            u64::MAX
+        ))),
+        None => Ok(ids),
     }
+}
+
+/// Ids that are looked up: the same, in their order, and the one that stands for "no answer" is merely no vector's.
+pub fn ids_asked(value: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    integers(value, true)
+}
+
+fn integers(value: &Bound<'_, PyAny>, ordered: bool) -> PyResult<Vec<u64>> {
+    let conversion = value.py().import("stratann.conversion")?;
+    let array = conversion.call_method1("ids", (value, ordered))?;
+    let array = array.cast_into::<PyArray1<u64>>()?;
+    Ok(array.readonly().as_array().to_vec())
 }
 
 /// A `(rows, k)` array over the memory of `values`, or `(k,)` if a single row was asked for.

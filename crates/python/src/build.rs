@@ -6,7 +6,7 @@ use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stratann::{
-    BuildOptions, Codebook, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
+    BuildOptions, Codebook, Element, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
 };
 
 use crate::arguments::{
@@ -14,9 +14,27 @@ use crate::arguments::{
     threads as thread_count,
 };
 use crate::arrays::{self, Rows};
+use crate::attributes::Table;
 use crate::errors::to_python;
 use crate::index::{Changes, Index, to_dict};
 use crate::progress::{Listener, run};
+
+/// What is left of a cap beside rows that are in memory while an index is built.
+fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
+    let (Some(budget), Some(rows)) = (memory, rows) else {
+        return Ok(memory);
+    };
+    let held = rows.memory_bytes();
+    match budget.checked_sub(held) {
+        Some(left) => Ok(Some(left)),
+        None => Err(to_python(Error::Memory {
+            budget,
+            needs: held,
+            part: "attributes and payload alone, which are in memory while the index is built (`stratann build --attributes FILE` reads them from a file)"
+                .into(),
+        })),
+    }
+}
 
 /// Vectors as a user passes them: a file, which is streamed, or an array, which is borrowed.
 pub enum Vectors<'py> {
@@ -25,13 +43,17 @@ pub enum Vectors<'py> {
 }
 
 impl<'py> Vectors<'py> {
-    /// `name` is what the caller's signature calls the argument.
-    pub fn new(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
+    /// `name` is what the caller's signature calls the argument; arrays are converted to the element type, if one is given.
+    pub fn new(
+        value: &Bound<'py, PyAny>,
+        name: &'static str,
+        wanted: Option<Element>,
+    ) -> PyResult<Self> {
         if let Some(path) = as_path(value) {
             let path = existing(path, "file")?;
             return Ok(Self::File(VectorFile::open(&path).map_err(to_python)?));
         }
-        Ok(Self::Array(Rows::matrix(value, name)?))
+        Ok(Self::Array(Rows::matrix(value, name, wanted)?))
     }
 
     /// Calls `work` with what the engine reads.
@@ -39,6 +61,14 @@ impl<'py> Vectors<'py> {
         match self {
             Self::File(file) => work(file),
             Self::Array(rows) => work(&rows.source()?),
+        }
+    }
+
+    /// What their elements are.
+    pub fn element(&self) -> Element {
+        match self {
+            Self::File(file) => file.element(),
+            Self::Array(rows) => rows.element(),
         }
     }
 
@@ -54,10 +84,10 @@ impl<'py> Vectors<'py> {
 ///
 /// Parameters
 /// ----------
-/// base : str, os.PathLike or numpy.ndarray
-///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or a C-contiguous array
-///     of the shape (n, d) and the dtype float32, float16, uint8 or int8, which is read in place: do not write
-///     to it until this returns.
+/// base : str, os.PathLike or array-like
+///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or vectors, (n, d): a C-contiguous array of
+///     float32, float16, uint8 or int8 is read in place (do not write to it until this returns); other numbers, lists and columns of
+///     pandas, polars and pyarrow are converted to float32, which takes memory beyond the cap.
 /// path : str or os.PathLike
 ///     The folder of the index. Nothing that opens is there before the build has succeeded.
 /// metric : str
@@ -69,6 +99,9 @@ impl<'py> Vectors<'py> {
 ///     R, L and alpha of the Vamana graph; a degree of None is 64, or with `search_memory` what fills the blocks.
 /// code_bytes : int, optional
 ///     Bytes of a vector's compressed code, which search keeps in RAM; None lets the engine choose.
+/// low_codes : str, optional
+///     With the preset "distvs", whose codes are of two precisions: "nested" (the low code is the first half of the high one) or "separate" (a code by itself, half as
+///     long, which takes memory besides). `code_bytes` are those of the high code. None takes the preset's, "nested".
 /// codebook : str or os.PathLike, optional
 ///     The file that `stratann.train` wrote, instead of a codebook of the index's own. Indexes in a `Catalog` that
 ///     have the same share it in RAM.
@@ -92,7 +125,7 @@ impl<'py> Vectors<'py> {
 /// navigation : float
 ///     Share of the vectors sampled into the navigation graph, 0 for none.
 /// memory : int or str, optional
-///     A cap on the build's memory: bytes, or "2GiB".
+///     A cap on the build's memory: bytes, or "2GiB". `attributes` and `payload`, which are in memory meanwhile, count.
 /// search_memory : int or str, optional
 ///     What searches will have: bytes, or "10MB". Where it cannot hold all codes, "stratann" puts them into the nodes
 ///     on storage; of large vectors it says whether they are kept in two parts or whole.
@@ -105,6 +138,8 @@ impl<'py> Vectors<'py> {
 ///     The most clusters that a vector is a member of; None is 8.
 /// query_log : str or os.PathLike, optional
 ///     A file of queries, as they come: in the "grouped" layout each vector stands in the group of the cluster that these probe most.
+/// calibrate : bool
+///     Whether it is measured how much searches find with which list, for `Index.search(..., recall=...)`; of fewer than 5,000 vectors it is not.
 /// threads : int, optional
 ///     None is one for each core. With 1 the same seed gives the same index.
 /// overwrite : bool
@@ -119,8 +154,14 @@ impl<'py> Vectors<'py> {
 ///     On which tier each role ("topology", "vectors") is read: {"topology": "mapped:/dev/shm/x", "vectors": "ssd:/mnt/b"}, or the same as
 ///     "topology=mapped:/dev/shm/x,vectors=ssd:/mnt/b". Tiers are "ssd" (where the index is), "ssd:/folder" and "mapped:/folder"; those in the
 ///     memory of a process are for `open`. Copies are made when the index is built, and it is opened on them.
-/// ids : numpy.ndarray, optional
-///     (n,) integers by which search names the vectors; None takes the row numbers.
+/// ids : array-like of int, optional
+///     (n,) integers from 0 to 2^64 - 2 by which search names the vectors; None takes the row numbers.
+/// attributes : dict, list of dict, or table, optional
+///     What filters ask for: a dict of columns with a value for each vector, a list of a dict for each, or a DataFrame or Table of pandas, polars
+///     or pyarrow. A value is a bool, an int of 64 bits, a float, a str (up to 32 KiB), a datetime, or a list of str or of int; None, NaN and an empty
+///     list are none. A column has one type, and there may be 1,024. They are in memory during the build.
+/// payload : list, optional
+///     Anything that JSON can say, up to 64 KiB of it, or None, for each vector: `Index.payload` gives it back, and nothing looks into it.
 /// progress : bool or callable, optional
 ///     True draws a bar on standard error; a callable is called with (stage, done, total), once with
 ///     done == total when a stage is complete. A total of 0 is unknown.
@@ -132,9 +173,9 @@ impl<'py> Vectors<'py> {
 ///     (`stratann.Interrupted`).
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
-    code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
-    memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, query_log=None, threads=None, seed=42, overwrite=false, resume=false,
-    savepoint_seconds=120.0, place=None, ids=None, progress=None))]
+    code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
+    memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, query_log=None, calibrate=true, threads=None, seed=42, overwrite=false, resume=false,
+    savepoint_seconds=120.0, place=None, ids=None, attributes=None, payload=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -149,6 +190,7 @@ pub fn build<'py>(
     #[pyo3(from_py_with = crate::arguments::count::build_list)] build_list: usize,
     alpha: f32,
     #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
+    low_codes: Option<&str>,
     codebook: Option<PathBuf>,
     order: Option<&str>,
     layout: Option<&str>,
@@ -164,6 +206,7 @@ pub fn build<'py>(
     >,
     #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
     query_log: Option<PathBuf>,
+    calibrate: bool,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
     overwrite: bool,
@@ -171,13 +214,16 @@ pub fn build<'py>(
     savepoint_seconds: f64,
     place: Option<&Bound<'py, PyAny>>,
     ids: Option<&Bound<'py, PyAny>>,
+    attributes: Option<&Bound<'py, PyAny>>,
+    payload: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
     let path = named_path(path, "index")?;
-    let vectors = Vectors::new(base, "base")?;
+    let vectors = Vectors::new(base, "base", None)?;
     let ids = ids
         .map(|ids| arrays::ids(ids, Some(vectors.rows())))
         .transpose()?;
+    let table = Table::of(py, attributes, payload, vectors.rows(), false, None)?;
     let codebook = codebook
         .map(|path| Codebook::read(existing(path, "codebook")?).map_err(to_python))
         .transpose()?;
@@ -189,6 +235,9 @@ pub fn build<'py>(
         build_list,
         alpha,
         code_bytes,
+        low_codes: low_codes
+            .map(|low_codes| named(low_codes, "low_codes"))
+            .transpose()?,
         codebook,
         order: order.map(|order| named(order, "order")).transpose()?,
         layout: layout.map(|layout| named(layout, "layout")).transpose()?,
@@ -198,12 +247,13 @@ pub fn build<'py>(
         chunk_bytes: size(chunk, "chunk", "4 MiB")?.unwrap_or(defaults.chunk_bytes),
         segment_bytes: size(segment, "segment", "512 MiB")?.unwrap_or(defaults.segment_bytes),
         navigation,
-        memory: bytes(memory)?,
+        memory: beside_rows(bytes(memory)?, table.as_ref())?,
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
         space: size(space, "space", "as much as a degree of 64 takes")?,
         cluster_size,
         replicas,
         query_log: query_log.map(|path| existing(path, "file")).transpose()?,
+        calibrate,
         threads: thread_count(threads)?,
         seed: seed as u64,
         ids,
@@ -214,8 +264,9 @@ pub fn build<'py>(
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with(|source| {
-        run(py, &listener, |progress| {
-            stratann::build(source, &path, &options, progress)
+        run(py, &listener, |progress| match &table {
+            Some(table) => stratann::build_with_rows(source, table, &path, &options, progress),
+            None => stratann::build(source, &path, &options, progress),
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
@@ -228,19 +279,149 @@ pub fn build<'py>(
         },
         Changes::default(),
         Some(report),
+        {
+            let arguments = PyDict::new(py);
+            if let Some(place) = place {
+                arguments.set_item("place", place)?;
+            }
+            arguments
+        },
     )
+}
+
+/// Says what a build will take in memory and on storage, by the sizes of the vectors and samples of them. Nothing is written.
+///
+/// Parameters
+/// ----------
+/// base, metric, preset, degree, build_list, code_bytes, order, layout, compression, navigation, memory, search_memory, space, cluster_size, replicas, threads
+///     As those of `build`.
+///
+/// Returns
+/// -------
+/// dict
+///     In bytes: "memory" of the process without a cap, "least_memory", the smallest `memory` that will do; "storage" of the index (of clusters the
+///     most), "scratch" beside it meanwhile; "search_memory", the least for searches; "raw_bytes" of the vectors. "in_parts": whether the graph would be
+///     built in parts under `memory`. "vectors", "dimension", "element", "layout", "degree" and "code_bytes".
+#[pyfunction]
+#[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,
+    compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
+pub fn plan<'py>(
+    py: Python<'py>,
+    base: &Bound<'py, PyAny>,
+    metric: &str,
+    preset: &str,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::degree)] degree: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::build_list)] build_list: usize,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
+    order: Option<&str>,
+    layout: Option<&str>,
+    compression: Option<&str>,
+    navigation: f64,
+    memory: Option<&Bound<'py, PyAny>>,
+    search_memory: Option<&Bound<'py, PyAny>>,
+    space: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::cluster_size)] cluster_size: Option<
+        usize,
+    >,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let vectors = Vectors::new(base, "base", None)?;
+    let options = BuildOptions {
+        preset: named(preset, "preset")?,
+        metric: named(metric, "metric")?,
+        degree,
+        build_list,
+        code_bytes,
+        order: order.map(|order| named(order, "order")).transpose()?,
+        layout: layout.map(|layout| named(layout, "layout")).transpose()?,
+        compression: compression
+            .map(|compression| named(compression, "compression"))
+            .transpose()?,
+        navigation,
+        memory: bytes(memory)?,
+        search_memory: size(search_memory, "search_memory", "enough for all codes")?,
+        space: size(space, "space", "as much as a degree of 64 takes")?,
+        cluster_size,
+        replicas,
+        threads: thread_count(threads)?,
+        ..BuildOptions::default()
+    };
+    let plan = vectors.with(|source| stratann::plan_build(source, &options).map_err(to_python))?;
+    to_dict(py, &plan)
+}
+
+/// Measures how much searches of the index at `path` find with which list size, by how far the k-th answer is; `Index.search(..., recall=...)` of those who open the
+/// index from then on goes by it. A build has done so with vectors of its own; queries like those to come are better.
+///
+/// Parameters
+/// ----------
+/// path : str or os.PathLike
+///     The folder of the index, which nobody may be changing meanwhile.
+/// queries : str, os.PathLike or array-like, optional
+///     A file of queries or (n, d), of the index's dtype; up to 10,000 of them are searched. None takes vectors of the index, each as if it were not there.
+/// memory : int or str, optional
+///     A cap in bytes, as that of `open`.
+/// threads : int, optional
+///     None is one for each core.
+/// progress : bool or callable, optional
+///     As that of `build`.
+///
+/// Returns
+/// -------
+/// dict
+///     "queries", and "recalls": pairs of a list size and the mean recall@10 with it.
+#[pyfunction]
+#[pyo3(signature = (path, queries=None, *, memory=None, threads=None, progress=None))]
+pub fn calibrate<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    queries: Option<&Bound<'py, PyAny>>,
+    memory: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let path = existing(path, "index")?;
+    let threads = thread_count(threads)?;
+    let open = OpenOptions {
+        memory: bytes(memory)?,
+        ..OpenOptions::default()
+    };
+    let element = stratann::Index::open(&path, &open)
+        .map_err(to_python)?
+        .element();
+    let queries = queries
+        .map(|queries| Vectors::new(queries, "queries", Some(element)))
+        .transpose()?;
+    let listener = Listener::new(progress)?;
+    let measured = |source: Option<&dyn VectorSource>| {
+        run(py, &listener, |progress| {
+            stratann::calibrate(&path, &open, source, threads, progress)
+        })
+    };
+    let found = match &queries {
+        None => measured(None)?,
+        Some(queries) => queries.with(|source| measured(Some(source)))?,
+    };
+    to_dict(py, &found)
 }
 
 /// Trains a codebook for indexes that are to share one, and writes it to the file `path`.
 ///
 /// Parameters
 /// ----------
-/// base : str, os.PathLike or numpy.ndarray
+/// base : str, os.PathLike or array-like
 ///     As that of `build`; an even sample of up to 100,000 vectors is used, fewer of more than 128 dimensions.
 /// path : str or os.PathLike
 ///     The file to write, for `build(..., codebook=path)`.
 /// code_bytes : int, optional
 ///     Bytes of a vector's compressed code; None is a quarter of the dimensions.
+/// low_codes : str, optional
+///     For indexes with codes of two precisions, as of the preset "distvs": "nested" or "separate", as that of `build`. `code_bytes` are those of the high code.
 /// metric : str
 ///     That of the indexes: under "cosine", vectors are normalised.
 /// threads : int, optional
@@ -255,7 +436,7 @@ pub fn build<'py>(
 /// dict
 ///     "hash" (of the content, by which indexes that share a codebook know it), "dimension" and "code_bytes".
 #[pyfunction]
-#[pyo3(signature = (base, path, *, code_bytes=None, metric="l2", threads=None, seed=42, overwrite=false, progress=None))]
+#[pyo3(signature = (base, path, *, code_bytes=None, low_codes=None, metric="l2", threads=None, seed=42, overwrite=false, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -265,6 +446,7 @@ pub fn train<'py>(
     base: &Bound<'py, PyAny>,
     path: PathBuf,
     #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
+    low_codes: Option<&str>,
     metric: &str,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
@@ -272,7 +454,7 @@ pub fn train<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let path = named_path(path, "codebook")?;
-    let vectors = Vectors::new(base, "base")?;
+    let vectors = Vectors::new(base, "base", None)?;
     if !overwrite && path.symlink_metadata().is_ok() {
         return Err(PyFileExistsError::new_err(format!(
             "{}: it exists: choose another name, or pass overwrite=True",
@@ -284,6 +466,9 @@ pub fn train<'py>(
         code_bytes,
         threads: thread_count(threads)?,
         seed: seed as u64,
+        low_codes: low_codes
+            .map(|low_codes| named(low_codes, "low_codes"))
+            .transpose()?,
     };
     let listener = Listener::new(progress)?;
     let codebook = vectors.with(|source| {

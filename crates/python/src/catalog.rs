@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyList, PyString, PyTuple};
-use stratann::{CacheSize, CatalogOptions, OpenOptions, SearchOptions, bounds};
+use pyo3::types::{PyDict, PyIterator, PyList, PyString, PyTuple};
+use stratann::{CacheSize, CatalogOptions, Element, OpenOptions, Progress, Silent, bounds};
 
-use crate::arguments::{
-    existing, memory as bytes, named, places, shown, size, threads as thread_count,
-};
+use crate::arguments::{existing, memory as bytes, named, places, shown, size};
 use crate::arrays::Rows;
+use crate::attributes;
 use crate::errors::to_python;
-use crate::index::{Index, WATCHED, answers, nothing};
+use crate::index::Index;
 use crate::process::Opened;
 use crate::progress::{Listener, run};
+use crate::searching::{Asked, WATCHED, answers, nothing};
 
 /// A folder of indexes that share one memory budget, their threads, and the codebooks that they have in common.
 ///
@@ -92,64 +92,49 @@ impl Catalog {
     ///
     /// Parameters
     /// ----------
-    /// queries : numpy.ndarray
-    ///     (nq, d), or (d,) for one query; C-contiguous and of the indexes' dtype.
+    /// queries : array-like
+    ///     (nq, d), or (d,) for one query, as those of `Index.search`.
     /// k : int
     ///     How many vectors are wanted.
     /// names : iterable of str, optional
     ///     The indexes; None is all. They must agree in dimension, dtype and metric, and have no ids in common.
-    /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, threads, in_flight, return_stats
+    /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, recall, threads, in_flight, return_stats
     ///     As those of `Index.search`, in each index, but that `list_size` says nothing of clusters. The stats are sums over the indexes.
+    ///
+    /// filter : str or stratann.Filter, optional
+    ///     As that of `Index.search`: the `k` nearest of all that match, and `k` whenever `k` match. In an index that is without a column that others have, nothing
+    ///     has a value in it; a column that none of them has is an error. Of the stats under `filter`, `indexes` says how many indexes were searched in each way.
     ///
     /// Returns
     /// -------
     /// ids, distances, stats
     ///     As those of `Index.search`, places without an answer included; of equal distances the smaller id comes first.
-    #[pyo3(signature = (queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None,
-        whole_page=None, exact=false, stop_early=false, threads=None, in_flight=None, return_stats=false))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "keyword arguments of the Python method"
-    )]
+    #[pyo3(signature = (queries, k=10, **options),
+        text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=False, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
         &self,
         py: Python<'py>,
         queries: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
-        names: Option<&Bound<'py, PyAny>>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::beam)] beam: Option<usize>,
-        strategy: Option<&str>,
-        navigation: Option<bool>,
-        whole_page: Option<bool>,
-        exact: bool,
-        stop_early: bool,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
-        return_stats: bool,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let rows = Rows::matrix_or_row(queries, "queries")?;
-        let names = match names {
+        let asked = Asked::read("Catalog.search", &[&["names", "filter"]], options)?;
+        let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
+        let names = match &asked.names {
             None => self.names(py)?,
             Some(names) => chosen(names)?,
         };
-        let defaults = SearchOptions::default();
-        let options = SearchOptions {
-            k,
-            list: list_size.unwrap_or(defaults.list.max(k)),
-            probes,
-            beam,
-            strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
-            navigation,
-            whole_page,
-            exact,
-            stop_early,
-            threads: thread_count(threads)?,
-            in_flight,
-            ..defaults
-        };
         let catalog = self.at_home()?;
+        // They agree in it, or the search says that they do not.
+        let element = match names.first() {
+            Some(name) => py
+                .detach(|| catalog.index(name))
+                .map_err(to_python)?
+                .element(),
+            None => Element::F32,
+        };
+        let rows = Rows::matrix_or_row(queries, "queries", element)?;
+        let options = asked.options(k, None)?;
         let results = if rows.rows() == 0 {
             bounds::search(
                 &options,
@@ -160,16 +145,19 @@ impl Catalog {
             nothing(k)
         } else {
             let source = rows.source()?;
+            let search = |progress: &dyn Progress| match &filter {
+                None => catalog.search_observed(&names, &source, &options, progress),
+                Some(filter) => {
+                    catalog.search_filtered_observed(&names, &source, &options, filter, progress)
+                }
+            };
             if rows.rows() * names.len() < WATCHED {
-                py.detach(|| catalog.search(&names, &source, &options))
-                    .map_err(to_python)?
+                py.detach(|| search(&Silent)).map_err(to_python)?
             } else {
-                run(py, &Listener::new(None)?, |progress| {
-                    catalog.search_observed(&names, &source, &options, progress)
-                })?
+                run(py, &Listener::new(None)?, search)?
             }
         };
-        answers(py, results, &options, rows.is_single(), return_stats)
+        answers(py, results, &options, rows.is_single(), asked.return_stats)
     }
 
     /// Bytes that are accounted for now: the program, codebooks, and what open indexes may come to take.

@@ -9,7 +9,8 @@
 //! | another process or object changes the index | `InUseError` |
 //! | somebody else has changed it since it was opened here, or it takes no more changes through this object | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
-//! | anything else | `StratannError`, a `RuntimeError`, of which the four above are kinds |
+//! | a server is not there, refuses, fails, or cannot listen; did not answer in time | `ServerError`; `ServerTimeoutError`, a kind of it |
+//! | anything else | `StratannError`, a `RuntimeError`, of which the five above are kinds |
 //! | the work was interrupted | `Interrupted`, a `KeyboardInterrupt` ([`crate::progress`]) |
 //!
 //! The message is the engine's own: it names the file, the value and the remedy.
@@ -29,8 +30,8 @@ create_exception!(
     stratann,
     StratannError,
     PyRuntimeError,
-    "The work could not be done though the call was right. `DamagedError`, `InUseError`, `OutdatedError` and `NoSpaceError` \
-     are kinds of it."
+    "The work could not be done though the call was right. `DamagedError`, `InUseError`, `OutdatedError`, `NoSpaceError` \
+     and `ServerError` are kinds of it."
 );
 create_exception!(
     stratann,
@@ -60,12 +61,27 @@ create_exception!(
 );
 create_exception!(
     stratann,
+    ServerError,
+    StratannError,
+    "A server cannot be reached, is another one than was meant, refuses, fails, or cannot be started: the message names it, and what would help.\n\
+     \n\
+     yet : bool\n    \
+         Of a change: whether it, or some of it, may still be made after this. A later change by the same `Client` that is acknowledged rules that out; one by another does not. Not there otherwise."
+);
+create_exception!(
+    stratann,
+    ServerTimeoutError,
+    ServerError,
+    "There was no answer within the time that a query has; the message says who was waited for."
+);
+create_exception!(
+    stratann,
     Interrupted,
     PyKeyboardInterrupt,
     "Ctrl-C in the middle of the engine's work: a `KeyboardInterrupt` that knows what became of it.\n\
      \n\
      done : int or None\n    \
-         Of `insert` and `upsert`: how many rows are in, the first ones. None for other work.\n\
+         Of `insert`, `upsert` and `set_attributes`, and of `Client.delete`: how many rows are in or set, or ids are gone, the first ones. None for other work.\n\
      total : int or None\n    \
          How many rows the call had.\n\
      complete : bool\n    \
@@ -92,7 +108,10 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
 /// The kind of [`StratannError`] that an error is.
 fn failed(error: &Error, text: String) -> PyErr {
     match error {
-        Error::Partly { source, .. } | Error::NotPlaced { source, .. } => failed(source, text),
+        Error::Partly { source, .. }
+        | Error::PartlySet { source, .. }
+        | Error::PartlyDeleted { source, .. }
+        | Error::NotPlaced { source, .. } => failed(source, text),
         // Whole, and of a version that this one does not know.
         Error::Layout(
             LayoutError::UnknownKind { .. }
@@ -119,6 +138,7 @@ fn failed(error: &Error, text: String) -> PyErr {
         | Error::Tier(TierError::Replaced { .. } | TierError::Forked { .. }) => {
             OutdatedError::new_err(text)
         }
+        Error::Tier(TierError::Server { .. }) => ServerError::new_err(text),
         _ => StratannError::new_err(text),
     }
 }
@@ -154,7 +174,10 @@ fn io_kind(error: &Error) -> Option<ErrorKind> {
             return Some(ErrorKind::PermissionDenied);
         }
         Error::Tier(TierError::Missing { .. }) => return Some(ErrorKind::NotFound),
-        Error::Partly { source, .. } | Error::NotPlaced { source, .. } => {
+        Error::Partly { source, .. }
+        | Error::PartlySet { source, .. }
+        | Error::PartlyDeleted { source, .. }
+        | Error::NotPlaced { source, .. } => {
             return io_kind(source);
         }
         _ => {}

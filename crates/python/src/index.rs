@@ -5,26 +5,27 @@ use std::sync::Arc;
 
 use numpy::PyArray1;
 use parking_lot::{Mutex, RwLock};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::{
-    Counters, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress, SearchOptions,
-    SearchResults, Silent, VectorSource, WriteOptions,
+    Durability, LiveIndex, Matrix, MergeWhen, Merger, OpenOptions, Progress, SearchOptions, Silent,
+    VectorSource, WriteOptions,
 };
 
 use crate::arguments::{
     cache as cache_size, durability as when_durable, existing, memory as bytes, named, places,
-    rerank as reranking, shown, threads as thread_count,
+    shown,
 };
-use crate::arrays::{self, Rows, dtype_name, shape_text, table};
+use crate::arrays::{self, Rows, dtype_name};
+use crate::asynchronous;
+use crate::attributes::{self, Table};
 use crate::errors::{changing, to_python};
+use crate::lookups;
+use crate::near;
 use crate::process::Opened;
 use crate::progress::{Listener, run, run_rows};
-
-/// From so many queries on, a search is watched, so that Ctrl-C ends it; fewer are done before anyone could press it, and
-/// would pay for the watching.
-pub const WATCHED: usize = 1_000;
+use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
 
 /// An index on disk, open for search. Any number of Python threads may search it at once; a forked process opens it
 /// anew.
@@ -38,8 +39,10 @@ pub struct Index {
     /// What merges it in the background.
     merger: Mutex<Option<Merging>>,
     changes: Changes,
-    path: PathBuf,
+    pub path: PathBuf,
     report: Option<Py<PyAny>>,
+    /// What it was opened with, as Python has it, to be opened so again; `None` of one whose memory is that of a catalog.
+    arguments: Option<Py<PyDict>>,
 }
 
 /// How the index is opened for changes.
@@ -90,6 +93,7 @@ impl Index {
         options: OpenOptions,
         changes: Changes,
         report: Option<Py<PyAny>>,
+        arguments: Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let path = existing(path, "index")?;
         let inner = py
@@ -102,6 +106,7 @@ impl Index {
             changes,
             path,
             report,
+            arguments: Some(arguments.unbind()),
         })
     }
 
@@ -114,11 +119,12 @@ impl Index {
             changes: Changes::default(),
             path,
             report: None,
+            arguments: None,
         }
     }
 
     /// The checkpoint that searches start from.
-    fn inner(&self) -> Arc<Opened<stratann::Index>> {
+    pub fn inner(&self) -> Arc<Opened<stratann::Index>> {
         loop {
             if let Some(live) = self.changing() {
                 return Arc::new(live.beside(live.index()));
@@ -139,8 +145,21 @@ impl Index {
     }
 
     /// The index open for changes, if it is.
-    fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
+    pub fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
         self.live.lock().clone()
+    }
+
+    /// What vectors are given beside them, as the columns of this index have it.
+    fn table(
+        &self,
+        py: Python<'_>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        payload: Option<&Bound<'_, PyAny>>,
+        rows: usize,
+        single: bool,
+    ) -> PyResult<Option<Table>> {
+        let columns = attributes.map(|_| self.columns(py)).transpose()?;
+        Table::of(py, attributes, payload, rows, single, columns)
     }
 
     /// The index open for changes, which takes the lock of its folder.
@@ -188,9 +207,10 @@ impl Index {
     ///
     /// Parameters
     /// ----------
-    /// queries : numpy.ndarray
-    ///     (nq, d), or (d,) for one query; C-contiguous and of the index's dtype. It is read in place: do not write
-    ///     to it until this returns.
+    /// queries : array-like
+    ///     (nq, d), or (d,) for one query. A C-contiguous array of the index's dtype is read in place: do not write to it until this
+    ///     returns. Lists, other arrays and columns of pandas, polars and pyarrow are converted; floats only become integers where they
+    ///     are some.
     /// k : int
     ///     How many vectors are wanted.
     /// list_size : int, optional
@@ -203,7 +223,7 @@ impl Index {
     /// beam : int, optional
     ///     W, how many nodes are read at once.
     /// strategy : str, optional
-    ///     "best-first" or "pipelined"; None takes the preset's.
+    ///     "best-first", "pipelined" or "press"; None takes the preset's.
     /// navigation : bool, optional
     ///     Whether to start from the navigation graph; None takes the preset's choice.
     /// whole_page : bool, optional
@@ -217,6 +237,16 @@ impl Index {
     /// rerank : str, optional
     ///     What ends re-ranking: "batches" (the benefit), or "estimate" (after the first k + B, only those are ranked
     ///     that may be nearer by the error of the codes); None takes the preset's.
+    /// rerank_ratio : float, optional
+    ///     The share of the candidate list that is ranked, at least `k`, all at once and only when the list is done; 0 goes by
+    ///     `rerank`. None takes the preset's.
+    /// low_list : float, optional
+    ///     With the strategy "press": the longest list of candidates by codes of low precision, as a multiple of `list_size`. None is 3; 2 in DistVS.
+    /// refine : float, optional
+    ///     With the strategy "press": the share of that list that is looked at by codes of high precision in each round. None is 0.2; 0.3 in DistVS.
+    /// seeds : int, optional
+    ///     Without a navigation graph: nodes that are looked at first by their codes (of low precision, where there are two), near the nearest of which a search begins; 0 is the
+    ///     graph's entry node, as in DistVS. None is 64 with the strategy "press", else 0.
     /// exact : bool
     ///     Whether distances are wanted to the last bit in the layered layout, too, which reads the trailing parts of all answers. There
     ///     answers that were in no doubt otherwise have the distance that the leading part of their vector gives them reason to expect:
@@ -224,6 +254,12 @@ impl Index {
     /// stop_early : bool
     ///     Whether a search ends when no candidate that is left can be expected to be an answer or to lead to one, as far as the error of the
     ///     codes that it has met tells. With the same list_size that reads less and finds a little less.
+    /// recall : float, optional
+    ///     The share of the true `k` nearest that is to be found, above 0 and up to 1, in place of `list_size`: each query looks at as many candidates as
+    ///     that takes, by what was measured when the index was built, or by `stratann.calibrate` with queries of your own.
+    /// filter : str or stratann.Filter, optional
+    ///     What attributes answers have: "year >= 2020 and tags contains 'sea' and not sold == true". Where `k` vectors or more match there are `k` answers, and a
+    ///     list that adapts to how many do. See `stratann.Filter`, and `Index.columns` for what there is to ask.
     /// threads : int, optional
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional
@@ -245,61 +281,33 @@ impl Index {
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, `in_flight` is what was
     ///     chosen, `cpu_us` the CPU time of the whole process a query, and `distance_error` how far a distance may be from the exact one
-    ///     (0 where all are exact; else, in the layered layout, four standard deviations of the least certain); and
-    ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
-    #[pyo3(signature = (queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None,
-        whole_page=None, rerank_batch=None, benefit=None, rerank=None, exact=false, stop_early=false,
-        threads=None, in_flight=None, return_stats=false))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "keyword arguments of the Python method"
-    )]
+    ///     (0 where all are exact; else, in the layered layout, four standard deviations of the least certain); with a `filter` under that key how many
+    ///     vectors match (`matching`), the `way` in which they were found, the `list` that it came to, how much each way was expected to read
+    ///     for a query (`estimates`), and how many queries went on by "before" since they met too little (`dry`); and `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
+    #[pyo3(signature = (queries, k=10, **options),
+        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=False, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
         &self,
         py: Python<'py>,
         queries: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::beam)] beam: Option<usize>,
-        strategy: Option<&str>,
-        navigation: Option<bool>,
-        whole_page: Option<bool>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::rerank_batch)] rerank_batch: Option<
-            usize,
-        >,
-        benefit: Option<f64>,
-        rerank: Option<&str>,
-        exact: bool,
-        stop_early: bool,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
-        #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
-        return_stats: bool,
+        options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let rows = Rows::matrix_or_row(queries, "queries")?;
-        self.fits(&rows, "queries")?;
-        let defaults = SearchOptions::default();
-        let options = SearchOptions {
-            k,
-            list: list_size.unwrap_or(defaults.list.max(k)),
-            // Of clusters the list is what is probed.
-            probes: probes.or(list_size.filter(|_| self.inner().has_clusters())),
-            beam,
-            strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
-            navigation,
-            whole_page,
-            rerank: reranking(rerank_batch, benefit, rerank, &self.inner())?,
-            exact,
-            stop_early,
-            threads: thread_count(threads)?,
-            in_flight,
-            ..defaults
-        };
+        let asked = Asked::read("Index.search", &[OF_INDEX, &["filter"]], options)?;
+        let rows = self.rows(queries, "queries")?;
         let (inner, live) = (self.inner(), self.changing());
         let index = inner.at_home(&self.path, "stratann.open")?;
-        let search = |source: &dyn VectorSource, progress: &dyn Progress| match &live {
-            Some(live) => live.search_observed(source, &options, progress),
-            None => index.search_observed(source, &options, progress),
+        let options = asked.options(k, Some(index))?;
+        let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
+        let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&live, &filter) {
+            (Some(live), None) => live.search_observed(source, &options, progress),
+            (None, None) => index.search_observed(source, &options, progress),
+            (Some(live), Some(filter)) => {
+                live.search_filtered_observed(source, &options, filter, progress)
+            }
+            (None, Some(filter)) => {
+                index.search_filtered_observed(source, &options, filter, progress)
+            }
         };
         let results = if rows.rows() == 0 {
             match &live {
@@ -307,6 +315,13 @@ impl Index {
                 None => index.check_search(&options),
             }
             .map_err(to_python)?;
+            if let Some(filter) = &filter {
+                match &live {
+                    Some(live) => live.check_filter(filter),
+                    None => index.check_filter(filter),
+                }
+                .map_err(to_python)?;
+            }
             nothing(k)
         } else {
             let source = rows.source()?;
@@ -324,9 +339,371 @@ impl Index {
                 list: options.probes_of(),
                 ..options
             },
-            false => options,
+            false => SearchOptions {
+                list: index.longest_list(&options).map_err(to_python)?,
+                ..options
+            },
         };
-        answers(py, results, &options, rows.is_single(), return_stats)
+        answers(py, results, &options, rows.is_single(), asked.return_stats)
+    }
+
+    /// Begins to search as `search` does, and gives what an async function awaits: `ids, distances = await index.search_async(queries)`.
+    ///
+    /// The search goes on by itself, without a thread of Python's: any number of them may be begun at once, and their number is the caller's to bound.
+    /// One whose task is cancelled ends as soon as its reads come in. The queries are copied. All else is as in `search`; what matches a `filter` is found
+    /// by one of the threads that search, before the search begins.
+    ///
+    /// Parameters
+    /// ----------
+    /// timeout : float, optional
+    ///     Seconds after which the search ends with a TimeoutError; None is never.
+    ///
+    /// Returns
+    /// -------
+    /// awaitable
+    ///     Of what `search` returns. It belongs to the event loop that runs.
+    #[pyo3(signature = (queries, k=10, **options),
+        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=False, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False, timeout=None)")]
+    fn search_async<'py>(
+        &self,
+        py: Python<'py>,
+        queries: &Bound<'py, PyAny>,
+        #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let more = [OF_INDEX, &["filter", "timeout"]];
+        let asked = Asked::read("Index.search_async", &more, options)?;
+        let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
+        let rows = self.rows(queries, "queries")?;
+        let deadline = asynchronous::deadline(asked.timeout)?;
+        let (inner, live) = (self.inner(), self.changing());
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let options = asked.options(k, Some(index))?;
+        let search = if rows.rows() == 0 {
+            match &live {
+                Some(live) => live.check_search(&options),
+                None => inner.check_search(&options),
+            }
+            .map_err(to_python)?;
+            if let Some(filter) = &filter {
+                match &live {
+                    Some(live) => live.check_filter(filter),
+                    None => index.check_filter(filter),
+                }
+                .map_err(to_python)?;
+            }
+            asynchronous::Search::ended(nothing(k))
+        } else {
+            let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
+            let submitted = py.detach(|| match (&live, &filter) {
+                (Some(live), None) => live.submit(queries, &options, deadline),
+                (None, None) => inner.value().submit(queries, &options, deadline),
+                (Some(live), Some(filter)) => {
+                    live.submit_filtered(queries, &options, filter, deadline)
+                }
+                (None, Some(filter)) => {
+                    let index = inner.value();
+                    index.submit_filtered(queries, &options, filter, deadline)
+                }
+            });
+            asynchronous::Search::begun(submitted.map_err(to_python)?)
+        };
+        search.answered(py, options, rows.is_single(), asked.return_stats)
+    }
+
+    /// All vectors within a distance of one query, nearest first, some at a time.
+    ///
+    /// Parameters
+    /// ----------
+    /// query : array-like
+    ///     (d,), converted as those of `search`.
+    /// distance : float
+    ///     How far an answer may be, as distances of answers are: squared Euclidean, minus the inner product, or 1 - cos.
+    /// most : int
+    ///     Answers of a page, at most. What a page takes of memory is bounded by how many answers it ends behind.
+    /// after : tuple, optional
+    ///     `next` of the page before; None is the first page.
+    /// without : int, optional
+    ///     An id that is no answer: that of the query, if it is in the index.
+    /// list_size, probes, filter, threads : optional
+    ///     As in `search`; of `list_size` at least twice as many candidates are kept as there are answers.
+    ///
+    /// Returns
+    /// -------
+    /// stratann.Page
+    ///     `ids` (uint64) and exact `distances` (float32), (n,); `next`, where the next page begins, or None; `complete`: whether it is certain that
+    ///     none was missed. It is where all that may be answers were met; otherwise some may have been, as in any search by a graph.
+    #[pyo3(signature = (query, distance, *, most=1000, after=None, without=None, list_size=None, probes=None, filter=None, threads=None))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python method"
+    )]
+    fn search_range<'py>(
+        &self,
+        py: Python<'py>,
+        query: &Bound<'py, PyAny>,
+        distance: f32,
+        #[pyo3(from_py_with = crate::arguments::count::most)] most: usize,
+        after: Option<(f32, u64, usize)>,
+        without: Option<u64>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
+        filter: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let told = near::Told {
+            list_size,
+            probes,
+            filter,
+            threads,
+        };
+        let range = stratann::Range {
+            distance,
+            most,
+            after: near::place(after),
+            without,
+        };
+        near::range(py, self, query, range, &told)
+    }
+
+    /// The nearest to vectors of the index, by their ids: what is like them. A vector is no answer to itself; others that are the same are.
+    ///
+    /// Parameters
+    /// ----------
+    /// ids : int or array-like of int
+    ///     One or many, all of which are in the index.
+    /// k, list_size, probes, recall, filter, threads, return_stats : optional
+    ///     As in `search`.
+    ///
+    /// Returns
+    /// -------
+    /// ids, distances : numpy.ndarray
+    ///     As those of `search`, (n, k), or (k,) for one id.
+    #[pyo3(signature = (ids, k=10, *, list_size=None, probes=None, recall=None, filter=None, threads=None, return_stats=false))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python method"
+    )]
+    fn search_like<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
+        recall: Option<f64>,
+        filter: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+        return_stats: bool,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let told = near::Told {
+            list_size,
+            probes,
+            filter,
+            threads,
+        };
+        near::like(py, self, ids, (k, recall, return_stats), &told)
+    }
+
+    /// The vectors of ids, to the bit, and which ids are not in the index.
+    ///
+    /// Parameters
+    /// ----------
+    /// ids : array-like of int
+    ///     As those of `delete`; one that is there twice comes twice.
+    ///
+    /// Returns
+    /// -------
+    /// stratann.Rows
+    ///     `ids` (uint64, (n,)), those that are in the index in the order in which they were asked for; `vectors`, (n, d) of the index's dtype;
+    ///     `missing` (uint64), the others.
+    #[pyo3(signature = (ids, *, progress=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let ids = arrays::ids_asked(ids)?;
+        let rows = self.look_up(py, &ids, progress)?;
+        lookups::rows(py, rows)
+    }
+
+    /// The ids that are in the index, ascending.
+    ///
+    /// Parameters
+    /// ----------
+    /// after : int, optional
+    ///     Those behind this one; None is from the first on.
+    /// count : int, optional
+    ///     At most so many; None is all that are left.
+    /// filter : str or stratann.Filter, optional
+    ///     Only those of vectors whose attributes match it.
+    ///
+    /// Returns
+    /// -------
+    /// ids : numpy.ndarray
+    ///     uint64, (n,). Whoever asks again with the last one meets every id once that is in the index throughout.
+    #[pyo3(signature = (after=None, count=None, *, filter=None))]
+    fn ids<'py>(
+        &self,
+        py: Python<'py>,
+        after: Option<u64>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::count)] count: Option<usize>,
+        filter: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray1<u64>>> {
+        let (inner, live) = (self.inner(), self.changing());
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let most = count.unwrap_or(usize::MAX);
+        let filter = filter.map(attributes::filter).transpose()?;
+        let ids = py.detach(|| match (&live, &filter) {
+            (Some(live), None) => live.ids(after, most),
+            (None, None) => index.ids(after, most),
+            (Some(live), Some(filter)) => live.ids_matching(filter, after, most),
+            (None, Some(filter)) => index.ids_matching(filter, after, most),
+        });
+        Ok(PyArray1::from_vec(py, ids.map_err(to_python)?))
+    }
+
+    /// How many vectors there are, or how many match a filter: by the columns alone, without a search.
+    ///
+    /// Parameters
+    /// ----------
+    /// filter : str or stratann.Filter, optional
+    ///     As that of `search`; None counts all.
+    #[pyo3(signature = (filter=None))]
+    fn count(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
+        let (inner, live) = (self.inner(), self.changing());
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let Some(filter) = filter.map(attributes::filter).transpose()? else {
+            return Ok(self.vectors() as u64);
+        };
+        py.detach(|| match &live {
+            Some(live) => live.count(&filter),
+            None => index.count(&filter),
+        })
+        .map_err(to_python)
+    }
+
+    /// The attributes of ids.
+    ///
+    /// Parameters
+    /// ----------
+    /// ids : array-like of int
+    ///     As those of `get`.
+    ///
+    /// Returns
+    /// -------
+    /// list of dict
+    ///     A dict for each id, of its columns that have a value; None for an id that is not in the index. Times are datetimes in UTC (numpy.datetime64 beyond the
+    ///     years that these know).
+    fn attributes<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let rows = self.beside(py, ids)?;
+        attributes::attributes(py, rows)
+    }
+
+    /// The payloads of ids: a list with what was given for each, None where that was nothing or the id is not in the index.
+    fn payload<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let rows = self.beside(py, ids)?;
+        attributes::payloads(py, rows)
+    }
+
+    /// Gives vectors that are in the index other attributes and another payload, in place of all that they had: a vector keeps nothing that is not given
+    /// again. The vectors stay. An id that is not in the index is an error, and then none is changed. A name that no vector has yet is a new column: `columns`
+    /// says which there are. Interrupted by Ctrl-C in the middle it raises `stratann.Interrupted`, which says how many are set; the same call again does no harm.
+    ///
+    /// Parameters
+    /// ----------
+    /// ids : array-like of int
+    ///     As those of `delete`.
+    /// attributes, payload
+    ///     As those of `stratann.build`, for each id.
+    /// progress : callable, optional
+    ///     As in `stratann.build`.
+    #[pyo3(signature = (ids, attributes=None, *, payload=None, progress=None))]
+    fn set_attributes<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        attributes: Option<&Bound<'py, PyAny>>,
+        payload: Option<&Bound<'py, PyAny>>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let ids = arrays::ids(ids, None)?;
+        let rows = self.table(py, attributes, payload, ids.len(), false)?;
+        let Some(rows) = rows else {
+            return Err(PyTypeError::new_err(
+                "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
+            ));
+        };
+        let (live, listener) = (self.live(py)?, Listener::new(progress)?);
+        run_rows(py, &listener, Some(ids.len()), |progress| {
+            live.set_attributes(&ids, &rows, progress)
+        })
+        .map_err(|error| changing(py, error))
+    }
+
+    /// Ids and vectors of all that is in the index, in the order of ids, some at a time: an iterator over `stratann.Rows`. What is in the index
+    /// throughout comes once; a vector is what it was when its rows were read.
+    #[pyo3(signature = (size=1024))]
+    fn batches<'py>(
+        slf: &Bound<'py, Self>,
+        #[pyo3(from_py_with = crate::arguments::count::size)] size: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let rows = slf.py().import("stratann.rows")?;
+        rows.call_method1("batches", (slf, size))
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        id: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let wanted = lookups::id(id)?;
+        let ids: Vec<u64> = wanted.into_iter().collect();
+        let found = self.look_up(py, &ids, None)?;
+        lookups::only(py, found, id)
+    }
+
+    fn __contains__(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
+        // What cannot be an id is none.
+        let Ok(Some(id)) = lookups::id(id) else {
+            return Ok(false);
+        };
+        let (inner, live) = (self.inner(), self.changing());
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        py.detach(|| match &live {
+            Some(live) => live.contains(id),
+            None => index.contains(id),
+        })
+        .map_err(to_python)
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let rows = slf.py().import("stratann.rows")?;
+        rows.call_method1("every_id", (slf,))
+    }
+
+    /// Pickled, it is the path and what it was opened with: whoever unpickles it, as a worker process does, opens the index for reading.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(arguments) = &self.arguments else {
+            return Err(PyTypeError::new_err(format!(
+                "{}: an index of a catalog shares its memory, and is not pickled: open the catalog in the other process",
+                shown(&self.path)
+            )));
+        };
+        let reopen = py.import("stratann.rows")?.getattr("reopen")?;
+        let path = self.inner().path().to_owned().into_pyobject(py)?;
+        let arguments = (path, arguments.bind(py).copy()?);
+        PyTuple::new(py, [reopen, arguments.into_pyobject(py)?.into_any()])
     }
 
     /// Facts about the index: its preset, sizes in bytes, degrees, and what `stratann stats` shows.
@@ -349,10 +726,14 @@ impl Index {
     ///
     /// Parameters
     /// ----------
-    /// vectors : numpy.ndarray
-    ///     (n, d), or (d,) for one; C-contiguous and of the index's dtype.
-    /// ids : numpy.ndarray, optional
-    ///     An id for each, none of which is in the index. None counts on from the largest that it ever had.
+    /// vectors : array-like
+    ///     (n, d), or (d,) for one, as the queries of `search`.
+    /// ids : array-like of int, optional
+    ///     An id for each, from 0 to 2^64 - 2, none of which is in the index: an array, a list, a range, a column. None counts on from the
+    ///     largest that it ever had.
+    /// attributes, payload
+    ///     What the vectors have beside them, as in `stratann.build`; of one vector, (d,), attributes may be a dict of its values, and the payload is its own. As
+    ///     durable as the vectors.
     /// progress : callable, optional
     ///     As in `stratann.build`.
     ///
@@ -360,54 +741,87 @@ impl Index {
     /// -------
     /// ids : numpy.ndarray
     ///     uint64, (n,).
-    #[pyo3(signature = (vectors, ids=None, *, progress=None))]
+    #[pyo3(signature = (vectors, ids=None, *, attributes=None, payload=None, progress=None))]
     fn insert<'py>(
         &self,
         py: Python<'py>,
         vectors: &Bound<'py, PyAny>,
         ids: Option<&Bound<'py, PyAny>>,
+        attributes: Option<&Bound<'py, PyAny>>,
+        payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<u64>>> {
-        let rows = Rows::matrix_or_row(vectors, "vectors")?;
-        self.fits(&rows, "vectors")?;
+        let rows = self.rows(vectors, "vectors")?;
         let ids = ids
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
+        let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
         let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
         let total = Some(rows.rows());
-        let inserted = run_rows(py, &listener, total, |progress| {
-            live.insert(&source, ids.as_deref(), progress)
+        let inserted = run_rows(py, &listener, total, |progress| match &beside {
+            Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
+            None => live.insert(&source, ids.as_deref(), progress),
         })
         .map_err(|error| changing(py, error))?;
         Ok(PyArray1::from_vec(py, inserted))
     }
 
-    /// Inserts vectors; one whose id is in the index replaces the one that has it. Arguments and interruptions as of `insert`;
-    /// the same call again does no harm.
-    #[pyo3(signature = (vectors, ids, *, progress=None))]
+    /// Inserts vectors; one whose id is in the index replaces the one that has it, with what that had beside it. Arguments and interruptions
+    /// as of `insert`; the same call again does no harm.
+    #[pyo3(signature = (vectors, ids, *, attributes=None, payload=None, progress=None))]
     fn upsert<'py>(
         &self,
         py: Python<'py>,
         vectors: &Bound<'py, PyAny>,
         ids: &Bound<'py, PyAny>,
+        attributes: Option<&Bound<'py, PyAny>>,
+        payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let rows = Rows::matrix_or_row(vectors, "vectors")?;
-        self.fits(&rows, "vectors")?;
+        let rows = self.rows(vectors, "vectors")?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
+        let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
         let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
-        run_rows(py, &listener, Some(rows.rows()), |progress| {
-            live.upsert(&source, &ids, progress)
+        run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
+            Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
+            None => live.upsert(&source, &ids, progress),
         })
         .map_err(|error| changing(py, error))
     }
 
-    /// Deletes ids, an array of integers: searches that begin after it do not answer them. An id that is not in the
-    /// index is an error, and then none is deleted.
-    fn delete(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = arrays::ids(ids, None)?;
-        let live = self.live(py)?;
-        let deleted = py.detach(|| live.delete(&ids)).map_err(to_python);
+    /// Deletes ids, integers in an array, a list, a column or alone: searches that begin after it do not answer them. An id that is not in the
+    /// index is an error, and then none is deleted. In place of ids there may be a filter, as that of `search`: what matches it is deleted, some at a
+    /// time, and it returns how many are gone. Ctrl-C ends that between two of these; the exception says how many are gone by then, and they stay so. `progress`
+    /// is as in `stratann.build`, of a deletion by filter.
+    #[pyo3(signature = (ids=None, *, filter=None, progress=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        ids: Option<&Bound<'_, PyAny>>,
+        filter: Option<&Bound<'_, PyAny>>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<u64>> {
+        let deleted = match (ids, filter) {
+            (Some(ids), None) => {
+                let ids = arrays::ids(ids, None)?;
+                let live = self.live(py)?;
+                let deleted = py.detach(|| live.delete(&ids));
+                deleted.map(|()| None).map_err(to_python)
+            }
+            (None, Some(filter)) => {
+                let filter = attributes::filter(filter)?;
+                let (live, listener) = (self.live(py)?, Listener::new(progress)?);
+                run(py, &listener, |progress| {
+                    live.delete_matching_observed(&filter, progress)
+                })
+                .map(Some)
+            }
+            _ => {
+                return Err(PyTypeError::new_err(
+                    "delete takes ids or a filter: pass one of them",
+                ));
+            }
+        };
         deleted.map_err(|error| changing(py, error))
     }
 
@@ -526,6 +940,16 @@ impl Index {
             .call_method1("dtype", (dtype_name(self.inner().element()),))
     }
 
+    /// The columns of its attributes: a dict of names and types ("boolean", "integer", "float", "string", "timestamp", "list of strings", "list of integers").
+    #[getter]
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let schema = match self.changing() {
+            Some(live) => live.schema(),
+            None => self.inner().schema(),
+        };
+        attributes::columns(py, &schema)
+    }
+
     /// The row of choices that the index was built with.
     #[getter]
     fn preset(&self) -> String {
@@ -564,28 +988,47 @@ impl Index {
 }
 
 impl Index {
-    /// Whether rows are like those of this index: those to be asked for or to be inserted.
-    fn fits(&self, rows: &Rows<'_>, name: &str) -> PyResult<()> {
-        let (mine, theirs) = (self.inner().element(), rows.element());
-        if mine != theirs {
-            let (mine, theirs) = (dtype_name(mine), dtype_name(theirs));
-            return Err(PyTypeError::new_err(format!(
-                "{name} are {theirs} and the index holds {mine}: pass {name}.astype(numpy.{mine})"
-            )));
+    /// The vectors of ids; watched for Ctrl-C where they are many.
+    fn look_up(
+        &self,
+        py: Python<'_>,
+        ids: &[u64],
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<stratann::Rows> {
+        let (inner, live) = (self.inner(), self.changing());
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let look_up = |progress: &dyn Progress| match &live {
+            Some(live) => live.vectors(ids, progress),
+            None => index.vectors(ids, progress),
+        };
+        if ids.len() < WATCHED && progress.is_none() {
+            return py.detach(|| look_up(&Silent)).map_err(to_python);
         }
-        if self.inner().dim() != rows.dim() {
-            let shape = if rows.is_single() {
-                vec![rows.dim()]
-            } else {
-                vec![rows.rows(), rows.dim()]
-            };
-            return Err(PyValueError::new_err(format!(
-                "{name} has the shape {} and the index {} dimensions",
-                shape_text(&shape),
-                self.inner().dim()
-            )));
-        }
-        Ok(())
+        run(py, &Listener::new(progress)?, look_up)
+    }
+
+    /// What ids have beside their vectors.
+    fn beside(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<Option<stratann::Row>>> {
+        let ids = arrays::ids_asked(ids)?;
+        let (inner, live) = (self.inner(), self.changing());
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        py.detach(|| match &live {
+            Some(live) => live.attributes(&ids),
+            None => index.attributes(&ids),
+        })
+        .map_err(to_python)
+    }
+
+    /// Vectors like those of this index: those to be asked for or to be inserted.
+    pub fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
+        let inner = self.inner();
+        let rows = Rows::matrix_or_row(value, name, inner.element())?;
+        rows.fit(inner.dim())?;
+        Ok(rows)
     }
 }
 
@@ -620,8 +1063,8 @@ impl Index {
 ///     or at the latest after so many milliseconds.
 /// merges : bool
 ///     Whether merges begin by themselves, in the background, from the first change on: when a tenth of the vectors was
-///     deleted, when searches read a tenth more than before, or when many vectors wait in memory. If not, `compact` is
-///     the only one.
+///     deleted, when searches read a tenth more than before, when many vectors wait in memory, or when there are four
+///     times as many as the last build or merge of a small index had. If not, `compact` is the only one.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
     place=None, durability=None, merges=true))]
@@ -642,6 +1085,21 @@ pub fn open(
     merges: bool,
 ) -> PyResult<Index> {
     let path = existing(path, "index")?;
+    let arguments = PyDict::new(py);
+    for (name, value) in [
+        ("memory", memory),
+        ("cache", cache),
+        ("cache_entries", cache_entries),
+        ("place", place),
+        ("durability", durability),
+    ] {
+        if let Some(value) = value {
+            arguments.set_item(name, value)?;
+        }
+    }
+    arguments.set_item("io", io)?;
+    arguments.set_item("navigation", navigation)?;
+    arguments.set_item("merges", merges)?;
     let options = OpenOptions {
         memory: bytes(memory)?,
         io: named(io, "io")?,
@@ -654,7 +1112,7 @@ pub fn open(
         durability: when_durable(durability)?,
         merges,
     };
-    Index::new(py, path, options, changes, None)
+    Index::new(py, path, options, changes, None, arguments)
 }
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.
@@ -678,47 +1136,6 @@ pub fn verify<'py>(
     to_dict(py, &report)
 }
 
-/// Results as Python has them: ids, distances, and what they cost if that is wanted.
-pub fn answers<'py>(
-    py: Python<'py>,
-    results: SearchResults,
-    options: &SearchOptions,
-    single: bool,
-    return_stats: bool,
-) -> PyResult<Bound<'py, PyTuple>> {
-    let stats = return_stats
-        .then(|| search_stats(py, &results, options))
-        .transpose()?;
-    let SearchResults {
-        k, ids, distances, ..
-    } = results;
-    let ids = table(py, ids, k, single)?;
-    let distances = table(py, distances, k, single)?;
-    match stats {
-        Some(stats) => PyTuple::new(py, [ids, distances, stats.into_any()]),
-        None => PyTuple::new(py, [ids, distances]),
-    }
-}
-
-/// The answer to no queries, which the engine need not be asked for.
-pub fn nothing(k: usize) -> SearchResults {
-    SearchResults {
-        k,
-        ids: Vec::new(),
-        distances: Vec::new(),
-        exact: true,
-        distance_error: 0.0,
-        seconds: 0.0,
-        cpu_seconds: 0.0,
-        process_cpu_seconds: 0.0,
-        in_flight: 0,
-        tried: Vec::new(),
-        latencies_us: Vec::new(),
-        counters: Counters::default(),
-        parts: None,
-    }
-}
-
 /// Python's own objects for a value of the engine, with the keys that the command line prints as JSON.
 pub fn to_dict<'py, T: serde::Serialize>(
     py: Python<'py>,
@@ -727,64 +1144,4 @@ pub fn to_dict<'py, T: serde::Serialize>(
     let text = serde_json::to_string(value)
         .map_err(|error| crate::errors::StratannError::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,))
-}
-
-/// The keys of `stratann search --json`, and what the batch took as a whole.
-fn search_stats<'py>(
-    py: Python<'py>,
-    results: &SearchResults,
-    options: &SearchOptions,
-) -> PyResult<Bound<'py, PyDict>> {
-    let queries = results.latencies_us.len();
-    let stats = PyDict::new(py);
-    stats.set_item("list", options.list)?;
-    stats.set_item("k", results.k)?;
-    let qps = if queries == 0 {
-        0.0
-    } else {
-        queries as f64 / results.seconds
-    };
-    stats.set_item("qps", qps)?;
-    stats.set_item("latency_us", latency(py, &results.latencies_us)?)?;
-    let counters = to_dict(py, &results.counters)?.cast_into::<PyDict>()?;
-    let per_query = PyDict::new(py);
-    for (name, sum) in counters {
-        per_query.set_item(name, sum.extract::<f64>()? / queries.max(1) as f64)?;
-    }
-    stats.set_item("per_query", per_query)?;
-    stats.set_item("threads", options.threads)?;
-    stats.set_item("in_flight", results.in_flight)?;
-    if !results.tried.is_empty() {
-        stats.set_item("in_flight_tried", to_dict(py, &results.tried)?)?;
-    }
-    let cpu_us = results.process_cpu_seconds * 1e6 / queries.max(1) as f64;
-    stats.set_item("cpu_us", cpu_us)?;
-    let error = Some(results.distance_error).filter(|error| error.is_finite());
-    stats.set_item("distance_error", error)?;
-    stats.set_item("peak_rss_bytes", stratann::peak_rss_bytes())?;
-    stats.set_item("queries", queries)?;
-    stats.set_item("seconds", results.seconds)?;
-    stats.set_item("cpu_seconds", results.cpu_seconds)?;
-    stats.set_item(
-        "latencies_us",
-        PyArray1::from_slice(py, &results.latencies_us),
-    )?;
-    Ok(stats)
-}
-
-/// Mean and percentiles by nearest rank: the smallest latency that at least this share of the queries kept.
-fn latency<'py>(py: Python<'py>, latencies_us: &[f32]) -> PyResult<Bound<'py, PyDict>> {
-    let mut sorted = latencies_us.to_vec();
-    sorted.sort_by(f32::total_cmp);
-    let sum: f64 = sorted.iter().copied().map(f64::from).sum();
-    let latency = PyDict::new(py);
-    latency.set_item("mean", sum / sorted.len().max(1) as f64)?;
-    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-        let rank = (share * sorted.len() as f64).ceil() as usize;
-        latency.set_item(
-            name,
-            sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0),
-        )?;
-    }
-    Ok(latency)
 }

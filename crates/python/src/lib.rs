@@ -12,20 +12,27 @@
 //!
 //! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
 //! so that Ctrl-C and callbacks reach Python, `process` keeps a forked process from waiting for threads that it does
-//! not have, `logs` hands what the engine tells to `logging`, `errors` says which exception an engine's error becomes.
+//! not have, `lookups` gives vectors by their ids, `attributes` takes and gives what they have beside them and the filters that ask for it, `asynchronous` rings an event loop when a search has ended, `client` asks compute servers in place of an index, `servers` runs the roles of DistVS in this process, `logs` hands what the engine tells to `logging`, `errors` says which exception an engine's error becomes.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod arrays;
+mod asynchronous;
+mod attributes;
 mod build;
 mod catalog;
+mod client;
 mod errors;
 mod index;
 mod logs;
+mod lookups;
+mod near;
 mod process;
 mod progress;
 mod repair;
+mod searching;
+mod servers;
 mod truth;
 
 use pyo3::prelude::*;
@@ -36,25 +43,34 @@ mod _stratann {
     use super::*;
 
     #[pymodule_export]
-    use crate::build::{build, train};
+    use crate::asynchronous::{Bell, Search};
+    #[pymodule_export]
+    use crate::attributes::{Column, Filter, column};
+    #[pymodule_export]
+    use crate::build::{build, calibrate, plan, train};
     #[pymodule_export]
     use crate::catalog::Catalog;
     #[pymodule_export]
+    use crate::client::{Client, connect};
+    #[pymodule_export]
     use crate::errors::{
-        DamagedError, InUseError, Interrupted, NoSpaceError, OutdatedError, StratannError,
+        DamagedError, InUseError, Interrupted, NoSpaceError, OutdatedError, ServerError,
+        ServerTimeoutError, StratannError,
     };
     #[pymodule_export]
     use crate::index::{Index, open, verify};
     #[pymodule_export]
     use crate::repair::repair;
     #[pymodule_export]
+    use crate::servers::{ComputeServer, MemoryServer, Server, StorageServer};
+    #[pymodule_export]
     use crate::truth::{recall, truth};
 
     /// Before anything is told.
     #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::logs::install();
-        Ok(())
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::logs::install(module.py())?;
+        crate::servers::install(module.py())
     }
 
     #[pymodule_export]

@@ -4,6 +4,7 @@
 //! on a thread of its own and touches nothing but the counters here; the thread that called sleeps without the lock,
 //! wakes a few times a second, asks for signals, and passes on what the counters say.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -167,6 +168,28 @@ impl Drop for Finish<'_> {
     }
 }
 
+/// What work says that did not come to its end.
+pub trait Stopped: Display + Send {
+    /// How many of its rows are in all the same, the first ones.
+    fn done(&self) -> usize;
+
+    /// As an exception, where nothing was raised meanwhile.
+    fn raise(self) -> PyErr;
+}
+
+impl Stopped for Error {
+    fn done(&self) -> usize {
+        match self {
+            Error::Partly { done, .. } | Error::PartlySet { done, .. } => *done,
+            _ => 0,
+        }
+    }
+
+    fn raise(self) -> PyErr {
+        to_python(self)
+    }
+}
+
 /// Runs `work` without the interpreter's lock. A signal handler or a callback that raises stops it, and what was
 /// raised is what comes back, with what became of the work: a `KeyboardInterrupt` as [`Interrupted`], others with a note.
 pub fn run<T: Send, E: Into<Error> + Send>(
@@ -179,6 +202,17 @@ pub fn run<T: Send, E: Into<Error> + Send>(
 
 /// As [`run`], of work on so many rows, which go in one after the other.
 pub fn run_rows<T: Send, E: Into<Error> + Send>(
+    py: Python<'_>,
+    listener: &Listener,
+    rows: Option<usize>,
+    work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
+) -> PyResult<T> {
+    let work = |progress: &dyn Progress| work(progress).map_err(Into::<Error>::into);
+    run_stoppable(py, listener, rows, work)
+}
+
+/// As [`run_rows`], of work that says in its own way how it ended.
+pub fn run_stoppable<T: Send, E: Stopped>(
     py: Python<'_>,
     listener: &Listener,
     rows: Option<usize>,
@@ -218,26 +252,25 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
-            let result: Result<T, Error> = result.map_err(Into::into);
             match raised {
                 Some(error) => {
                     // What nobody was told any more.
                     let last = board.news().warnings;
                     Python::attach(|py| Err(stopped(py, error, rows, result.err(), &last)))
                 }
-                None => result.map_err(to_python),
+                None => result.map_err(Stopped::raise),
             }
         })
     })
 }
 
-/// What was raised while the engine worked, with what became of the work; `error` is what the engine said, `None` if it was
+/// What was raised while the work went on, with what became of it; `error` is what the work said, `None` if it was
 /// done, and `last` what it warned of since.
 fn stopped(
     py: Python<'_>,
     raised: PyErr,
     rows: Option<usize>,
-    error: Option<Error>,
+    error: Option<impl Stopped>,
     last: &[String],
 ) -> PyErr {
     let (done, mut said) = match &error {
@@ -245,8 +278,7 @@ fn stopped(
             rows,
             "it came when the work was done already, which counts".to_owned(),
         ),
-        Some(error @ Error::Partly { done, .. }) => (Some(*done), error.to_string()),
-        Some(error) => (Some(0), error.to_string()),
+        Some(error) => (Some(error.done()), error.to_string()),
     };
     for warning in last {
         said.push_str("; ");

@@ -32,10 +32,8 @@ pub fn truth<'py>(
     let metric: Metric = named(metric, "metric")?;
     let threads = thread_count(threads)?;
     let listener = Listener::new(progress)?;
-    let (base, queries) = (
-        Vectors::new(base, "base")?,
-        Vectors::new(queries, "queries")?,
-    );
+    let base = Vectors::new(base, "base", None)?;
+    let queries = Vectors::new(queries, "queries", Some(base.element()))?;
     let truth = base.with(|base| {
         queries.with(|queries| {
             run(py, &listener, |progress| {

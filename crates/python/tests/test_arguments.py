@@ -1,5 +1,8 @@
 """Arguments that a user may get wrong: numbers without bounds, ids that are none, arrays that are not what they seem."""
 
+import inspect
+import re
+
 import numpy
 import pytest
 
@@ -17,6 +20,11 @@ def floats(small):
 def changing(small, tmp_path):
     """An index that a test may change."""
     return stratann.build(small[:300], tmp_path / "i.idx", degree=16, build_list=32)
+
+
+@pytest.fixture(scope="module")
+def searched(small, tmp_path_factory):
+    return stratann.build(small[:300], tmp_path_factory.mktemp("searched") / "i.idx", degree=16, build_list=32)
 
 
 @pytest.mark.parametrize(
@@ -108,33 +116,56 @@ def test_nothing_is_built_at_an_empty_path(small):
 @pytest.mark.parametrize(
     "ids, error, words",
     [
-        ([5], TypeError, ["ids is a list", "numpy.array(ids, dtype=numpy.uint64)"]),
-        (5, TypeError, ["ids is an int", "numpy.array([5], dtype=numpy.uint64)"]),
-        (5.0, TypeError, ["ids is a float"]),
-        (None, TypeError, ["ids is a NoneType"]),
-        (numpy.uint64(5), TypeError, ["ids is a uint64", "numpy.array([ids], dtype=numpy.uint64)"]),
-        ({5}, TypeError, ["ids is a set", "numpy.fromiter(ids, dtype=numpy.uint64)"]),
-        (numpy.array(5), ValueError, ["()", "ids.ravel()"]),
+        ("5", TypeError, ["ids is a str"]),
+        ({5: 1}, TypeError, ["ids is a dict"]),
+        (object(), TypeError, ["ids is an object"]),
+        (True, TypeError, ["ids is a bool"]),
+        ([True], TypeError, ["row 0", "bool", "numpy.flatnonzero"]),
+        ([-5], ValueError, ["row 0 is -5", "2^64 - 2"]),
+        (range(-1, 0), ValueError, ["row 0 is -1"]),
+        ([2**64 - 1], ValueError, ["row 0 is 18446744073709551615", "2^64 - 2"]),
+        ([10**30], ValueError, ["2^64 - 2"]),
+        (["a"], TypeError, ["row 0 is 'a'"]),
+        ([None], ValueError, ["row 0 is missing"]),
+        ([5.5], ValueError, ["row 0 is 5.5"]),
+        (5.5, ValueError, ["row 0 is 5.5"]),
         (numpy.array([[5]]), ValueError, ["(1, 1)", "ids.ravel()"]),
-        (numpy.array([-1]), ValueError, ["-1", "2^64 - 2"]),
+        (numpy.array([-1]), ValueError, ["row 0 is -1", "2^64 - 2"]),
         (numpy.array([2**64 - 1], numpy.uint64), ValueError, ["18446744073709551615", "2^64 - 2"]),
-        (numpy.array([5.0]), TypeError, ["float64", "uint64", "2^53"]),
+        (numpy.array([5.5]), ValueError, ["row 0 is 5.5", "float64", "9007199254740992"]),
+        (numpy.array([2.0**53]), ValueError, ["row 0", "not exact"]),
+        (numpy.array([numpy.nan]), ValueError, ["row 0 is nan"]),
         (numpy.array([True]), TypeError, ["bool", "numpy.flatnonzero"]),
         (numpy.array(["5"]), TypeError, ["<U1"]),
-        (numpy.ma.masked_array([5], [True]), TypeError, ["masked", "filled"]),
+        (numpy.ma.masked_array([5], [True]), ValueError, ["row 0 is masked", "filled"]),
     ],
 )
 def test_ids_that_are_none(ids, error, words, changing, small, tmp_path):
     for call in [
         lambda: changing.delete(ids),
         lambda: changing.upsert(small[:1], ids),
-        lambda: stratann.build(small[:1], tmp_path / "other.idx", ids=ids) if ids is not None else changing.delete(ids),
+        lambda: stratann.build(small[:1], tmp_path / "other.idx", ids=ids),
     ]:
         with pytest.raises(error) as caught:
             call()
         for word in words:
             assert word in str(caught.value), str(caught.value)
     assert len(changing) == 300
+
+
+def test_no_ids_at_all(changing, small):
+    with pytest.raises(TypeError, match="ids is a NoneType"):
+        changing.upsert(small[:1], None)
+    with pytest.raises(TypeError, match="delete takes ids or a filter"):
+        changing.delete(None)
+    assert len(changing) == 300
+
+
+def test_a_set_of_ids_has_no_order(changing, small):
+    with pytest.raises(TypeError, match="ids is a set, which has no order"):
+        changing.upsert(small[:1], {5})
+    changing.delete({5, 6})
+    assert len(changing) == 298
 
 
 def test_the_last_id_that_is_one(changing, small):
@@ -144,37 +175,33 @@ def test_the_last_id_that_is_one(changing, small):
     changing.delete(last)
 
 
-class Frame:
-    """What pandas calls a column, as far as a message goes."""
-
-
-Frame.__name__ = "Series"
-Frame.__module__ = "pandas.core.series"
+def no_rows(array):
+    """A masked array of which row 2 has a masked element."""
+    return numpy.ma.masked_array(array, numpy.arange(array.size).reshape(array.shape) == 2 * array.shape[1] + 3)
 
 
 @pytest.mark.parametrize(
     "of, error, words",
     [
-        (lambda a: numpy.ma.masked_array(a, a > 1), TypeError, ["masked", "filled"]),
-        (lambda a: numpy.ma.masked_array(a), TypeError, ["masked"]),
-        (lambda a: Frame(), TypeError, ["is a Series", "numpy.stack(base).astype(numpy.float32)"]),
-        (lambda a: [[1.0, 2.0], [1.0]], TypeError, ["row 1 has 1 elements and row 0 has 2"]),
-        (lambda a: a.tolist(), TypeError, ["numpy.array(base, dtype=numpy.float32)"]),
-        (lambda a: tuple(a), TypeError, ["is a tuple", "numpy.array"]),
+        (no_rows, ValueError, ["base: row 2 is masked", "filled"]),
+        (lambda a: [[1.0, 2.0], [1.0]], ValueError, ["row 1 has 1 elements and row 0 has 2"]),
+        (lambda a: [[1.0, 2.0], None], ValueError, ["row 1 is missing"]),
+        (lambda a: [[1.0, 2.0], [None, 1.0]], ValueError, ["row 1: column 0 is missing"]),
+        (lambda a: [[1.0, 2.0], 3.0], ValueError, ["row 1 is 3.0"]),
+        (lambda a: [["a", "b"]], TypeError, ["base is <U1"]),
         (lambda a: 1.5, TypeError, ["is a float"]),
         (lambda a: object(), TypeError, ["is an object"]),
-        (lambda a: a.astype(numpy.float64), TypeError, ["float64"]),
-        (lambda a: a.astype(numpy.int64), TypeError, ["int64"]),
+        (lambda a: {1: 2}, TypeError, ["is a dict"]),
         (lambda a: a > 1, TypeError, ["bool"]),
-        (lambda a: a.astype(">f4"), TypeError, ["big-endian"]),
-        (lambda a: a.astype(object), TypeError, ["objects", "astype"]),
-        (lambda a: objects(a), TypeError, ["objects", "numpy.stack(base).astype(numpy.float32)"]),
-        (lambda a: a[:, ::2], ValueError, ["C-contiguous"]),
-        (lambda a: a.T, ValueError, ["C-contiguous"]),
+        (lambda a: a.astype(complex), TypeError, ["complex128"]),
+        (lambda a: a.astype("M8[s]"), TypeError, ["datetime64"]),
+        (lambda a: a.astype(numpy.float64) * 1e300, ValueError, ["row 0, column", "too large for float32"]),
+        (lambda a: a.astype(numpy.int64) + 2**24 + 1, ValueError, ["row 0, column", "is no float32"]),
         (lambda a: a[0], ValueError, ["(128,)", "base[None, :]"]),
         (lambda a: a[:0], ValueError, ["zero"]),
+        (lambda a: [], ValueError, ["(0,)"]),
         (lambda a: a[:, :0], ValueError, ["without dimensions"]),
-        (lambda a: numpy.float32(1), TypeError, ["float32"]),
+        (lambda a: numpy.float32(1), ValueError, ["()"]),
         (lambda a: numpy.array(1, numpy.float32), ValueError, ["()"]),
     ],
 )
@@ -184,13 +211,6 @@ def test_arrays_that_are_not_vectors(of, error, words, floats, tmp_path):
     for word in words:
         assert word in str(caught.value), str(caught.value)
     assert not (tmp_path / "i.idx").exists()
-
-
-def objects(array):
-    """An array of arrays, which is what `numpy.asarray` makes of a pandas column."""
-    out = numpy.empty(len(array), object)
-    out[:] = list(array)
-    return out
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
@@ -214,3 +234,64 @@ def test_cosine_does_not_depend_on_lengths(floats, tmp_path):
         again, apart = index.search(scaled, 5)
         numpy.testing.assert_allclose(apart, distances, atol=1e-5)
         assert (again[:, 0] == ids[:, 0]).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "arguments, meant",
+    [
+        ({"preset": "stratan"}, "stratann"),
+        ({"metric": "cosin"}, "cosine"),
+        ({"layout": "packet"}, "packed"),
+        ({"order": "localty"}, "locality"),
+        ({"compression": "bets"}, "best"),
+    ],
+)
+def test_a_slip_of_the_pen_gets_the_closest_match(arguments, meant, small, tmp_path):
+    with pytest.raises(ValueError, match=f'did you mean "{meant}"'):
+        stratann.build(small, tmp_path / "x.idx", **arguments)
+    with pytest.raises(ValueError) as caught:
+        stratann.build(small, tmp_path / "x.idx", preset="zzz")
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["search", "search_async"])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"list_sise": 20}, [r"has no argument \"list_sise\" \(did you mean \"list_size\"\?\)"]),
+        ({"zzz": 20}, [r"has no argument \"zzz\"$"]),
+        ({"names": ["a"]}, ["has no argument \"names\""]),
+        ({"strategy": 5}, ["strategy=5: pass a str"]),
+        ({"navigation": "yes"}, ["navigation='yes': pass a bool"]),
+        ({"exact": None}, ["exact=None: pass a bool"]),
+        ({"recall": "most"}, ["recall='most': pass a number"]),
+        ({"seeds": 1.5}, ["seeds=1.5: pass a whole number"]),
+        ({"recall": 0.9, "list_size": 20}, ["give one of them"]),
+    ],
+)
+def test_what_a_search_takes_by_name_is_checked(call, arguments, words, searched):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        getattr(searched, call)(numpy.zeros((1, searched.dim), searched.dtype), **arguments)
+    for word in words:
+        assert re.search(word, str(caught.value)), caught.value
+
+
+def test_signatures_name_all_that_a_search_takes(searched):
+    """Help and type checkers go by the signature, the search by its own names."""
+    for method in (searched.search, searched.search_async):
+        given = {name: field.default for name, field in inspect.signature(method).parameters.items() if name != "queries"}
+        assert {"k", "list_size", "recall", "return_stats"} <= given.keys()
+        answer = method(numpy.zeros((0, searched.dim), searched.dtype), **given)
+        if method == searched.search_async:
+            answer.close()
+
+
+def test_a_plan_says_what_a_build_takes(small, tmp_path):
+    plan = stratann.plan(small)
+    index = stratann.build(small, tmp_path / "x.idx")
+    assert 0.85 < plan["storage"] / index.build_report["bytes"] < 1.15
+    assert plan["layout"] == index.stats()["layout"] and plan["degree"] == index.stats()["degree"]
+    assert plan["least_memory"] <= plan["memory"] and not plan["in_parts"] and plan["scratch"] == 0
+    assert plan["raw_bytes"] == small.nbytes and plan["vectors"] == len(small)
+    with pytest.raises(ValueError, match="degree"):
+        stratann.plan(small, degree=0)

@@ -81,7 +81,8 @@ def test_every_layout_finds_the_same(layout, compression, small, queries, tmp_pa
     assert stats["layout"] == layout
     assert (stats["vector_ratio"] == 1.0) == (compression == "raw")
     assert index.verify()["problems"] == []
-    found = index.search(queries[:50], 10, list_size=2000, benefit=0.0)
+    # All of the list in one batch: the first batch that changes nothing would end it.
+    found = index.search(queries[:50], 10, list_size=2000, benefit=0.0, rerank_batch=2000)
     exact = stratann.truth(small, queries[:50], 10)
     numpy.testing.assert_array_equal(found[1], exact[1])
 
@@ -140,10 +141,10 @@ def test_ids_name_the_vectors(small, tmp_path):
     ("ids", "error", "text"),
     [
         (numpy.arange(10), ValueError, r"\(10,\)"),
-        (numpy.arange(2000, dtype=float), TypeError, "float64"),
+        (numpy.arange(2000) + 0.5, ValueError, "float64"),
         (numpy.arange(2000) - 1, ValueError, "-1"),
         (numpy.zeros(2000, int), ValueError, "0"),
-        ([1, 2], TypeError, "list"),
+        ([1, 2], ValueError, r"\(2,\)"),
     ],
 )
 def test_wrong_ids_are_refused(ids, error, text, small, tmp_path):
@@ -155,17 +156,10 @@ def test_wrong_ids_are_refused(ids, error, text, small, tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        (lambda a: a.astype(numpy.float64), TypeError, r"float64: pass base\.astype\(numpy\.float32\)"),
-        (lambda a: a.astype(numpy.int64), TypeError, "int64"),
-        (lambda a: a.astype(">f4"), TypeError, "big-endian"),
         (lambda a: a.astype(bool), TypeError, "bool"),
-        (lambda a: a.astype(object), TypeError, "object"),
-        (lambda a: a.tolist(), TypeError, "list"),
         (lambda a: a[0], ValueError, r"\(128,\)"),
         (lambda a: a.reshape(20, 100, 128), ValueError, r"\(20, 100, 128\)"),
         (lambda a: a[:, :0], ValueError, r"\(2000, 0\)"),
-        (lambda a: a[::2], ValueError, "ascontiguousarray"),
-        (lambda a: numpy.asfortranarray(a), ValueError, "ascontiguousarray"),
         (lambda a: a[:0], ValueError, None),
     ],
 )
@@ -211,6 +205,8 @@ def test_a_zero_vector_under_cosine_is_refused(small, tmp_path):
         ({"alpha": 0.5}, ValueError),
         ({"navigation": -1.0}, ValueError),
         ({"code_bytes": 129}, ValueError),
+        ({"low_codes": "nested"}, ValueError),
+        ({"low_codes": "halves"}, ValueError),
         ({"memory": "2 apples"}, ValueError),
         ({"memory": 0}, ValueError),
         ({"memory": -1}, ValueError),
@@ -224,6 +220,21 @@ def test_wrong_arguments_are_refused(argument, error, small, tmp_path):
     with pytest.raises(error, match=f"{name}|{name.replace('_', '.')}"):
         stratann.build(small, tmp_path / "a.idx", **argument)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("low_codes", [None, "nested", "separate"])
+def test_low_codes_find(low_codes, small, queries, tmp_path):
+    stratann.train(small, tmp_path / "book", code_bytes=32, low_codes=low_codes or "nested")
+    options = {"preset": "distvs", "low_codes": low_codes, "codebook": tmp_path / "book", **QUICK}
+    index = stratann.build(small, tmp_path / "a.idx", **options)
+    assert index.stats()["code_bytes"] == (48 if low_codes == "separate" else 32)
+    asked = queries[:50]
+    truth = stratann.truth(small, asked, 10)
+    assert stratann.recall(index.search(asked, 10, list_size=60), truth) >= 0.95
+    # A search by high codes alone, from seeds and not.
+    for seeds in (0, 64):
+        found = index.search(asked, 10, list_size=60, strategy="best-first", seeds=seeds)
+        assert stratann.recall(found, truth) >= 0.95
 
 
 @pytest.mark.parametrize("memory", ["1GiB", "1GB", " 1024 mib ", "1.5G", 2**30, str(2**30)])

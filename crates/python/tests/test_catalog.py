@@ -237,3 +237,65 @@ def test_a_folder_of_indexes_is_named_as_what_it_is(shelf):
     for call in (stratann.open, stratann.verify):
         with pytest.raises(stratann.StratannError, match=r"a folder of 3 indexes.*autumn.*stratann\.Catalog"):
             call(shelf)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory, small):
+    """A folder of three indexes: the rows of `small` in turn; those of "autumn" have nothing beside them, and only "summer" has colours."""
+    folder = tmp_path_factory.mktemp("parts")
+    for n, name in enumerate(NAMES):
+        rows = numpy.arange(n, len(small), 3)
+        columns = {"part": rows % 7}
+        if name == "summer":
+            columns["colour"] = ["red" if row % 2 else "blue" for row in rows]
+        stratann.build(
+            numpy.ascontiguousarray(small[rows]),
+            folder / name,
+            degree=24,
+            build_list=40,
+            ids=rows,
+            attributes=None if name == "autumn" else columns,
+        )
+    return folder
+
+
+def test_what_matches_in_all_indexes_is_found(parts, small, queries):
+    catalog = stratann.Catalog(parts)
+    ids = numpy.arange(len(small))
+    has, is_summer = ids % 3 != 0, ids % 3 == 2
+    red = is_summer & (ids % 2 == 1)
+    for filter, wanted in [
+        ("part == 3", has & (ids % 7 == 3)),
+        (stratann.column("part") < 5, has & (ids % 7 < 5)),
+        ("colour == 'red'", red),
+        ("colour != 'red'", ~red),
+        ("not exists part or part == 2", ~has | (ids % 7 == 2)),
+    ]:
+        matching = ids[wanted]
+        found, distances, stats = catalog.search(queries[:20], 10, list_size=700, filter=filter, return_stats=True)
+        base = small[matching].astype(numpy.int64)
+        for row, near, query in zip(found, distances, queries[:20].astype(numpy.int64)):
+            exact = ((base - query) ** 2).sum(axis=1)
+            assert set(row.tolist()) <= set(matching.tolist())
+            numpy.testing.assert_array_equal(near, numpy.sort(exact)[:10])
+        assert stats["filter"]["matching"] == len(matching)
+        assert sum(stats["filter"]["indexes"].values()) == 3
+    none, _ = catalog.search(queries[0], 3, filter="part > 100")
+    assert (none == 2**64 - 1).all()
+    some, _ = catalog.search(queries[0], 3, names=["spring"], filter="part == 3")
+    assert (some % 3 == 1).all()
+
+
+def test_filters_that_do_not_fit_the_indexes_are_told(parts, queries):
+    catalog = stratann.Catalog(parts)
+    for filter, said in [
+        ("colr == 'red'", 'did you mean "colour"'),
+        ("colour == 3", "string"),
+        ("part ==", "character"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            catalog.search(queries[:2], filter=filter)
+    with pytest.raises(ValueError, match='index "autumn"'):
+        catalog.search(queries[:2], names=["autumn"], filter="part == 3")
+    with pytest.raises(TypeError, match="filter"):
+        catalog.search(queries[:2], fliter="part == 3")

@@ -2,6 +2,8 @@
 
 import logging
 import shutil
+import subprocess
+import sys
 import time
 
 import numpy
@@ -78,3 +80,21 @@ def test_logging_says_what_the_engine_does(path, caplog):
         while not any("opened" in line.message for line in caplog.records) and time.monotonic() < until:
             time.sleep(0.01)
     assert any("opened" in line.message and "own.idx" in line.message for line in caplog.records)
+
+
+def test_a_program_that_ends_while_a_line_is_handed_over_ends_well(path):
+    """The thread that hands lines over may not have the interpreter when that is taken down; what is left of them is not lost."""
+    program = (
+        "import logging, sys, time, stratann\n"
+        "class Slow(logging.Handler):\n"
+        "    def emit(self, record):\n"
+        "        time.sleep(0.2)\n"
+        "        print(record.getMessage(), flush=True)\n"
+        "logging.getLogger('stratann').setLevel('DEBUG')\n"
+        "logging.getLogger('stratann').addHandler(Slow())\n"
+        "for _ in range(3): stratann.open(sys.argv[1])\n"
+    )
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("opened") == 3

@@ -50,10 +50,16 @@ def test_the_package_is_typed():
     assert (folder / "py.typed").exists() and (folder / "_stratann.pyi").exists()
 
 
+def test_what_needs_ray_says_what_to_install():
+    program = "import sys; sys.modules['ray'] = None; import stratann\ntry: import stratann.ray\nexcept ImportError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'stratann[ray]'" in done.stdout
+
+
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
 def test_the_stubs_are_what_the_module_is():
     done = subprocess.run(
-        [sys.executable, "-m", "mypy.stubtest", "stratann", "--ignore-disjoint-bases"],
+        [sys.executable, "-m", "mypy.stubtest", "stratann._stratann", "--ignore-disjoint-bases"],
         capture_output=True,
         text=True,
         check=False,
@@ -78,6 +84,13 @@ def test_a_users_program_type_checks(tmp_path):
         "for name in catalog:\n"
         "    ids, distances = catalog[name].search(queries)\n"
         "ids, distances = catalog.search(queries, names=catalog.names())\n"
+        "vector = index[3]\n"
+        "for rows in index.batches(100):\n"
+        "    print(rows.ids.dtype, [id + 1 for id, _ in rows], 3 in index)\n"
+        "async def answer() -> None:\n"
+        "    ids, distances = await index.search_async(queries, timeout=1.0)\n"
+        "    i, d, stats = await index.search_async(queries, return_stats=True)\n"
+        "print(stratann.plan(queries)['memory'], sum(index))\n"
         "print(len(catalog), 'a' in catalog, catalog.close('a'), catalog.memory_bytes)\n"
     )
     done = subprocess.run(

@@ -287,6 +287,7 @@ def test_compact_merges(index, path, small):
         "segments_kept",
         "segments_rewritten",
         "vectors_rewritten",
+        "codebook",
         "clusters_written",
         "clusters_split",
         "clusters_merged",
@@ -426,12 +427,11 @@ def test_searches_go_on_while_another_thread_changes(path, small):
 @pytest.mark.parametrize(
     "rows, error, words",
     [
-        (numpy.zeros((2, 128), numpy.float32), TypeError, "uint8"),
+        (numpy.full((2, 128), 0.5, numpy.float32), ValueError, "uint8"),
         (numpy.zeros((2, 64), numpy.uint8), ValueError, "128 dimensions"),
         (numpy.zeros(64, numpy.uint8), ValueError, "128 dimensions"),
         (numpy.zeros((2, 2, 128), numpy.uint8), ValueError, "shape"),
-        (numpy.zeros((2, 256), numpy.uint8)[:, ::2], ValueError, "contiguous"),
-        ([[0] * 128], TypeError, "numpy"),
+        ([[0] * 127 + [256]], ValueError, "column 127 is 256"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(rows, error, words, index):
@@ -448,10 +448,10 @@ def test_vectors_that_do_not_fit_are_refused(rows, error, words, index):
         (numpy.array([5_000, 5_000]), ValueError, "duplicate id 5000"),
         (numpy.array([5_000]), ValueError, "shape"),
         (numpy.array([[5_000, 5_001]]), ValueError, "shape"),
-        (numpy.array([5_000.0, 5_001.0]), TypeError, "uint64"),
+        (numpy.array([5_000.0, 5_000.5]), ValueError, "5000.5"),
         (numpy.array([5_000, -1]), ValueError, "-1"),
         (numpy.array([5_000, 2**64 - 1], numpy.uint64), ValueError, "18446744073709551615"),
-        ([5_000, 5_001], TypeError, "numpy"),
+        (["5_000", 5_001], TypeError, "5_000"),
     ],
 )
 def test_ids_that_are_wrong_are_refused(ids, error, words, index, small):
@@ -466,7 +466,7 @@ def test_ids_that_are_wrong_are_refused(ids, error, words, index, small):
     [
         (numpy.array([0, 1000]), ValueError, "1000"),
         (numpy.array([4, 4]), ValueError, "duplicate id 4"),
-        (numpy.array([0.0]), TypeError, "uint64"),
+        (numpy.array([0.5]), ValueError, "0.5"),
     ],
 )
 def test_deleting_what_is_not_there_deletes_nothing(ids, error, words, index, small):

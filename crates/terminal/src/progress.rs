@@ -2,7 +2,7 @@
 //! and the signals that end a program, Ctrl-C first of all.
 
 use std::ffi::c_int;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use stratann::Progress;
 
+use crate::logger::say;
 use crate::size;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -179,10 +180,6 @@ impl Shown {
     }
 }
 
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
 impl Progress for Shown {
     fn begin(&self, stage: &str, total: u64) {
         let mut current = self.lock();
@@ -256,45 +253,6 @@ impl Progress for Shown {
             Some(bar) => bar.suspend(|| say(&format!("warning: {message}"))),
             None => say(&format!("warning: {message}")),
         }
-    }
-}
-
-/// Prints what the crates below log, warnings and errors only, in the same form as our own.
-struct Logger;
-
-impl log::Log for Logger {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            let level = match record.level() {
-                log::Level::Error => "error",
-                log::Level::Warn => "warning",
-                _ => "note",
-            };
-            say(&format!("{level}: {}", record.args()));
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-/// What names the level from which on the engine's events are shown: error, warn, info, debug or off.
-const LEVEL: &str = "STRATANN_LOG";
-
-/// Shows warnings of the engine on standard error; errors only if `quiet`; more or less as `STRATANN_LOG` says.
-pub fn install_logger(quiet: bool) {
-    let level = if quiet {
-        log::LevelFilter::Error
-    } else {
-        log::LevelFilter::Warn
-    };
-    let named = std::env::var(LEVEL).ok();
-    let level = named.and_then(|name| name.parse().ok()).unwrap_or(level);
-    if log::set_logger(&Logger).is_ok() {
-        log::set_max_level(level);
     }
 }
 

@@ -27,6 +27,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::TierError;
+use crate::holder::Holder;
 use crate::home::Home;
 use crate::limits::with_descriptors;
 use crate::lock::HeldLock;
@@ -256,6 +257,23 @@ impl Directory {
         statat(&self.inner.fd, name, flags)
     }
 
+    /// Who has it locked, as its lock file says.
+    fn holder(&self) -> Holder {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = self.open_with(LOCK_FILE, flags);
+        file.map_or_else(|_| Holder::default(), Holder::read)
+    }
+
+    /// Says so in its lock file, which this process has locked. Through a descriptor of its own: one that shares the lock would keep it in a process that is forked meanwhile.
+    fn say_holder(&self, holder: &Holder) {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let said = self.open_with(LOCK_FILE, flags);
+        // A disk that is full keeps nobody from what needs no room.
+        if let Err(error) = said.and_then(|file| holder.write(file)) {
+            tracing::debug!("{}: cannot say who has it: {error}", self.place(LOCK_FILE));
+        }
+    }
+
     /// The directory, opened for reading its names or syncing them.
     fn readable(&self, action: &'static str) -> Result<File, TierError> {
         self.open_with(".", OFlags::RDONLY | OFlags::DIRECTORY)
@@ -411,6 +429,7 @@ impl Volume for Directory {
                 return Err(TierError::InUse {
                     place: self.name(),
                     lock: self.place(LOCK_FILE),
+                    holder: self.holder(),
                 });
             };
             if let Some(found) = unusual(&locked) {
@@ -426,9 +445,16 @@ impl Volume for Directory {
                 file: identity(&locked),
                 note: Arc::default(),
             });
+            self.say_holder(&Holder::here());
             return Ok(LockGuard::new(Unlock(self.clone(), Home::here())));
         }
         Err(self.replaced("its lock file is removed again and again"))
+    }
+
+    fn held_as(&self, what: &str, remedy: &str) {
+        if self.check_held().is_ok() && self.held().is_some() {
+            self.say_holder(&Holder::named(what, remedy));
+        }
     }
 
     fn check_held(&self) -> Result<(), TierError> {
@@ -482,6 +508,10 @@ impl Drop for Unlock {
     fn drop(&mut self) {
         if !self.1.is_here() {
             return; // It was given up in the fork, and another thread of the parent may have been looking at it.
+        }
+        // Of an index that nobody has the lock file is empty: what stands there is for who finds it locked.
+        if self.0.check_held().is_ok() {
+            self.0.say_holder(&Holder::default());
         }
         *self.0.held() = None;
     }

@@ -5,8 +5,10 @@
 
 use std::io;
 
+use crate::holder::Holder;
 use crate::limits::open_files;
 use crate::remote::Fault;
+use crate::remote::wire::Protocol;
 
 /// An operation on a place for bytes that failed.
 ///
@@ -147,13 +149,16 @@ pub enum TierError {
     },
     /// Somebody else writes here.
     #[error(
-        "{place} is in use: another process, or another handle of this one, has it open for changes (lock file {lock}, which ends with its holder; removing it only breaks the other's changes). Close that handle (in Python index.close(), or let its with-block end), or wait. Searching needs no lock and works meanwhile"
+        "{place} is in use: {holder} (lock file {lock}, which ends with its holder; removing it only breaks the other's changes). {}. Searching needs no lock and works meanwhile",
+        holder.remedy()
     )]
     InUse {
         /// The directory's path.
         place: String,
         /// The lock file's path.
         lock: String,
+        /// Who has it.
+        holder: Holder,
     },
     /// A socket that cannot be waited for.
     #[error("{place}: cannot wait until it is {what}: {source}")]
@@ -211,11 +216,13 @@ pub enum TierError {
         /// How often it was copied.
         tries: u32,
     },
-    /// A memory server did not do what it was asked for.
-    #[error("{place}: the memory server {fault}")]
+    /// A server did not do what it was asked for.
+    #[error("{}", server_said(.place, *.protocol, .fault))]
     Server {
-        /// `host:port/name`.
+        /// `host:port`, or `host:port/name` of a file.
         place: String,
+        /// What it was asked as; `None` before anything is known of it.
+        protocol: Option<Protocol>,
         /// Why.
         fault: Fault,
     },
@@ -243,6 +250,15 @@ pub enum TierError {
         /// The file's name.
         place: String,
     },
+}
+
+/// `127.0.0.1:7702: the storage server cannot be reached ...`, or `127.0.0.1:7702 is a memory server ...`.
+fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String {
+    match (fault, protocol) {
+        (Fault::Protocol(_), _) => format!("{place} {fault}"),
+        (_, Some(protocol)) => format!("{place}: {} {fault}", protocol.role()),
+        (_, None) => format!("{place}: the server {fault}"),
+    }
 }
 
 impl TierError {

@@ -34,6 +34,7 @@ macro_rules! leave_to {
     // The lock and what belongs to it.
     (@ $field:ident lock) => {
         fn lock(&self) -> Result<LockGuard, TierError> { self.$field.lock() }
+        fn held_as(&self, what: &str, remedy: &str) { self.$field.held_as(what, remedy) }
         fn check_held(&self) -> Result<(), TierError> { self.$field.check_held() }
         fn check_path(&self, path: &std::path::Path) -> Result<(), TierError> { self.$field.check_path(path) }
         fn note(&self) -> Option<std::sync::Arc<Note>> { self.$field.note() }

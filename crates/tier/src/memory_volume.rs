@@ -337,6 +337,10 @@ impl Volume for MemoryVolume {
         self.volume.lock()
     }
 
+    fn held_as(&self, what: &str, remedy: &str) {
+        self.volume.held_as(what, remedy);
+    }
+
     fn check_held(&self) -> Result<(), TierError> {
         self.volume.check_held()
     }

@@ -32,52 +32,88 @@ fn status_kib(key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Gives back the memory that this program's code takes; what runs next is mapped again from the page cache as it is run.
+/// Gives back the memory that the code and the constants of this program, and of the C library, take; what is needed next is mapped again
+/// from the page cache.
 ///
 /// The kernel maps sixteen pages around each one that is run, and never takes them away by itself while there is memory. So the code that
-/// read arguments and opened an index goes on counting as this process' memory, about a megabyte of it, beside the code that searches.
-/// Where a budget of ten megabytes bounds the whole process, that is a tenth. Does nothing where `/proc` is not mounted.
+/// read arguments and opened an index goes on counting as this process' memory, beside the code that searches: two megabytes of it. Where a
+/// budget of ten megabytes bounds the whole process, that is a fifth. Does nothing where `/proc` is not mounted.
 pub fn release_code_pages() {
-    let Ok(maps) = fs::read_to_string("/proc/self/smaps") else {
+    let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
     };
-    let here = release_code_pages as fn() as usize;
-    let mut lines = maps.lines();
-    let Some(code) = (lines.by_ref().filter_map(mapping)).find(|code| code.contains(&here)) else {
-        return;
-    };
-    // A debugger's breakpoints, and whatever else was written over code, are pages of this process' own, which would be lost. (Dirty pages are not:
-    // those of a program that was compiled just now are, in the page cache.)
-    let mut facts = lines.take_while(|line| mapping_of_any(line).is_none());
-    let is_own = |line: &str| {
-        let keys = ["Anonymous:", "Swap:"];
-        let value = keys.iter().find_map(|key| line.strip_prefix(key));
-        value.is_some_and(|value| value.trim() != "0 kB")
-    };
-    if facts.any(is_own) {
-        return;
+    let program = release_code_pages as fn() as usize;
+    let library = libc::malloc as *const () as usize;
+    for constant in constants(&smaps, [program, library]) {
+        // SAFETY: `constant` is part of a program or library that runs at this moment, so that it is loaded and stays so; its pages are
+        // private, of a file and not writable, and none of them was this process' own just now (`constants` sees to it), so that they hold
+        // what the file holds: dropped, they are mapped again, with the same bytes, when they are next run or read. Code is position
+        // independent, and what the loader relocated is this process' own; who patches code at this very moment loses the patch, which no
+        // part of this project does. Refused where the program is locked in memory, which whoever locked it wanted: nothing is lost but the
+        // memory.
+        unsafe {
+            libc::madvise(
+                constant.start as *mut _,
+                constant.len(),
+                libc::MADV_DONTNEED,
+            )
+        };
     }
-    // SAFETY: `code` is a mapping of this process, private, of a file and not writable (`mapping` sees to it), none of whose pages had been
-    // written to just now, so that they hold what the file holds: dropped, they are mapped again, with the same bytes, when they are next run.
-    // Code is position independent, and nothing relocates it; who patches it at this very moment loses the patch, which no part of this
-    // project does. It stays mapped: a program that runs is never unmapped, nor is a library one of whose functions is running.
-    // Refused where the program is locked in memory, which whoever locked it wanted: nothing is lost but the memory.
-    unsafe { libc::madvise(code.start as *mut _, code.len(), libc::MADV_DONTNEED) };
 }
 
-/// The addresses of a line of `/proc/self/smaps` that begins a mapping.
-fn mapping_of_any(line: &str) -> Option<Range<usize>> {
-    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
-    let address = |text| usize::from_str_radix(text, 16).ok();
-    Some(address(start)?..address(end)?)
+/// One entry of `/proc/self/smaps`.
+struct Mapping<'a> {
+    at: Range<usize>,
+    inode: &'a str,
+    /// Private, not writable, and of a file.
+    is_constant: bool,
+    /// Some pages are the process' own: relocated by the loader, written by a debugger.
+    has_own: bool,
 }
 
-/// The same, if it is of code: private, not writable, and of a file.
-fn mapping(line: &str) -> Option<Range<usize>> {
-    let addresses = mapping_of_any(line)?;
-    let mut words = line.split_ascii_whitespace().skip(1);
-    let [permissions, _, _, inode] = [words.next()?, words.next()?, words.next()?, words.next()?];
-    (permissions == "r-xp" && inode != "0").then_some(addresses)
+/// Where the programs and libraries in which `addresses` lie hold what their files hold. A debugger's breakpoints, and whatever else was
+/// written over code, are pages of the process' own, which would be lost. (Dirty pages are not: those of a program that was compiled just now
+/// are, in the page cache.)
+fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for line in smaps.lines() {
+        if let Some(mapping) = Mapping::begins(line) {
+            mappings.push(mapping);
+            continue;
+        }
+        let own = (["Anonymous:", "Swap:"].iter()).find_map(|key| line.strip_prefix(key));
+        if let (Some(own), Some(mapping)) = (own, mappings.last_mut()) {
+            mapping.has_own |= own.trim() != "0 kB";
+        }
+    }
+    // The parts of a library lie one behind the other; elsewhere its file may be mapped by who only reads it, and unmapped at any time.
+    mappings
+        .chunk_by(|one, next| one.inode == next.inode && one.at.end == next.at.start)
+        .filter(|library| {
+            (addresses.iter()).any(|at| library.iter().any(|part| part.at.contains(at)))
+        })
+        .flatten()
+        .filter(|part| part.is_constant && !part.has_own)
+        .map(|part| part.at.clone())
+        .collect()
+}
+
+impl<'a> Mapping<'a> {
+    /// What the first line of an entry says; `None` for the lines with its facts.
+    fn begins(line: &'a str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let at = address(start)?..address(end)?;
+        let [permissions, _, _, inode] =
+            [words.next()?, words.next()?, words.next()?, words.next()?];
+        Some(Self {
+            at,
+            inode,
+            is_constant: matches!(permissions, "r-xp" | "r--p") && inode != "0",
+            has_own: false,
+        })
+    }
 }
 
 /// Processor time that the calling thread has used, user and system.
@@ -107,48 +143,66 @@ fn clock(id: libc::clockid_t) -> Duration {
 mod tests {
     use super::*;
 
-    /// How much of this program's code is in memory.
-    fn code_kib() -> u64 {
+    /// The mapping that this program's code is in, and how much of it is in memory.
+    fn code() -> (Range<usize>, u64) {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-        let here = code_kib as fn() -> u64 as usize;
-        let of_code = smaps
-            .lines()
-            .skip_while(|line| !mapping(line).is_some_and(|code| code.contains(&here)));
-        let rss = of_code.filter_map(|line| line.strip_prefix("Rss:")).next();
-        rss.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+        let here = code as fn() -> (Range<usize>, u64) as usize;
+        let is_here =
+            |line: &&str| Mapping::begins(line).is_some_and(|code| code.at.contains(&here));
+        let mut lines = smaps.lines().skip_while(|line| !is_here(line));
+        let code = Mapping::begins(lines.next().unwrap()).unwrap().at;
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        let kib = rss.trim().trim_end_matches(" kB").parse().unwrap();
+        (code, kib)
     }
 
     #[test]
     fn code_is_mapped_again_when_it_runs() {
-        let maps = fs::read_to_string("/proc/self/maps").unwrap();
-        let here = release_code_pages as fn() as usize;
-        let code = maps
-            .lines()
-            .filter_map(mapping)
-            .find(|code| code.contains(&here))
-            .unwrap();
-        // All code that there is, as a program that did everything would have it.
+        let (code_at, _) = code();
         let read = |page: usize| {
             // SAFETY: an address of this program's code, which can be read as long as it runs.
             unsafe { std::ptr::read_volatile(page as *const u8) }
         };
+        // All code that there is, as a program that did everything would have it.
         let mut sum = 0u64;
-        for page in code.clone().step_by(4096) {
+        for page in code_at.clone().step_by(4096) {
             sum += u64::from(read(page));
         }
-        let full = code_kib();
+        let full = code().1;
         release_code_pages();
-        let after = code_kib();
+        let after = code().1;
         std::hint::black_box(sum);
-        assert!(full >= code.len() as u64 / 2048, "{full} kB of {code:?}");
+        assert!(
+            full >= code_at.len() as u64 / 2048,
+            "{full} kB of {code_at:?}"
+        );
         // What reads the figure, and the tests beside this one, are mapped again by then.
         assert!(after < full, "{full} kB, then {after}");
-        assert_eq!(mapping("7f00-7f10 rw-p 00000000 fe:01 12 /lib/x"), None);
-        assert_eq!(mapping("7f00-7f10 r-xp 00000000 00:00 0 [vdso]"), None);
-        assert_eq!(
-            mapping("7f00-7f10 r-xp 00000000 fe:01 12 /lib/x"),
-            Some(0x7f00..0x7f10)
-        );
+    }
+
+    #[test]
+    fn only_what_a_file_holds_is_given_back() {
+        let entries = [
+            ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
+            ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
+            // The loader's, and another's that was written to disk.
+            ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
+            ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
+            ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
+            ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
+            ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
+            // Who reads the same file, elsewhere; another library, and one that is asked for too.
+            ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
+            ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
+            ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),
+        ];
+        let text = |(begin, inode, facts): &(&str, &str, &str)| {
+            format!("{begin} 00000000 fe:01 {inode} /lib/x\nRss: 4 kB\n{facts}\nVmFlags: rd mr\n")
+        };
+        let smaps: String = entries.iter().map(text).collect();
+        let given_back = constants(&smaps, [0x2100, 0xc000]);
+        assert_eq!(given_back, [0x1000..0x2000, 0x2000..0x4000, 0xc000..0xd000]);
+        assert_eq!(constants("no mappings at all", [0x2100, 0]), []);
     }
 
     #[test]

@@ -241,6 +241,12 @@ impl Volume for SplitVolume {
         Ok(LockGuard::new(guards))
     }
 
+    fn held_as(&self, what: &str, remedy: &str) {
+        std::iter::once(&self.home)
+            .chain(&self.others)
+            .for_each(|volume| volume.held_as(what, remedy));
+    }
+
     fn check_held(&self) -> Result<(), TierError> {
         self.home.check_held()?;
         self.others.iter().try_for_each(|other| other.check_held())

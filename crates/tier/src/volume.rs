@@ -74,6 +74,12 @@ pub trait Volume: Send + Sync + Debug {
     /// Locks the volume for writing; [`TierError::InUse`] if it is locked. Readers need no lock.
     fn lock(&self) -> Result<LockGuard, TierError>;
 
+    /// Says to whom the lock keeps out what has it, and what they are to do meanwhile: a line each, with which [`TierError::InUse`] is told. Of a volume that is not locked through this handle
+    /// nothing is said; nor where it cannot be, since nothing hangs on it.
+    fn held_as(&self, what: &str, remedy: &str) {
+        let _ = (what, remedy);
+    }
+
     /// Whether what this handle has locked is still what stands there, if it has locked anything: what changes names asks
     /// by itself.
     ///

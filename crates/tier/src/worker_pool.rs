@@ -30,6 +30,7 @@ use crate::executor::{Group, Task, Thread};
 use crate::parking::Parking;
 use crate::reactor::Io;
 use crate::threads::start;
+use crate::turns::turn;
 
 /// What a run asks of a worker: the tasks of its share.
 type Job<'a> = dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a;
@@ -276,6 +277,9 @@ impl Shared {
     }
 }
 
+/// Shares that a worker takes up in one turn, at most: reads of these go to the kernel together, and what ends together is told together.
+const TAKEN: usize = 8;
+
 /// Worker threads, each with a context of its own: ring, executor, buffers.
 pub struct WorkerPool {
     shared: Arc<Shared>,
@@ -506,14 +510,15 @@ fn serve(
     let reactor = thread.reactor();
     let taken = Cell::new(None);
     loop {
-        let share = match members.is_empty() {
+        let mut share = match members.is_empty() {
             true => match shared.rest(me, parking) {
                 None => return,
                 share => share,
             },
             false => taken.take().or_else(|| shared.take(me)),
         };
-        if let Some(Share { run, index }) = share {
+        let mut room = TAKEN;
+        while let Some(Share { run, index }) = share {
             // First of all, so that it counts down if the job panics.
             members.push(Member {
                 run,
@@ -526,6 +531,8 @@ fn serve(
                 let tasks = run.tasks(thread, index);
                 *group = Some(Group::new(thread, parking, tasks));
             });
+            room -= 1;
+            share = (room > 0).then(|| shared.take(me)).flatten();
         }
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
@@ -535,7 +542,7 @@ fn serve(
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }
-        members.retain(|member| !member.is_done());
+        turn(|| members.retain(|member| !member.is_done()));
         if members.is_empty() {
             reactor.settle();
             continue;

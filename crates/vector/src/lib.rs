@@ -25,7 +25,9 @@ mod isa;
 mod kernel;
 mod metric;
 mod norm;
+mod paired;
 mod quantiser;
+mod rounding;
 mod table;
 mod training;
 
@@ -34,6 +36,8 @@ pub use isa::{InstructionSet, UnknownInstructionSet};
 pub use kernel::Kernel;
 pub use metric::{Metric, Reduction, UnknownMetric};
 pub use norm::{norm, normalize};
+pub use paired::{LowCodes, PairedQuantizer, UnknownLowCodes};
 pub use quantiser::{CENTROIDS, ProductQuantizer, QuantizerError};
+pub use rounding::Rounding;
 pub use table::DistanceTable;
 pub use training::Training;

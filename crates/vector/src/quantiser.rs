@@ -70,9 +70,8 @@ pub enum QuantizerError {
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// Chunk after chunk, `[256][width]`.
-    centroids: Vec<f32>,
-    /// Chunk after chunk, `[width][256]`: what the kernels read.
+    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them: in this order alone, since they are in memory as long as an
+    /// index is.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
@@ -198,7 +197,7 @@ impl ProductQuantizer {
             }
         });
         Ok(ProductQuantizer::assemble(
-            dim, code_bytes, centroids, routines,
+            dim, code_bytes, &centroids, routines,
         ))
     }
 
@@ -223,7 +222,7 @@ impl ProductQuantizer {
         Ok(ProductQuantizer::assemble(
             dim,
             code_bytes,
-            centroids,
+            &centroids,
             Routines::of(InstructionSet::current()),
         ))
     }
@@ -241,7 +240,7 @@ impl ProductQuantizer {
     fn assemble(
         dim: usize,
         code_bytes: usize,
-        centroids: Vec<f32>,
+        centroids: &[f32],
         routines: &'static Routines,
     ) -> ProductQuantizer {
         let mut transposed = AlignedFloats::zeros(centroids.len());
@@ -253,7 +252,6 @@ impl ProductQuantizer {
         ProductQuantizer {
             dim,
             code_bytes,
-            centroids,
             transposed,
             routines,
         }
@@ -269,9 +267,24 @@ impl ProductQuantizer {
         self.code_bytes
     }
 
-    /// The centroids, `256 * dim` floats: chunk after chunk, each `[256][width]`.
-    pub fn centroids(&self) -> &[f32] {
-        &self.centroids
+    /// A copy of the centroids, `256 * dim` floats: chunk after chunk, each `[256][width]`.
+    pub fn centroids(&self) -> Vec<f32> {
+        let mut centroids = vec![0.0; self.transposed.len()];
+        for chunk in 0..self.code_bytes {
+            let (first, width) = self.chunk(chunk);
+            let range = first * CENTROIDS..(first + width) * CENTROIDS;
+            transpose(
+                &self.transposed[range.clone()],
+                CENTROIDS,
+                &mut centroids[range],
+            );
+        }
+        centroids
+    }
+
+    /// Bytes of memory that it takes for its centroids.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&self.transposed[..])
     }
 
     /// First dimension and width of a chunk.
@@ -367,8 +380,11 @@ impl ProductQuantizer {
         assert_eq!(out.len(), self.dim, "a vector of the wrong length");
         for (chunk, centroid) in code.iter().enumerate() {
             let (first, width) = self.chunk(chunk);
-            let from = first * CENTROIDS + usize::from(*centroid) * width;
-            out[first..first + width].copy_from_slice(&self.centroids[from..from + width]);
+            let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
+            let components = book.chunks_exact(CENTROIDS);
+            for (out, component) in out[first..first + width].iter_mut().zip(components) {
+                *out = component[usize::from(*centroid)];
+            }
         }
     }
 
@@ -381,36 +397,17 @@ impl ProductQuantizer {
     pub fn decode_rows(&self, codes: &[u8], ids: &[u32], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
-        let rows = out[start..].chunks_exact_mut(self.dim * 4);
-        for (&id, row) in ids.iter().zip(rows) {
-            let code = &codes[id as usize * self.code_bytes..][..self.code_bytes];
-            // Chunks of a width that is known when this is compiled take a move each.
-            match (self.dim / self.code_bytes, self.dim % self.code_bytes) {
-                (2, 0) => self.decode_even::<2>(code, row),
-                (4, 0) => self.decode_even::<4>(code, row),
-                (8, 0) => self.decode_even::<8>(code, row),
-                _ => {
-                    for (chunk, &centroid) in code.iter().enumerate() {
-                        let (first, width) = self.chunk(chunk);
-                        let from = first * CENTROIDS + usize::from(centroid) * width;
-                        let floats = &self.centroids[from..from + width];
-                        let bytes = row[4 * first..].chunks_exact_mut(4);
-                        for (bytes, float) in bytes.zip(floats) {
-                            bytes.copy_from_slice(&float.to_le_bytes());
-                        }
-                    }
+        let rows = &mut out[start..];
+        // All vectors chunk by chunk: a chunk's centroids stay in the cache, and component after component they are far apart.
+        for chunk in 0..self.code_bytes {
+            let (first, width) = self.chunk(chunk);
+            let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
+            for (&id, row) in ids.iter().zip(rows.chunks_exact_mut(self.dim * 4)) {
+                let centroid = usize::from(codes[id as usize * self.code_bytes + chunk]);
+                let bytes = row[4 * first..4 * (first + width)].chunks_exact_mut(4);
+                for (bytes, component) in bytes.zip(book.chunks_exact(CENTROIDS)) {
+                    bytes.copy_from_slice(&component[centroid].to_le_bytes());
                 }
-            }
-        }
-    }
-
-    /// Decodes a code of which every chunk has `W` elements.
-    fn decode_even<const W: usize>(&self, code: &[u8], row: &mut [u8]) {
-        let books = self.centroids.chunks_exact(W * CENTROIDS);
-        for ((&centroid, book), bytes) in code.iter().zip(books).zip(row.chunks_exact_mut(4 * W)) {
-            let floats = &book[usize::from(centroid) * W..][..W];
-            for (bytes, float) in bytes.chunks_exact_mut(4).zip(floats) {
-                bytes.copy_from_slice(&float.to_le_bytes());
             }
         }
     }
@@ -423,8 +420,17 @@ impl ProductQuantizer {
     ///
     /// If `query` is not [`ProductQuantizer::dim`] long.
     pub fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
+        self.fill(metric, query, table.reshape(self.code_bytes));
+    }
+
+    /// Fills the entries of a table: 256 for each byte of a code.
+    pub(crate) fn fill(&self, metric: Metric, query: &[f32], entries: &mut [f32]) {
         assert_eq!(query.len(), self.dim, "a query of the wrong length");
-        let entries = table.reshape(self.code_bytes);
+        assert_eq!(
+            entries.len(),
+            self.code_bytes * CENTROIDS,
+            "entries of the wrong length"
+        );
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = self.chunk(chunk);
             let point = query[first..first + width].as_ptr();

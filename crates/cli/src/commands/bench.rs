@@ -173,6 +173,9 @@ mod tests {
                 nav: Some(true),
                 whole_page: Some(false),
                 stop_early: Some(true),
+                rerank_ratio: Some(0.5),
+                low_list: Some(3.0),
+                refine: Some(0.25),
                 threads: Some(2),
                 in_flight: Some(4),
                 memory: Some("64MB".into()),
@@ -192,15 +195,23 @@ mod tests {
             panic!("not a build")
         };
         assert_eq!(
-            (build.degree, build.seed, build.memory, build.segment),
+            (
+                build.shape.degree,
+                build.shape.seed,
+                build.shape.memory,
+                build.shape.segment
+            ),
             (Some(32), 7, Some(1 << 30), 2 << 20)
         );
         assert_eq!(
-            (build.layout, build.compression),
+            (build.shape.layout, build.shape.compression),
             (Some(stratann::Layout::Decoupled), Some(Compression::Paper))
         );
-        assert_eq!((build.cluster_size, build.replicas), (Some(20), Some(4)));
-        assert_eq!(build.query_log, Some("log.u8bin".into()));
+        assert_eq!(
+            (build.shape.cluster_size, build.shape.replicas),
+            (Some(20), Some(4))
+        );
+        assert_eq!(build.shape.query_log, Some("log.u8bin".into()));
         let Command::Search(search) = with(&["stratann", "search", "i", "q"], search_words(&run))
         else {
             panic!("not a search")
@@ -214,6 +225,10 @@ mod tests {
             (Some(true), Some(false))
         );
         assert!(search.measure && search.json && search.parts && search.stop_early);
+        assert_eq!(
+            (search.rerank_ratio, search.low_list, search.refine),
+            (Some(0.5), Some(3.0), Some(0.25))
+        );
         assert_eq!(search.cache_entries, Some(CacheEntries::Share(0.01)));
         let places = search.places.all().unwrap();
         assert_eq!(places.to_string(), "topology=dram,vectors=nvm-model");

@@ -8,51 +8,30 @@ use stratann_terminal::size;
 use stratann_terminal::table::{Table, facts};
 
 use super::stats::fill_lines;
-use crate::args::{BuildArguments, threads_or_cores};
+use crate::args::{BuildArguments, ShapeArguments, threads_or_cores};
 
 /// Builds, then says what was built and what it cost.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open(&arguments.base)?;
-    let codebook = arguments
-        .codebook
-        .as_ref()
-        .map(Codebook::read)
-        .transpose()?;
     let options = BuildOptions {
-        preset: arguments.preset,
-        metric: arguments.metric,
-        degree: arguments.degree,
-        build_list: arguments.build_list,
-        alpha: arguments.alpha,
-        code_bytes: arguments.code_bytes,
-        codebook,
-        order: arguments.order,
-        layout: arguments.layout,
-        compression: arguments.compression,
-        chunk_bytes: match arguments.chunk_overhead {
-            Some(overhead) => {
-                stratann::chunk_bytes_for_overhead(overhead, source.row_bytes() as u64)?
-            }
-            None => arguments.chunk,
+        ids: match &arguments.ids {
+            Some(file) => Some(crate::ids::read(file)?),
+            None => ids(arguments.first_id, source.rows())?,
         },
-        segment_bytes: arguments.segment,
-        navigation: arguments.navigation,
-        memory: arguments.memory,
-        search_memory: arguments.search_memory,
-        space: arguments.space,
-        cluster_size: arguments.cluster_size,
-        replicas: arguments.replicas,
-        query_log: arguments.query_log.clone(),
-        threads: threads_or_cores(arguments.threads),
-        seed: arguments.seed,
-        ids: ids(arguments.first_id, source.rows())?,
+        calibrate: !arguments.no_calibrate,
         overwrite: arguments.overwrite,
         resume: arguments.resume,
         savepoint_seconds: arguments.savepoint_seconds,
         places: arguments.places.all()?,
+        ..options(&arguments.shape, &source)?
     };
     let progress = Shown::new(quiet);
-    let report = stratann::build(&source, &arguments.index, &options, &progress)?;
+    let report = match arguments.rows.open()? {
+        Some(rows) => {
+            stratann::build_with_rows(&source, &rows, &arguments.index, &options, &progress)?
+        }
+        None => stratann::build(&source, &arguments.index, &options, &progress)?,
+    };
     let mut output = Output::lock();
     if arguments.json {
         output.json_line(&report)?;
@@ -60,6 +39,41 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         print(&mut output, arguments, &source, &report)?;
     }
     output.finish()
+}
+
+/// What is to be made of vectors.
+pub fn options(shape: &ShapeArguments, source: &VectorFile) -> Result<BuildOptions, Failure> {
+    let codebook = shape.codebook.as_ref().map(Codebook::read).transpose()?;
+    Ok(BuildOptions {
+        preset: shape.preset,
+        metric: shape.metric,
+        degree: shape.degree,
+        build_list: shape.build_list,
+        alpha: shape.alpha,
+        code_bytes: shape.code_bytes,
+        low_codes: shape.low_codes,
+        codebook,
+        order: shape.order,
+        layout: shape.layout,
+        compression: shape.compression,
+        chunk_bytes: match shape.chunk_overhead {
+            Some(overhead) => {
+                stratann::chunk_bytes_for_overhead(overhead, source.row_bytes() as u64)?
+            }
+            None => shape.chunk,
+        },
+        segment_bytes: shape.segment,
+        navigation: shape.navigation,
+        memory: shape.memory,
+        search_memory: shape.search_memory,
+        space: shape.space,
+        cluster_size: shape.cluster_size,
+        replicas: shape.replicas,
+        query_log: shape.query_log.clone(),
+        threads: threads_or_cores(shape.threads),
+        seed: shape.seed,
+        ..BuildOptions::default()
+    })
 }
 
 /// Ids that count on from the first one; row numbers need not be listed.
@@ -96,7 +110,7 @@ fn print(
     );
     let mut lines = vec![
         ("index", arguments.index.display().to_string()),
-        ("preset", arguments.preset.to_string()),
+        ("preset", arguments.shape.preset.to_string()),
         ("vectors", vectors),
         ("layout", report.layout.to_string()),
     ];

@@ -1,14 +1,22 @@
-//! One file a command: read the arguments, call the engine, print. [`target`] is what a search is of.
+//! One file a command, or a folder: read the arguments, call the engine, print. [`target`] is what a search is of.
 
 pub mod advise;
+pub mod answers;
 pub mod bench;
 pub mod build;
+pub mod calibrate;
+pub mod cluster;
 pub mod completions;
 pub mod copies;
+pub mod count;
+pub mod get;
 pub mod memory_server;
+pub mod near;
+pub mod plan;
 pub mod presets;
 pub mod repair;
 pub mod search;
+pub mod servers;
 pub mod stats;
 pub mod target;
 pub mod train;

@@ -1,17 +1,17 @@
 //! `stratann search INDEX.. QUERIES`
 
-use std::path::Path;
-
 use stratann::{
-    ErrorKind, GroundTruth, Matrix, Preset, SearchOptions, SearchResults, VectorFile, VectorSource,
+    ByWay, ErrorKind, Explained, GroundTruth, Matrix, Preset, Press, SearchOptions, SearchResults,
+    VectorFile, VectorSource, Way,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
 use stratann_terminal::failure::Failure;
-use stratann_terminal::output::{self, Output};
+use stratann_terminal::output::Output;
 use stratann_terminal::size;
 use stratann_terminal::table::Table;
 
 use super::target::Target;
+use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
 
 /// How often an index is opened again because another process changes it.
@@ -30,6 +30,9 @@ struct Searcher<'a> {
 
 /// Searches at each list size, or finds the list size for a recall.
 pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
+    if arguments.within.is_some() || !arguments.like.is_empty() {
+        return near::run(arguments);
+    }
     if arguments.indexes().is_empty() {
         return Err(Failure::Wrong(format!(
             "<QUERIES> is missing: after the index {} give the file of query vectors",
@@ -42,26 +45,23 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             arguments.queries().display()
         )));
     }
-    if arguments.out.is_some() && arguments.probes.len() > 1 {
-        return Err(Failure::Wrong(format!(
-            "--out takes the answers of one number of probes, but --probes names {}: give one",
-            arguments.probes.len()
-        )));
+    let widths = [
+        ("--probes", "number of probes", arguments.probes.len()),
+        ("--list", "list size", arguments.list.len()),
+    ];
+    answers::check_out(arguments.out.as_deref(), arguments.overwrite, &widths)?;
+    if arguments.print {
+        answers::check_one("--print", &widths)?;
     }
-    if arguments.out.is_some() && arguments.list.len() > 1 {
-        return Err(Failure::Wrong(format!(
-            "--out takes the answers of one list size, but --list names {}: give one",
-            arguments.list.len()
-        )));
-    }
-    if let Some(path) = &arguments.out {
-        output::refuse(path, arguments.overwrite)?;
-    }
+    let keeps = arguments.out.is_some() || arguments.print;
     let mut searcher = Searcher::open(arguments)?;
     let mut printer = Printer::new(arguments, &searcher);
     let last = match arguments.recall {
         Some(target) => {
-            let (measured, results) = searcher.reach(target)?;
+            let (measured, results) = match arguments.find_list {
+                true => searcher.reach(target)?,
+                false => searcher.measure(Width::Recall(target))?,
+            };
             printer.add(measured)?;
             Some(results)
         }
@@ -70,11 +70,11 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             for probes in &arguments.probes {
                 let (measured, results) = searcher.measure(Width::Probes(*probes))?;
                 printer.add(measured)?;
-                last = arguments.out.is_some().then_some(results);
+                last = keeps.then_some(results);
             }
             let width = searcher.width();
             let default = match width(0) {
-                Width::List(_) => [arguments.k.max(100)],
+                Width::List(_) | Width::Recall(_) => [arguments.k.max(100)],
                 Width::Probes(_) => [searcher.options.probes_of()],
             };
             let lists = if !arguments.probes.is_empty() {
@@ -85,24 +85,23 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 &arguments.list
             };
             // All of them before the first search, which may be a long one.
-            if let Some(list) = lists.iter().find(|list| **list < arguments.k) {
-                return Err(Failure::Wrong(format!(
-                    "--list {list} is smaller than k, which is {}: a search returns the k best of its list, \
-                     so give a list of at least {}",
-                    arguments.k, arguments.k
-                )));
-            }
+            answers::check_lists(lists, arguments.k)?;
             for list in lists {
                 let (measured, results) = searcher.measure(width(*list))?;
                 printer.add(measured)?;
                 // Thousands of answers take memory that the next list size needs.
-                last = arguments.out.is_some().then_some(results);
+                last = keeps.then_some(results);
             }
             last
         }
     };
-    if let (Some(path), Some(results)) = (&arguments.out, last) {
-        GroundTruth::write_results(path, results.k, &results.ids, &results.distances)?;
+    if let (Some(path), Some(results)) = (&arguments.out, &last) {
+        answers::write(path, results.k, &results.ids, &results.distances)?;
+    }
+    if let Some(results) = last.filter(|_| arguments.print) {
+        let (k, ids, distances) = (results.k, &results.ids, &results.distances);
+        answers::print(&mut printer.output, arguments.json, k, ids, distances)?;
+        return printer.output.finish();
     }
     printer.finish()
 }
@@ -117,20 +116,12 @@ impl Searcher<'_> {
             Some(budget) if budget < TINY => Box::new(queries),
             _ => Box::new(Matrix::read(&queries)?),
         };
-        let truth = match &arguments.truth {
-            None => None,
-            Some(path) => {
-                let truth = GroundTruth::read_nearest(path, arguments.k)?;
-                fits(
-                    &truth,
-                    path,
-                    queries.rows(),
-                    arguments.queries(),
-                    arguments.k,
-                )?;
-                Some(truth)
-            }
-        };
+        let truth = answers::truth(
+            arguments.truth.as_deref(),
+            queries.rows(),
+            arguments.queries(),
+            arguments.k,
+        )?;
         let threads = threads_or_cores(arguments.threads);
         let beside = beside(&*queries, arguments, threads);
         let target = Target::open(paths, arguments, beside)?;
@@ -141,26 +132,7 @@ impl Searcher<'_> {
                 "--recall {target} is not a share: give a number above 0 and up to 1, for example 0.95"
             )));
         }
-        // An option that was typed comes before --preset, which comes before the preset of the index.
-        let preset = preset_of(&target, arguments)?;
-        let options = SearchOptions {
-            k: arguments.k,
-            beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
-            strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-            // A preset that would navigate does without where there is no navigation graph, or no memory for it.
-            navigation: arguments
-                .navigation()
-                .or(preset.map(|p| p.navigation && target.has_navigation())),
-            whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
-            rerank: target.rerank(arguments),
-            // What is written is a truth for others.
-            exact: arguments.exact || arguments.out.is_some(),
-            stop_early: arguments.stop_early,
-            parts: arguments.parts,
-            threads,
-            in_flight: arguments.in_flight,
-            ..SearchOptions::default()
-        };
+        let options = options_of(&target, arguments, threads)?;
         Ok(Searcher {
             target,
             arguments,
@@ -174,7 +146,10 @@ impl Searcher<'_> {
     /// Searches; again, if another process inserts meanwhile and has used pages again that were known here.
     fn search(&mut self, options: &SearchOptions) -> Result<SearchResults, Failure> {
         for _ in 0..MOST_OPENINGS {
-            match self.target.search(&*self.queries, options) {
+            let found = self
+                .target
+                .search(&*self.queries, options, self.arguments.filter.as_ref());
+            match found {
                 Err(error) if error.kind() == ErrorKind::Outdated => {
                     let paths = Target::paths(self.arguments);
                     self.target = Target::open(paths, self.arguments, self.beside)?;
@@ -182,12 +157,21 @@ impl Searcher<'_> {
                 found => return Ok(found?),
             }
         }
-        Ok(self.target.search(&*self.queries, options)?)
+        let filter = self.arguments.filter.as_ref();
+        Ok(self.target.search(&*self.queries, options, filter)?)
     }
 
     fn measure(&mut self, width: Width) -> Result<(Detailed, SearchResults), Failure> {
         let (list, options) = match width {
             Width::List(list) => (list, self.options),
+            Width::Recall(recall) => {
+                let recall = Some(recall);
+                let options = SearchOptions {
+                    recall,
+                    ..self.options
+                };
+                (self.target.longest(&options)?, options)
+            }
             Width::Probes(probes) => {
                 let probes = Some(probes);
                 (
@@ -215,7 +199,10 @@ impl Searcher<'_> {
             .transpose()?;
         let queries = self.queries.rows();
         let measured = Measured {
-            list: width.number(),
+            list: match width {
+                Width::Recall(_) => list,
+                Width::List(number) | Width::Probes(number) => number,
+            },
             k: options.k,
             recall,
             qps: queries as f64 / results.seconds.max(1e-9),
@@ -227,6 +214,7 @@ impl Searcher<'_> {
             cpu_us: results.process_cpu_seconds * 1e6 / queries.max(1) as f64,
             distance_error: Some(results.distance_error).filter(|error| error.is_finite()),
             peak_rss_bytes: stratann::peak_rss_bytes(),
+            filter: results.explained,
             parts: results.parts.map(|parts| PartsUs::of(&parts, queries)),
         };
         let detailed = Detailed {
@@ -256,7 +244,7 @@ impl Searcher<'_> {
         let of = self.width();
         let mut list = match of(0) {
             Width::Probes(_) => 1,
-            Width::List(_) => self.options.k,
+            Width::List(_) | Width::Recall(_) => self.options.k,
         };
         let mut below = list - 1;
         let mut best = loop {
@@ -268,7 +256,9 @@ impl Searcher<'_> {
             // A list of thousands reads thousands of pages a query; who wants more wants brute force.
             if list >= largest.min(LARGEST_LIST) {
                 let remedy = match of(0) {
-                    Width::List(_) => "a larger --degree, --build-list or --code-bytes",
+                    Width::List(_) | Width::Recall(_) => {
+                        "a larger --degree, --build-list or --code-bytes"
+                    }
                     Width::Probes(_) => "more --replicas, or a larger --cluster-size",
                 };
                 return Err(Failure::Failed(format!(
@@ -292,23 +282,53 @@ impl Searcher<'_> {
     }
 }
 
-/// What is between recall and speed: of a graph a list size, of clusters how many are probed.
+/// What a search is asked for, but for how wide it is.
+pub fn options_of(
+    target: &Target,
+    arguments: &SearchArguments,
+    threads: usize,
+) -> Result<SearchOptions, Failure> {
+    // An option that was typed comes before --preset, which comes before the preset of the index.
+    let preset = preset_of(target, arguments)?;
+    Ok(SearchOptions {
+        k: arguments.k,
+        beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
+        strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
+        // A preset that would navigate does without where there is no navigation graph, or no memory for it.
+        navigation: arguments
+            .navigation()
+            .or(preset.map(|p| p.navigation && target.has_navigation())),
+        whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
+        rerank: target.rerank(arguments),
+        press: Press {
+            low: arguments.low_list.unwrap_or(Press::default().low),
+            ratio: arguments.refine.unwrap_or(Press::default().ratio),
+            seeds: arguments.seeds.unwrap_or(Press::default().seeds),
+        },
+        seeds: arguments.seeds.unwrap_or(0),
+        // What is written is a truth for others, and what is printed may be compared with it.
+        exact: arguments.exact || arguments.out.is_some() || arguments.print,
+        stop_early: arguments.stop_early,
+        way: arguments.way,
+        parts: arguments.parts,
+        threads,
+        in_flight: arguments.in_flight,
+        ..SearchOptions::default()
+    })
+}
+
+/// What is between recall and speed: of a graph a list size, of clusters how many are probed; or the recall itself.
 #[derive(Clone, Copy)]
 enum Width {
     List(usize),
     Probes(usize),
+    Recall(f64),
 }
 
 impl Width {
-    fn number(self) -> usize {
-        match self {
-            Self::List(number) | Self::Probes(number) => number,
-        }
-    }
-
     fn what(self) -> &'static str {
         match self {
-            Self::List(_) => "list size",
+            Self::List(_) | Self::Recall(_) => "list size",
             Self::Probes(_) => "probes:",
         }
     }
@@ -340,6 +360,51 @@ fn two_digits(number: f32) -> String {
 fn short(results: &SearchResults) -> usize {
     let rows = results.ids.chunks_exact(results.k.max(1));
     rows.filter(|ids| ids.last() == Some(&u64::MAX)).count()
+}
+
+/// Which way what matches a filter was found, what it cost, and what was expected of each.
+fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String {
+    let reads = per_query.graph_reads + per_query.vector_reads;
+    let read = size::format(per_query.bytes_read.round() as u64);
+    let ByWay { within, before } = filter.indexes;
+    let several = within + before > 1;
+    let found = match (several, within, before) {
+        (false, _, _) => filter.way.to_string(),
+        (true, indexes, 0) => format!("within in {indexes} indexes"),
+        (true, 0, indexes) => format!("before in {indexes} indexes"),
+        (true, within, before) => format!("within in {within} indexes, before in {before}"),
+    };
+    let mut text = format!(
+        "{} vectors match; found by {found}: {reads:.1} reads, {read}, {:.0} distances a query\n",
+        size::count(filter.matching),
+        per_query.distance_computations,
+    );
+    text += &format!(
+        "  what matches took {} reads of columns, {}, once for all queries\n",
+        size::count(filter.column_reads),
+        size::format(filter.column_bytes),
+    );
+    for (way, expected) in [
+        (Way::Within, filter.estimates.within),
+        (Way::Before, filter.estimates.before),
+    ] {
+        let list = match way {
+            Way::Within if several && within > 0 => {
+                format!(", with lists of up to {}", filter.list)
+            }
+            Way::Within if filter.way == way => format!(", with a list of {}", filter.list),
+            _ => String::new(),
+        };
+        let all = if several { " in all indexes" } else { "" };
+        text += &format!("  {way}: as much as {expected:.1} reads expected{all}{list}\n");
+    }
+    if filter.dry > 0 {
+        let asked = queries as u64 * u64::from((within + before).max(1));
+        let (dry, asked) = (size::count(filter.dry), size::count(asked));
+        let all = if several { ", each in each index," } else { "" };
+        text += &format!("  {dry} of {asked} queries{all} met too little, and went on by before\n");
+    }
+    text
 }
 
 /// Bytes that a search with a memory budget holds beside the index: queries, exact answers and those that are found, and its threads,
@@ -377,38 +442,15 @@ const LARGEST_LIST: usize = 8192;
 /// Budgets below this leave queries where they are.
 const TINY: u64 = 32 << 20;
 
-/// Whether the ground truth belongs to these queries.
-fn fits(
-    truth: &GroundTruth,
-    path: &Path,
-    rows: usize,
-    queries: &Path,
-    k: usize,
-) -> Result<(), Failure> {
-    if truth.queries != rows {
-        return Err(Failure::Wrong(format!(
-            "{} holds the answers of {} queries, but {} holds {rows}: give the ground truth of these queries \
-             (`stratann truth` computes it)",
-            path.display(),
-            truth.queries,
-            queries.display(),
-        )));
-    }
-    if truth.k < k {
-        return Err(Failure::Wrong(format!(
-            "{} holds {} neighbours a query, and k is {k}: lower k, or compute more with `stratann truth -k {k}`",
-            path.display(),
-            truth.k,
-        )));
-    }
-    Ok(())
-}
-
 /// Prints each measurement when it is there (JSON), or all as a table at the end.
 struct Printer {
     output: Output,
+    /// Answers are printed instead of measurements.
+    answers: bool,
     json: bool,
     measure: bool,
+    filtered: bool,
+    explain: bool,
     table: Table,
     /// What the first column is called.
     width: &'static str,
@@ -423,13 +465,16 @@ impl Printer {
     fn new(arguments: &SearchArguments, searcher: &Searcher) -> Printer {
         let recall = format!("recall@{}", arguments.k);
         let [width, hops, graph_reads, vector_reads] = match searcher.width()(0) {
-            Width::List(_) => ["list", "hops", "graph reads", "vector reads"],
+            Width::List(_) | Width::Recall(_) => ["list", "hops", "graph reads", "vector reads"],
             Width::Probes(_) => ["probes", "probed", "cluster reads", "stray reads"],
         };
         Printer {
             output: Output::lock(),
+            answers: arguments.print,
             json: arguments.json,
             measure: arguments.measure,
+            filtered: arguments.filter.is_some(),
+            explain: arguments.explain,
             table: Table::new(&[
                 width,
                 &recall,
@@ -456,6 +501,9 @@ impl Printer {
     }
 
     fn add(&mut self, detailed: Detailed) -> Result<(), Failure> {
+        if self.answers {
+            return Ok(());
+        }
         if self.json {
             return if self.measure {
                 self.output.json_line(&detailed)
@@ -527,6 +575,10 @@ impl Printer {
                 last.backend,
                 size::format(last.measured.peak_rss_bytes)
             ))?;
+            if let Some(filter) = last.measured.filter.filter(|_| self.explain) {
+                self.output
+                    .text(explained(&filter, &last.measured.per_query, last.queries))?;
+            }
             match last.measured.distance_error {
                 Some(0.0) => {}
                 Some(error) => self.output.line(format!(
@@ -539,11 +591,12 @@ impl Printer {
             }
             if last.short > 0 {
                 self.output.line(format!(
-                    "{} of the queries at {} {} have fewer than {} answers: so few vectors are there, or were met",
+                    "{} of the queries at {} {} have fewer than {} answers: so few vectors are there{}, or were met",
                     size::count(last.short as u64),
                     self.width,
                     last.measured.list,
-                    last.measured.k
+                    last.measured.k,
+                    if self.filtered { " that match" } else { "" }
                 ))?;
             }
         }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use stratann::{
-    Backend, CacheSize, Catalog, CatalogOptions, Error, Index, IndexFacts, OpenOptions, Preset,
-    Rerank, SearchOptions, SearchResults, VectorSource,
+    Backend, CacheSize, Catalog, CatalogOptions, Error, Filter, Index, IndexFacts, OpenOptions,
+    Preset, Rerank, SearchOptions, SearchResults, VectorSource,
 };
 use stratann_bench::machine::Machine;
 use stratann_terminal::failure::Failure;
@@ -129,17 +129,33 @@ impl Target {
         }
     }
 
-    /// The k nearest of each query.
+    /// The longest list that a query may take.
+    pub fn longest(&self, options: &SearchOptions) -> Result<usize, Error> {
+        match self {
+            Self::One(index) => index.longest_list(options),
+            // Each index has its own.
+            Self::Several { .. } => Ok(options.list),
+        }
+    }
+
+    /// The k nearest of each query, perhaps of those that match a filter.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,
+        filter: Option<&Filter>,
     ) -> Result<SearchResults, Error> {
         match self {
-            Self::One(index) => index.search(queries, options),
+            Self::One(index) => match filter {
+                Some(filter) => index.search_filtered(queries, options, filter),
+                None => index.search(queries, options),
+            },
             Self::Several { catalog, facts } => {
                 let names: Vec<&str> = facts.iter().map(|one| &*one.name).collect();
-                catalog.search(&names, queries, options)
+                match filter {
+                    Some(filter) => catalog.search_filtered(&names, queries, options, filter),
+                    None => catalog.search(&names, queries, options),
+                }
             }
         }
     }
@@ -149,7 +165,8 @@ impl Target {
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = arguments.rerank_batch.is_some()
             || arguments.benefit.is_some()
-            || arguments.rerank.is_some();
+            || arguments.rerank.is_some()
+            || arguments.rerank_ratio.is_some();
         let own = match self {
             // What is typed of clusters nevertheless is refused when they are searched.
             _ if self.has_clusters() && !typed => return None,
@@ -167,6 +184,7 @@ impl Target {
             batch,
             benefit,
             estimate,
+            ratio,
         } = arguments.preset.unwrap_or(own).rerank;
         Some(Rerank {
             // A batch of all there is cannot be exceeded.
@@ -175,6 +193,12 @@ impl Target {
             estimate: arguments
                 .rerank
                 .map_or(estimate, |name| name == RerankName::Estimate),
+            // Who says what ends it does not mean the preset's share.
+            ratio: match (arguments.rerank_ratio, arguments.rerank) {
+                (Some(ratio), _) => ratio,
+                (None, Some(_)) => 0.0,
+                (None, None) => ratio,
+            },
         })
     }
 }

@@ -34,6 +34,7 @@ pub fn run(arguments: &TrainArguments, quiet: bool) -> Result<(), Failure> {
         code_bytes: arguments.code_bytes,
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,
+        low_codes: arguments.low_codes,
     };
     let shown = Shown::new(quiet);
     let started = Instant::now();

@@ -1,12 +1,13 @@
-//! `stratann insert INDEX VECTORS`, `stratann delete INDEX IDS`, `stratann compact INDEX`
+//! `stratann insert INDEX VECTORS`, `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl`, `stratann compact INDEX`
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
 use stratann::{
-    CompactReport, DirectCounts, DirectOptions, Error, LiveIndex, MergeWhen, OpenOptions,
-    TierError, VectorFile, VectorSource, WriteOptions,
+    CodebookFate, CompactReport, DirectCounts, DirectOptions, Error, Filter, LiveIndex, MergeWhen,
+    OpenOptions, Strategy, TierError, VectorFile, VectorSource, WriteOptions,
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
@@ -16,7 +17,8 @@ use stratann_terminal::table::facts;
 
 use super::search::threads_beside;
 use crate::args::{
-    CompactArguments, DeleteArguments, InsertArguments, WriteArguments, threads_or_cores,
+    CompactArguments, DeleteArguments, InsertArguments, SetAttributesArguments, WriteArguments,
+    threads_or_cores,
 };
 use crate::ids;
 
@@ -25,6 +27,15 @@ use crate::ids;
 struct Changed {
     inserted: u64,
     deleted: u64,
+    /// Vectors that were given other attributes, by `set-attributes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<u64>,
+    /// Columns that the index did not have before, by `set-attributes`, and their types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_columns: Option<BTreeMap<String, String>>,
+    /// Whether a filter said what is to be deleted.
+    #[serde(skip)]
+    by_filter: bool,
     /// Vectors that a search finds now.
     vectors: u64,
     /// Of the changes alone.
@@ -43,12 +54,17 @@ struct Changed {
 pub fn insert(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     let vectors = VectorFile::open(&arguments.vectors)?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
+    let rows = arguments.rows.open()?;
     let live = open(&arguments.index, &arguments.write)?;
     let shown = Shown::new(quiet);
     let start = Instant::now();
-    let inserted = match (&ids, arguments.upsert) {
-        (Some(ids), true) => live.upsert(&vectors, ids, &shown),
-        (ids, _) => live.insert(&vectors, ids.as_deref(), &shown).map(drop),
+    let inserted = match (&ids, arguments.upsert, &rows) {
+        (Some(ids), true, Some(rows)) => live.upsert_rows(&vectors, rows, ids, &shown),
+        (Some(ids), true, None) => live.upsert(&vectors, ids, &shown),
+        (ids, _, Some(rows)) => live
+            .insert_rows(&vectors, rows, ids.as_deref(), &shown)
+            .map(drop),
+        (ids, _, None) => live.insert(&vectors, ids.as_deref(), &shown).map(drop),
     };
     inserted.and_then(|()| live.flush()).map_err(changing)?;
     let changed = Changed {
@@ -59,21 +75,70 @@ pub fn insert(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
+/// What is to be deleted.
+enum Wanted<'a> {
+    Ids(Vec<u64>),
+    Matching(&'a Filter),
+}
+
 /// Deletes, makes it durable, and merges if that was asked for.
 pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
-    let ids = ids::read(&arguments.ids)?;
+    let wanted = match (&arguments.ids, &arguments.filter) {
+        (Some(file), _) => Wanted::Ids(ids::read(file)?),
+        (None, Some(filter)) => Wanted::Matching(filter),
+        (None, None) => {
+            return Err(Failure::Wrong(
+                "nothing says what is to be deleted: give a file of ids, or --filter with what attributes match"
+                    .into(),
+            ));
+        }
+    };
     let live = open(&arguments.index, &arguments.write)?;
+    let shown = Shown::new(quiet);
     let start = Instant::now();
-    live.delete(&ids)
-        .and_then(|()| live.flush())
-        .map_err(changing)?;
+    let deleted = match wanted {
+        Wanted::Ids(ids) => live.delete(&ids).map(|()| ids.len() as u64),
+        Wanted::Matching(filter) => live.delete_matching_observed(filter, &shown),
+    };
     let changed = Changed {
-        deleted: ids.len() as u64,
+        deleted: made(&live, deleted)?,
+        by_filter: arguments.filter.is_some(),
         seconds: start.elapsed().as_secs_f64(),
         ..Changed::default()
     };
-    let shown = Shown::new(quiet);
     finish(&live, changed, arguments.compact, arguments.json, &shown)
+}
+
+/// Gives vectors other attributes, makes it durable, and merges if that was asked for.
+pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
+    let (rows, ids) = arguments.open()?;
+    let live = open(&arguments.index, &arguments.write)?;
+    let before = live.schema();
+    let shown = Shown::new(quiet);
+    let start = Instant::now();
+    made(&live, live.set_attributes(&ids, &rows, &shown))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let now = live.schema();
+    let new = now.iter().filter(|(name, _)| before.get(name).is_none());
+    let changed = Changed {
+        set: Some(ids.len() as u64),
+        new_columns: Some(
+            new.map(|(name, kind)| (name.to_owned(), kind.to_string()))
+                .collect(),
+        ),
+        seconds,
+        ..Changed::default()
+    };
+    finish(&live, changed, arguments.compact, arguments.json, &shown)
+}
+
+/// What a change came to that may have ended in the middle: what is done of it is made durable in any case.
+fn made<T>(live: &LiveIndex, changed: Result<T, Error>) -> Result<T, Failure> {
+    let flushed = live.flush();
+    // What ended it says how much is done.
+    let changed = changed.map_err(changing)?;
+    flushed.map_err(changing)?;
+    Ok(changed)
 }
 
 /// Merges.
@@ -120,7 +185,10 @@ fn changing(error: Error) -> Failure {
 /// Why a merge was not made after a change that is in and durable: whoever reads it must not make the change again.
 fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     let done = match (changed.inserted, changed.deleted) {
-        (0, 0) => return changing(error),
+        (0, 0) => match changed.set {
+            None | Some(0) => return changing(error),
+            Some(set) => format!("{} rows are set, durably", size::count(set)),
+        },
         (0, ids) => format!("{} ids are deleted, durably", size::count(ids)),
         (rows, _) => format!("{} rows are in and durable", size::count(rows)),
     };
@@ -143,7 +211,9 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
 fn is_full(error: &Error) -> bool {
     match error {
         Error::Tier(error) => matches!(error, TierError::NoSpace { .. }),
-        Error::Partly { source, .. } => is_full(source),
+        Error::Partly { source, .. }
+        | Error::PartlySet { source, .. }
+        | Error::PartlyDeleted { source, .. } => is_full(source),
         _ => false,
     }
 }
@@ -183,6 +253,20 @@ fn finish(
     }
     if changed.deleted > 0 {
         lines.push(("deleted", rate(changed.deleted)));
+    }
+    if let Some(set) = changed.set {
+        lines.push(("set", rate(set)));
+    }
+    if changed.by_filter && changed.deleted == 0 {
+        lines.push(("deleted", "nothing: no vector matches".into()));
+    }
+    // A key that was misspelt shows here.
+    let new = changed.new_columns.iter().flatten();
+    let new: Vec<String> = new
+        .map(|(name, kind)| format!("{name:?} ({kind})"))
+        .collect();
+    if !new.is_empty() {
+        lines.push(("new columns", new.join(", ")));
     }
     if let Some(direct) = changed.direct.filter(|direct| direct.inserts > 0) {
         let each = |count: u64| count as f64 / direct.inserts as f64;
@@ -229,6 +313,18 @@ fn finish(
                 if report.segments_kept + report.segments_rewritten > 0 {
                     lines.push(("segments", segments));
                 }
+                match report.codebook {
+                    CodebookFate::Kept => {}
+                    CodebookFate::Trained => lines.push((
+                        "codes",
+                        "of a new codebook: the index had outgrown the one that it had".into(),
+                    )),
+                    CodebookFate::Outgrown => lines.push((
+                        "codes",
+                        "the index has outgrown the codebook that its build was given, which was kept: build it anew with another one, or without"
+                            .into(),
+                    )),
+                }
                 lines.push(("on storage", storage));
             }
             false => lines.push((
@@ -238,6 +334,23 @@ fn finish(
         }
     }
     lines.push(("vectors", size::count(changed.vectors)));
+    let is_merged = changed
+        .compact
+        .as_ref()
+        .is_some_and(|report| report.seconds > 0.0);
+    let is_changed = changed.inserted + changed.deleted + changed.set.unwrap_or(0) > 0;
+    let again = match (is_merged, is_changed) {
+        (true, _) => Some(
+            "those that run go on with the checkpoint before: start them anew, all of them, but memory servers with --follow",
+        ),
+        (false, true) => Some(
+            "those that run go on without the change until storage is started anew (while they run, make changes through them: `stratann cluster upsert`)",
+        ),
+        (false, false) => None,
+    };
+    if let Some(again) = again.filter(|_| live.index().preset().strategy == Strategy::Press) {
+        lines.push(("servers", again.to_owned()));
+    }
     if let Some(due) = &changed.due {
         lines.push(("due", format!("a merge: {due} (`stratann compact`)")));
     }
@@ -278,6 +391,12 @@ mod tests {
             assert!(message.contains("stratann compact x.idx"), "{message}");
             assert!(!message.contains("nothing was changed"), "{message}");
         }
+        let set = Changed {
+            set: Some(3),
+            ..Changed::default()
+        };
+        let message = said(set, none_left());
+        assert!(message.contains("3 rows are set, durably"), "{message}");
         let message = said(deleted(), none_left());
         assert!(message.contains("3 ids are deleted, durably"), "{message}");
         assert!(!message.contains("insert"), "{message}");

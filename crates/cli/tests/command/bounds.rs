@@ -16,7 +16,7 @@ fn numbers_beyond_their_bounds() {
         ),
         (
             "search index queries.u8bin -k 1000000000000",
-            ["k", "at most 600"],
+            ["k", "at most 65536"],
         ),
         (
             "search index queries.u8bin --beam 1000000000000",

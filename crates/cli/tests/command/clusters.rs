@@ -53,7 +53,7 @@ fn clusters_are_built_searched_changed_and_checked() {
             "{words}"
         );
         // The fewest that reach a recall.
-        let found = place.run(&[&SEARCH[..], &["--recall", "0.9"]].concat());
+        let found = place.run(&[&SEARCH[..], &["--recall", "0.9", "--find-list"]].concat());
         let found = found.done().json_lines().remove(0);
         assert!(found["recall"].as_f64().unwrap() >= 0.9);
         assert!((1..20).contains(&found["list"].as_u64().unwrap()));

@@ -3,12 +3,15 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod attributes;
 mod bench;
 mod bounds;
 mod catalog;
+mod cluster;
 mod clusters;
 mod direct;
 mod disk;
+mod get;
 mod layouts;
 mod memory;
 mod places;

@@ -279,7 +279,7 @@ fn a_recall_is_reached_with_the_smallest_list() {
         "--json",
     ];
     let found = place
-        .run(&[&search[..], &["--recall", "0.95"]].concat())
+        .run(&[&search[..], &["--recall", "0.95", "--find-list"]].concat())
         .done()
         .json_lines();
     assert_eq!(found.len(), 1, "only the answer, not the way there");
@@ -296,8 +296,18 @@ fn a_recall_is_reached_with_the_smallest_list() {
         );
     }
     place
-        .run(&["search", "index", "queries.u8bin", "--recall", "0.9"])
+        .run(&[
+            "search",
+            "index",
+            "queries.u8bin",
+            "--recall",
+            "0.9",
+            "--find-list",
+        ])
         .refused(2, &["--truth"]);
+    // Of so few vectors all are looked at.
+    let all = place.run(&[&search[..], &["--recall", "0.9"]].concat());
+    assert!(all.done().json_lines()[0]["recall"].as_f64().unwrap() > 0.99);
     place
         .run(&[&search[..], &["--recall", "95"]].concat())
         .refused(2, &["95", "0.95"]);

@@ -297,6 +297,7 @@ fn insert_delete_upsert_compact() {
         "clusters_merged",
         "clusters_split",
         "clusters_written",
+        "codebook",
         "direct",
         "merged",
         "reassigned",
@@ -308,6 +309,7 @@ fn insert_delete_upsert_compact() {
         "vectors_rewritten",
     ];
     assert_eq!(keys(report), expected);
+    assert_eq!(report["codebook"], "kept");
     assert_eq!(compacted["vectors"], 2_303);
     let parts = ["vectors", "merged", "direct", "removed"].map(|key| report[key].as_u64().unwrap());
     assert_eq!(parts, [2_303, 307, 0, 4]);

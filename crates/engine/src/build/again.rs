@@ -1,9 +1,21 @@
 //! Building an index again from its own rows: with the choices of its manifest.
 
 use stratann_layout::{IndexKind, Manifest};
+use stratann_vector::LowCodes;
 
 use super::BuildOptions;
 use crate::Error;
+use crate::stores::codes::low_codes_of;
+
+/// Bytes of a code, or of the high one where there are two.
+///
+/// # Errors
+/// A preset, or low codes, that this version does not know.
+pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
+    let stored = manifest.code_bytes as usize;
+    let high = |low_codes: LowCodes| low_codes.high_bytes(stored);
+    Ok(low_codes_of(manifest)?.map_or(stored, high))
+}
 
 impl BuildOptions {
     /// The choices that an index was built with, for one that takes its place: a codebook with codes of as many bytes is
@@ -32,15 +44,17 @@ impl BuildOptions {
                 degree: Some(graph.degree as usize),
                 build_list: graph.build_list as usize,
                 alpha: graph.alpha,
-                code_bytes: Some(manifest.code_bytes as usize),
+                code_bytes: Some(high_bytes(manifest)?),
+                low_codes: low_codes_of(manifest)?,
                 compression: match facts.compression.as_str() {
                     "" => None,
                     named => Some(named.parse()?),
                 },
                 navigation: match (&graph.navigation, facts.navigation) {
-                    (None, _) => 0.0,
+                    // That of an index of a version that did not say it.
                     (Some(_), 0.0) => options.navigation,
-                    (Some(_), share) => share,
+                    // A share may have been none of few nodes, and be some of more.
+                    (_, share) => share,
                 },
                 ..options
             },

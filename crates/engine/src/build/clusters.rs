@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stratann_codec::ListTrainer;
-use stratann_layout::manifest::{FORMAT_VERSION, IDS, KIND};
+use stratann_layout::manifest::{COLUMNS, FORMAT_VERSION, IDS, KIND};
 use stratann_layout::{
     BLOCK, BuildFacts, ClusterFacts, ClusterShape, ClustersFile, ExtentBuilder, ExtentKind,
     FileEntry, FileKind, IndexKind, LayoutError, Manifest, Members, NavigationFile,
@@ -22,7 +22,8 @@ use stratann_tier::{Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Kernel, Metric};
 
 use super::files::{Aligned, write_stream};
-use super::ids::write_ids;
+use super::ids::{are_nodes, write_ids};
+use super::rows::Rows;
 use super::{BuildOptions, BuildReport, Carried, Ready, Spool};
 use crate::cluster::{self, Blocks, Closure, Heads, Memberships, PointRows};
 use crate::codebook::check_dimension;
@@ -34,6 +35,9 @@ use crate::progress::{Progress, Stage};
 use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
+
+/// Bytes that stand beside a vector: number, outside id, checksum.
+const MEMBER: u64 = 16;
 
 /// Vectors for each cluster where whole clusters are read from an SSD: with their replicas a block or two of small vectors.
 const SIZE_REPLICATED: usize = 12;
@@ -164,8 +168,33 @@ impl ClusterPlan {
         }
     }
 
+    /// Whether a vector stands once, by itself or in a group.
+    pub(super) fn stands_once(&self) -> bool {
+        extent_kind(self.extents) != ExtentKind::Replicated
+    }
+
+    /// Bytes of heads and tables that a search has in memory, about.
+    pub(super) fn table_bytes(&self, source: &dyn VectorSource) -> u64 {
+        let heads = (2 * source.rows() / self.size + 1) as u64;
+        heads * (source.row_bytes() as u64 + 4 * 32 + 32)
+    }
+
+    /// Bytes that the index takes on storage at most, about: with every vector in as many clusters as one may be in.
+    pub(super) fn most_bytes(&self, source: &dyn VectorSource) -> u64 {
+        let (rows, row) = (source.rows() as u64, source.row_bytes() as u64);
+        let heads = 2 * rows / self.size as u64 + 1;
+        let replicas = self.replicas as u64;
+        let members = match self.stands_once() {
+            // A number takes some bits more than the distance to the next.
+            true => rows * (row + MEMBER) + rows * replicas * 2,
+            false => rows * replicas * (row + MEMBER),
+        };
+        let ids = if self.stands_once() { rows * 12 } else { 0 };
+        members + ids + heads * (row + 4 * 64 + BLOCK as u64 / 2)
+    }
+
     /// Bytes of memory that the build takes at least, about.
-    fn memory(&self, source: &dyn VectorSource) -> u64 {
+    pub(super) fn memory(&self, source: &dyn VectorSource) -> u64 {
         let rows = source.rows();
         let heads = (2 * rows / self.size + 1) as u64;
         // Links, and the rows, as they are and as points.
@@ -184,6 +213,7 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
         ("build list", options.build_list != usual.build_list),
         ("alpha", options.alpha != usual.alpha),
         ("code bytes", options.code_bytes.is_some()),
+        ("low codes", options.low_codes.is_some()),
         ("codebook", options.codebook.is_some()),
         ("space", options.space.is_some()),
         ("search memory", options.search_memory.is_some()),
@@ -217,6 +247,8 @@ pub(super) struct ClusterBuild<'a> {
     pub(super) source: &'a dyn VectorSource,
     pub(super) options: &'a BuildOptions,
     pub(super) plan: ClusterPlan,
+    /// What the rows have beside their vectors.
+    pub(super) attributes: Option<Rows<'a>>,
     pub(super) progress: &'a dyn Progress,
     pub(super) checkpoint: Checkpoint<'a>,
     pub(super) scratch: &'a Path,
@@ -267,14 +299,23 @@ impl ClusterBuild<'_> {
             &clustered.heads.encode(),
         )?);
         let mut writer_features = 0;
-        // Else ids are the row numbers.
-        if next_id != source.rows() as u64 {
+        // Else they are the numbers of the vectors; and where these stand with all their clusters, none leads to one.
+        let by_itself = self.plan.stands_once();
+        if next_id != source.rows() as u64 || by_itself && !are_nodes(&clustered.order, options) {
             let ids = self.stage("ids", |build| {
                 let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
                 write_ids(volume, checkpoint, &clustered.order, options, progress)
             })?;
             files.push(ids);
             writer_features |= IDS;
+        }
+        if let Some(attributes) = self.attributes.take() {
+            let segment = self.stage("rows", |build| {
+                let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
+                attributes.write(volume, checkpoint, &clustered.order, options, progress)
+            })?;
+            files.extend(segment);
+            writer_features |= COLUMNS;
         }
         let memberships = &clustered.memberships;
         let mut manifest = Manifest {
@@ -317,6 +358,7 @@ impl ClusterBuild<'_> {
                 chunk_bytes: options.chunk_bytes,
                 segment_bytes: options.segment_bytes,
                 navigation: 0.0,
+                low_codes: String::new(),
             },
             state: None,
             files,

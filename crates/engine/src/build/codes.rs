@@ -49,8 +49,7 @@ impl<'a> Encoder<'a> {
         }
         self.codes.resize(count * self.codebook.code_bytes(), 0);
         let threads = self.build.options.threads;
-        let quantizer = self.codebook.quantizer();
-        quantizer.encode(&self.floats, &mut self.codes, threads);
+        self.codebook.encode(&self.floats, &mut self.codes, threads);
         &self.codes
     }
 }

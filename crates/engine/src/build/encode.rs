@@ -35,6 +35,16 @@ pub(crate) struct NodeCode<'a> {
     pub(crate) vector: &'a [u8],
 }
 
+impl NodeCode<'_> {
+    /// Bytes of what stands beside the list: of a vector in two parts the leading one, else all.
+    pub(crate) fn beside(&self) -> usize {
+        match self.leading.is_empty() {
+            true => self.vector.len(),
+            false => self.leading.len(),
+        }
+    }
+}
+
 /// The codes of consecutive nodes of a batch.
 #[derive(Default)]
 struct Share {

@@ -1,6 +1,7 @@
 //! What a build can know, and refuse, before any work.
 
 use stratann_layout::coupled::MAX_DEGREE;
+use stratann_vector::LowCodes;
 
 use super::BuildOptions;
 use super::format::{Choice, NodeWriter};
@@ -120,13 +121,49 @@ impl Facts {
     }
 }
 
-/// Bytes of a code: those of the codebook if one is given, which must be for such vectors.
+/// What low codes are to be, if there are to be any.
+pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Error> {
+    match (options.low_codes, options.preset.low_codes) {
+        (Some(asked), None) => {
+            let expected = format!(
+                "none: codes of the preset {} are of one precision; of two those of distvs are",
+                options.preset
+            );
+            Err(Error::call("low codes", asked, expected))
+        }
+        (asked, usual) => Ok(asked.or(usual)),
+    }
+}
+
+/// Bytes of a code, or of both where there are two: those of the codebook if one is given, which must be for such vectors.
 fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let Some(codebook) = &options.codebook else {
-        let bytes = options.code_bytes.unwrap_or_else(|| usual_code_bytes(dim));
+        let low_codes = low_codes(options)?;
+        let least = 1 + usize::from(low_codes.is_some());
+        let usual = || usual_code_bytes(dim).max(least);
+        let bytes = options.code_bytes.unwrap_or_else(usual);
         check_code_bytes(bytes, dim)?;
-        return Ok(bytes);
+        if bytes < least {
+            let expected = "at least 2: half as many are a low code";
+            return Err(Error::call("code bytes", bytes, expected));
+        }
+        return Ok(low_codes.map_or(bytes, |low_codes| low_codes.stored_bytes(bytes)));
     };
+    let wanted = low_codes(options)?;
+    if codebook.low_codes() != wanted {
+        let precisions = |low_codes| match low_codes {
+            Some(LowCodes::Nested) => "two precisions",
+            Some(LowCodes::Separate) => "two precisions, which are separate",
+            None => "one precision",
+        };
+        let found = format!("for codes of {}", precisions(codebook.low_codes()));
+        let by = match options.low_codes {
+            Some(_) => "as this build wants them".to_owned(),
+            None => format!("as the preset {} has them", options.preset),
+        };
+        let expected = format!("one for codes of {}, {by}", precisions(wanted));
+        return Err(Error::call("the codebook", found, expected));
+    }
     if codebook.dim() != dim {
         let found = format!("for vectors of {} dimensions", codebook.dim());
         return Err(Error::call(
@@ -135,20 +172,19 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
             format!("one for {dim}, like the rows"),
         ));
     }
+    let stored = codebook.code_bytes();
+    let high = wanted.map_or(stored, |low_codes| low_codes.high_bytes(stored));
     match options.code_bytes {
-        Some(asked) if asked != codebook.code_bytes() => {
-            let expected = format!(
-                "{}, those of the codebook, or not given",
-                codebook.code_bytes()
-            );
+        Some(asked) if asked != high => {
+            let expected = format!("{high}, those of the codebook, or not given");
             Err(Error::call("code bytes", asked, expected))
         }
-        _ => Ok(codebook.code_bytes()),
+        _ => Ok(stored),
     }
 }
 
 /// Rows to train the codebook on: what an eighth of the memory cap holds as floats.
-fn training_rows(memory: Option<u64>, dim: usize) -> usize {
+pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {
         // A row takes its floats, and about as much again in the pieces that threads train on.

@@ -4,6 +4,7 @@ use stratann_layout::{BLOCK, FileKind, SlottedShape};
 use stratann_vector::Element;
 
 use super::coding::Coding;
+use super::sharing::{PagePlan, Sizes};
 use super::sweep::Written;
 use super::{Build, BuildOptions, SpaceChoice, parting, space};
 use crate::codebook::Codebook;
@@ -24,12 +25,26 @@ const USUAL_DEGREE: usize = 64;
 
 /// Writes the nodes of an index in some layout, of which it is decided where everything stands.
 pub(crate) trait NodeWriter: Send + Sync {
-    /// Writes all nodes and their codes.
+    /// What each node will take on a page of records of different lengths, in the order that they have; `None` where records are of one
+    /// length, or stand on no pages.
+    ///
+    /// # Errors
+    /// Rows or lists that cannot be read, or an interruption.
+    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
+        let _ = (build, graph);
+        Ok(None)
+    }
+
+    /// Writes all nodes and their codes, on the pages that were planned if any were.
+    ///
+    /// # Errors
+    /// Rows or lists that cannot be read, files that cannot be written, or an interruption.
     fn write(
         &self,
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
+        plan: &PagePlan,
     ) -> Result<Written, Error>;
 }
 
@@ -125,6 +140,11 @@ impl Choice {
             }
         };
         check_search_memory(source, options, code_bytes, layout)?;
+        if options.preset.low_codes.is_some() && layout.has_codes_in_records() {
+            let expected =
+                "one whose codes are in memory: those of this preset are of two precisions";
+            return Err(Error::call("layout", layout, expected));
+        }
         // What was chosen by the usual degree stays: a longer list changes none of the reasons.
         let space = match options.space {
             Some(budget) => {
@@ -233,8 +253,8 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
 }
 
 /// The bytes that a node is expected to take once it is coded. Real collections come within a third or so, which is near
-/// enough to choose by and to cut by. Only the shape counts, not how well the codec that was chosen does: the same rows
-/// get the same node ids whatever the compression, so that its effect can be seen alone.
+/// enough to choose by and to cut by. Only the shape counts, not how well the codec that was chosen does: graphs are
+/// built over the same order whatever the compression. Who shares a page in the end goes by what records take (`sharing.rs`).
 pub(crate) struct Expected {
     vector: f64,
     leading: f64,

@@ -1,34 +1,37 @@
-//! The file of ids, of an index whose ids are not row numbers: entries come by node, and stand there by id.
+//! The file of ids, of an index whose ids are not the numbers of its nodes: entries come by node, and stand there by id.
 //!
 //! ```text
-//!   id, node ──> a run, sorted when it is full ──> ids-…-0000, one run after another ──> merged ──> ids-…
+//!   id, node ──> sorted in the memory that there is (`sorter.rs`) ──> ids-…
 //! ```
 //!
-//! A run has what memory there is for it; where all entries are one, nothing is spooled.
+//! Ids that turn out to be 0 to their number, as row numbers are while nodes stand in another order, are left out: their nodes stand alone.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use stratann_layout::ids::{ENTRY, entry};
-use stratann_layout::{FileEntry, FileKind};
-use stratann_tier::{Volume, VolumeFile, VolumeReader};
+use stratann_layout::ids::entry;
+use stratann_layout::{FileEntry, FileKind, IdsFile};
+use stratann_tier::Volume;
 
 use super::BuildOptions;
 use super::files::write_made;
 use crate::Error;
 use crate::durable::Checkpoint;
 use crate::progress::{Progress, Stage};
+use crate::sorter::Sorter;
 
-/// Memory for runs, at least and at most.
+/// Memory that entries are sorted in, at least and at most.
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;
 const MOST_MEMORY: u64 = 64 << 20;
-/// Bytes of a run that are written or read at once, at most.
-const PIECE: usize = 64 << 10;
+/// Of what is too much for it; the file of ids itself has no number.
+const SCRATCH: (FileKind, u32) = (FileKind::Ids, 0);
 /// Entries between two looks at whether to go on.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
-/// An id and its node.
-type Entry = (u64, u32);
+/// Whether every node has its own number for its outside id: then no file has to say which has which. `order` has the row of each node.
+pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
+    let ids = options.ids.as_deref();
+    let id = |row: u32| ids.map_or(u64::from(row), |ids| ids[row as usize]);
+    let mut nodes = (0..).zip(order);
+    nodes.all(|(node, &row): (u64, _)| id(row) == node)
+}
 
 /// Writes which node has which id; `order` has the row of each node.
 pub(super) fn write_ids(
@@ -40,8 +43,10 @@ pub(super) fn write_ids(
 ) -> Result<FileEntry, Error> {
     let rows = order.len() as u64;
     let _stage = Stage::begin(progress, "sorting ids", rows);
-    let memory = options.memory.map_or(MOST_MEMORY, |cap| cap / 8);
-    let mut sorter = IdSorter::new(volume, checkpoint, rows, memory);
+    let memory = options.memory.map_or(MOST_MEMORY, |cap| {
+        (cap / 8).clamp(LEAST_MEMORY, MOST_MEMORY)
+    });
+    let mut sorter = IdSorter::new(volume, checkpoint, memory);
     let ids = options.ids.as_deref();
     let mut node = 0;
     for rows in order.chunks(BETWEEN_LOOKS) {
@@ -62,231 +67,87 @@ pub(super) fn write_ids(
 pub(crate) struct IdSorter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
-    /// Bytes for runs while they are sorted, and for parts of all while they are merged.
-    memory: usize,
-    run: Vec<Entry>,
-    /// Entries of a run at most.
-    most: usize,
-    /// Runs that were full.
-    spooled: Option<Spooled>,
-    /// Of all entries, in any order ([`mixed`]): what is spooled has no checksum of its own.
-    sum: u64,
-}
-
-/// A number that another entry hardly has.
-fn mixed((id, node): Entry) -> u64 {
-    let mut mixed = id ^ u64::from(node).rotate_left(32);
-    for _ in 0..2 {
-        mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    }
-    mixed ^ (mixed >> 32)
+    sorter: Sorter<'a>,
+    count: u64,
+    /// The largest id.
+    largest: u64,
 }
 
 impl<'a> IdSorter<'a> {
-    /// For about so many entries in so many bytes of memory, within bounds; what does not fit is spooled to a file of the
-    /// checkpoint, which is written in `volume`.
-    pub(crate) fn new(
-        volume: &'a dyn Volume,
-        checkpoint: &'a Checkpoint<'a>,
-        entries: u64,
-        memory: u64,
-    ) -> Self {
-        let memory = memory.clamp(LEAST_MEMORY, MOST_MEMORY) as usize;
-        let most = (memory - PIECE) / size_of::<Entry>();
+    /// In so many bytes of memory; what does not fit is written to a file of the checkpoint, which is in `volume`.
+    pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
             volume,
             checkpoint,
-            memory,
-            run: Vec::with_capacity(usize::try_from(entries).unwrap_or(most).min(most)),
-            most,
-            spooled: None,
-            sum: 0,
+            sorter: Sorter::new(volume, checkpoint, SCRATCH, memory),
+            count: 0,
+            largest: 0,
         }
     }
 
-    /// Takes an entry.
+    /// Takes an entry; each node once.
     ///
     /// # Errors
-    /// A run cannot be spooled.
+    /// What has no room cannot be written.
     pub(crate) fn push(&mut self, id: u64, node: u32) -> Result<(), Error> {
-        if self.run.len() == self.most {
-            self.spool()?;
-        }
-        self.run.push((id, node));
-        self.sum = self.sum.wrapping_add(mixed((id, node)));
-        Ok(())
+        self.count += 1;
+        self.largest = self.largest.max(id);
+        self.sorter.push(&[&id.to_be_bytes(), &node.to_be_bytes()])
     }
 
     /// Writes the checkpoint's file of all entries, by id.
     ///
     /// # Errors
-    /// It cannot be written, what was spooled cannot be read or is not what it was, or an id stands twice.
-    pub(crate) fn finish(mut self) -> Result<FileEntry, Error> {
-        if self.spooled.is_some() {
-            self.spool()?;
-        }
-        let Some(spooled) = self.spooled.take() else {
-            self.run.sort_unstable();
-            let run = &self.run;
-            let entries = run.iter().map(|&entry| Ok(entry));
-            return self.write(run.len() as u64, entries);
+    /// It cannot be written, what had no room in memory cannot be read or is not what it was, or an id stands twice.
+    pub(crate) fn finish(self) -> Result<FileEntry, Error> {
+        // As many as there are numbers up to the largest, and none twice: they are these numbers.
+        let file = match self.largest.checked_add(1) == Some(self.count) {
+            true => IdsFile::nodes_alone(self.count),
+            false => IdsFile::pairs(self.count),
         };
-        // Its memory is that of the merge from here on.
-        self.run = Vec::new();
-        let written = self.write(spooled.entries, spooled.merged(self.memory)?);
-        // What is left of it goes with the checkpoint.
-        let _ = self.volume.remove(&spooled.name);
-        written
-    }
-
-    fn write(
-        &self,
-        count: u64,
-        mut entries: impl Iterator<Item = Result<Entry, Error>>,
-    ) -> Result<FileEntry, Error> {
-        let (kind, length) = (FileKind::Ids, count * ENTRY as u64);
-        let wrong = |what: String| Error::Damaged {
-            file: self.volume.name(),
-            what,
-        };
-        let (mut last, mut sum) = (None, 0u64);
-        write_made(self.checkpoint, kind, None, &[], length, |push| {
-            entries.try_for_each(|found| {
-                let (id, node) = found?;
-                if last.replace(id) == Some(id) {
-                    return Err(wrong(format!("outside id {id} stands twice")));
+        let sorted = self.sorter.sorted()?;
+        let volume = self.volume;
+        let mut last = None;
+        let (mut nodes, mut block) = (Vec::new(), Vec::new());
+        let (kind, length) = (FileKind::Ids, file.payload_bytes());
+        write_made(
+            self.checkpoint,
+            kind,
+            None,
+            &file.fields(),
+            length,
+            |push| {
+                sorted.each(&mut |record| {
+                    let (mut id, mut node) = ([0; 8], [0; 4]);
+                    id.copy_from_slice(&record[..8]);
+                    node.copy_from_slice(&record[8..]);
+                    let (id, node) = (u64::from_be_bytes(id), u32::from_be_bytes(node));
+                    if last.replace(id) == Some(id) {
+                        return Err(Error::Damaged {
+                            file: volume.name(),
+                            what: format!("outside id {id} stands twice"),
+                        });
+                    }
+                    if !file.has_nodes_alone() {
+                        return push(&entry(id, node));
+                    }
+                    nodes.push(node);
+                    if nodes.len() < file.per_block() {
+                        return Ok(());
+                    }
+                    block.clear();
+                    file.push_nodes(&nodes, &mut block);
+                    nodes.clear();
+                    push(&block)
+                })?;
+                if !nodes.is_empty() {
+                    block.clear();
+                    file.push_nodes(&nodes, &mut block);
+                    push(&block)?;
                 }
-                sum = sum.wrapping_add(mixed((id, node)));
-                push(&entry(id, node))
-            })?;
-            // Sealed with right checksums, wrong ids would make others that are there look free.
-            if sum != self.sum {
-                return Err(wrong(
-                    "ids were read from a scratch file otherwise than they were written there: look after the disk, and try again".into(),
-                ));
-            }
-            Ok(())
-        })
-    }
-
-    /// Sorts the run, and appends it to what is spooled.
-    fn spool(&mut self) -> Result<(), Error> {
-        self.run.sort_unstable();
-        let spooled = match &mut self.spooled {
-            Some(spooled) => spooled,
-            none => none.insert(Spooled::create(self.volume, self.checkpoint)?),
-        };
-        let mut piece = Vec::with_capacity(PIECE);
-        for entries in self.run.chunks(PIECE / ENTRY) {
-            piece.clear();
-            piece.extend(entries.iter().flat_map(|&(id, node)| entry(id, node)));
-            spooled.file.append(&piece)?;
-            spooled.entries += entries.len() as u64;
-        }
-        spooled.ends.push(spooled.file.len());
-        self.run.clear();
-        Ok(())
-    }
-}
-
-/// Runs in a file, one after another, as entries stand in a file of ids.
-struct Spooled {
-    name: String,
-    file: Box<dyn VolumeFile>,
-    reader: Box<dyn VolumeReader>,
-    /// Where each run ends.
-    ends: Vec<u64>,
-    /// Entries of all.
-    entries: u64,
-}
-
-impl Spooled {
-    fn create(volume: &dyn Volume, checkpoint: &Checkpoint<'_>) -> Result<Self, Error> {
-        // The file of ids itself has no number.
-        let (kind, n) = (FileKind::Ids, Some(0));
-        let (name, file) = (checkpoint.name(kind, n), checkpoint.create(kind, n)?);
-        Ok(Self {
-            reader: volume.open_reader(&name)?,
-            name,
-            file,
-            ends: Vec::new(),
-            entries: 0,
-        })
-    }
-
-    /// All entries, by id, in so many bytes of memory.
-    fn merged(&self, memory: usize) -> Result<Merged<'_>, Error> {
-        let piece = (memory / self.ends.len().max(1)).clamp(ENTRY, PIECE);
-        let starts = [0].into_iter().chain(self.ends.iter().copied());
-        let mut merged = Merged {
-            runs: Vec::with_capacity(self.ends.len()),
-            next: BinaryHeap::with_capacity(self.ends.len()),
-        };
-        for (at, (from, end)) in starts.zip(self.ends.iter().copied()).enumerate() {
-            let mut run = Run {
-                reader: &*self.reader,
-                left: from..end,
-                piece: piece - piece % ENTRY,
-                bytes: Vec::new(),
-                at: 0,
-            };
-            merged
-                .next
-                .extend(run.next()?.map(|entry| Reverse((entry, at))));
-            merged.runs.push(run);
-        }
-        Ok(merged)
-    }
-}
-
-/// Runs that become one.
-struct Merged<'a> {
-    runs: Vec<Run<'a>>,
-    /// The next entry of each run that has one, and the run.
-    next: BinaryHeap<Reverse<(Entry, usize)>>,
-}
-
-impl Iterator for Merged<'_> {
-    type Item = Result<Entry, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let Reverse((entry, run)) = self.next.pop()?;
-        match self.runs[run].next() {
-            Ok(next) => self.next.extend(next.map(|next| Reverse((next, run)))),
-            Err(error) => return Some(Err(error)),
-        }
-        Some(Ok(entry))
-    }
-}
-
-/// A run that is read piece by piece.
-struct Run<'a> {
-    reader: &'a dyn VolumeReader,
-    /// What of the file is not read yet.
-    left: std::ops::Range<u64>,
-    /// Bytes that are read at once.
-    piece: usize,
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Run<'_> {
-    fn next(&mut self) -> Result<Option<Entry>, Error> {
-        if self.at == self.bytes.len() {
-            let now = (self.left.end - self.left.start).min(self.piece as u64);
-            self.bytes.resize(now as usize, 0);
-            self.reader.read_at(self.left.start, &mut self.bytes)?;
-            self.left.start += now;
-            self.at = 0;
-        }
-        let Some(bytes) = self.bytes.get(self.at..self.at + ENTRY) else {
-            return Ok(None);
-        };
-        self.at += ENTRY;
-        let (mut id, mut node) = ([0; 8], [0; 4]);
-        id.copy_from_slice(&bytes[..8]);
-        node.copy_from_slice(&bytes[8..]);
-        Ok(Some((u64::from_le_bytes(id), u32::from_le_bytes(node))))
+                Ok(())
+            },
+        )
     }
 }
 
@@ -297,19 +158,21 @@ mod tests {
     use super::*;
     use crate::stores::ids::{IdTable, LastBlock};
 
+    /// An id and its node.
+    type Entry = (u64, u32);
+
     /// So many entries in an order that has nothing to do with their ids.
     fn entries(count: u32) -> Vec<Entry> {
         let id = |node: u32| u64::from(node).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3;
         (0..count).map(|node| (id(node), node)).collect()
     }
 
-    /// Sorts entries in runs of `most`.
-    fn sort(volume: &SimVolume, entries: &[Entry], most: usize) -> Result<Vec<Entry>, Error> {
+    /// As little memory as there can be: many runs.
+    const LITTLE: u64 = 0;
+
+    fn sort(volume: &SimVolume, entries: &[Entry], memory: u64) -> Result<Vec<Entry>, Error> {
         let checkpoint = Checkpoint::begin(volume, true)?;
-        let mut sorter = IdSorter::new(volume, &checkpoint, 7, 0);
-        sorter.most = most;
-        // Of each of many runs a few entries at a time.
-        sorter.memory = 40 * ENTRY;
+        let mut sorter = IdSorter::new(volume, &checkpoint, memory);
         for &(id, node) in entries {
             sorter.push(id, node)?;
         }
@@ -327,66 +190,79 @@ mod tests {
 
     #[test]
     fn entries_come_out_by_id_however_many_runs_they_are() {
-        for count in [1, 9, 10, 11, 700, 3_000] {
+        for count in [1, 9, 100, 700, 3_000] {
             let entries = entries(count);
             let mut expected = entries.clone();
             expected.sort_unstable();
-            for most in [10, 341, 2_999, 3_000, 10_000] {
+            for memory in [LITTLE, 20_000, LEAST_MEMORY] {
                 let volume = SimVolume::new();
-                let found = sort(&volume, &entries, most).unwrap();
-                assert_eq!(found, expected, "{count} in runs of {most}");
+                let found = sort(&volume, &entries, memory).unwrap();
+                assert_eq!(found, expected, "{count} in {memory} bytes");
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
             }
         }
     }
 
     #[test]
-    fn what_is_read_otherwise_than_it_was_spooled_is_no_file_of_ids() {
-        let entries = entries(500);
-        let mut wrong = 0;
-        for byte in [0, 7, 8, 1_205] {
-            let volume = SimVolume::new();
-            let checkpoint = Checkpoint::begin(&volume, true).unwrap();
-            let mut sorter = IdSorter::new(&volume, &checkpoint, 7, 0);
-            sorter.most = 90;
-            for &(id, node) in &entries {
-                sorter.push(id, node).unwrap();
+    fn nodes_of_row_numbers_stand_alone_and_come_out_by_id() {
+        for count in [1u32, 2, 701, 3_000] {
+            // In the order of nodes, which has nothing to do with the rows.
+            let entries: Vec<Entry> = (0..count)
+                .map(|node| (u64::from((node * 7 + 3) % count), node))
+                .collect();
+            let mut expected = entries.clone();
+            expected.sort_unstable();
+            for memory in [LITTLE, LEAST_MEMORY] {
+                let volume = SimVolume::new();
+                assert_eq!(sort(&volume, &entries, memory).unwrap(), expected);
+                let checkpoint = Checkpoint::begin(&volume, true).unwrap();
+                let mut sorter = IdSorter::new(&volume, &checkpoint, memory);
+                for &(id, node) in &entries {
+                    sorter.push(id, node).unwrap();
+                }
+                let file = sorter.finish().unwrap();
+                let table = IdTable::open_file(&volume, &file, None).unwrap();
+                assert_eq!(table.entries(), IdsFile::nodes_alone(count.into()));
             }
-            let spooled = sorter.spooled.as_mut().unwrap();
-            let mut found = [0];
-            spooled.reader.read_at(byte, &mut found).unwrap();
-            spooled.file.write_at(byte, &[found[0] ^ 64]).unwrap();
-            let error = sorter.finish().unwrap_err().to_string();
-            wrong += usize::from(error.contains("scratch file"));
         }
-        assert_eq!(wrong, 4);
+        // One id that is no row number, and one that stands twice.
+        let text =
+            |entries: &[Entry]| sort(&SimVolume::new(), entries, LITTLE).map_err(|e| e.to_string());
+        assert_eq!(
+            text(&[(0, 1), (3, 0), (1, 2)]).unwrap(),
+            [(0, 1), (1, 2), (3, 0)]
+        );
+        let twice = text(&[(0, 1), (2, 0), (2, 2)]).unwrap_err();
+        assert!(twice.contains("id 2 stands twice"), "{twice}");
     }
 
     #[test]
     fn an_id_that_stands_twice_is_named() {
-        for most in [3, 10] {
-            let twice = [(7, 0), (5, 1), (6, 2), (9, 3), (5, 4)];
-            let error = sort(&SimVolume::new(), &twice, most).unwrap_err();
-            assert!(error.to_string().contains("id 5 stands twice"), "{error}");
+        let mut twice = entries(1_000);
+        twice[900].0 = twice[5].0;
+        for memory in [LITTLE, LEAST_MEMORY] {
+            let error = sort(&SimVolume::new(), &twice, memory).unwrap_err();
+            let says = format!("id {} stands twice", twice[5].0);
+            assert!(error.to_string().contains(&says), "{error}");
         }
     }
 
     #[test]
-    fn what_cannot_be_spooled_or_read_again_is_an_error_and_leaves_nothing() {
-        let entries = entries(500);
+    fn what_cannot_be_written_or_read_again_is_an_error_and_leaves_nothing() {
+        let entries = entries(1_500);
         for (operation, least) in [(Operation::Write, 5), (Operation::Read, 5)] {
             let mut met = 0;
             loop {
                 let volume = SimVolume::new();
                 volume.fail_nth(operation, met, Mishap::Undone);
-                let sorted = sort(&volume, &entries, 90);
+                let sorted = sort(&volume, &entries, LITTLE);
                 if volume.failed().is_none() {
                     break;
                 }
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
                 // What is asked of a manifest that is not there may fail without harm.
                 if let Ok(sorted) = sorted {
-                    assert_eq!(sorted.len(), 500, "{operation:?} {met}");
+                    assert_eq!(sorted.len(), 1_500, "{operation:?} {met}");
                 }
                 met += 1;
             }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use stratann_layout::manifest::RECALL;
 use stratann_layout::{FileKind, Manifest};
 
 use super::Build;
@@ -13,6 +14,7 @@ use crate::graph::Constructed;
 use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::Stage;
+use crate::recall;
 use crate::stores::codes::Codes;
 
 /// Memory that measuring takes beside the codes.
@@ -61,6 +63,15 @@ impl Build<'_> {
             None,
             &heat.encode(),
         )?);
+        if index.len() < recall::LEAST_ROWS || !self.options.calibrate {
+            return Ok(());
+        }
+        let (nodes, rows) = recall::own_queries(&index, self.progress)?;
+        let threads = self.options.threads;
+        let found = recall::measure(&index, &rows, Some(&nodes), threads, self.progress)?;
+        let file = write_stream(&self.checkpoint, FileKind::Recall, None, &found.encode())?;
+        manifest.files.push(file);
+        manifest.writer_features |= RECALL;
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Building an index: rows in, a directory that opens out.
 //!
 //! ```text
-//!   facts.rs ─> graph::construct ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
-//!   format.rs   order, lists                          one, in node order                commit
+//!   facts.rs ─> graph::construct ─> sharing.rs ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
+//!   format.rs   order, lists       pages, numbers                   one, in node order                commit
 //!
 //!   sweep.rs ──> batches of nodes ──> the layout's NodeWriter, beside its pages in `stores`
 //!     └──> PQ codes
@@ -13,11 +13,13 @@
 //!   parting.rs   whether vectors are fit to be kept in two parts;   precision.rs  how many bits of them lead
 //!   coding.rs    what codecs learn of the lists and vectors that are to come
 //!   encode.rs    lists and vectors to codes, on all threads
+//!   sharing.rs   which nodes share a page
 //!   slotted.rs   codes to pages
 //!   raw.rs       records of one size to pages
 //!   train.rs     the codebook;   navigation.rs  the graph over a sample;   measuring.rs  what the planner is to know
 //!   files.rs     bytes to files
 //!   ids.rs       which node has which outside id, unless these are row numbers: ids-…
+//!   rows.rs      what vectors have beside them: a segment of columns
 //!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
 //! ```
 //!
@@ -40,10 +42,13 @@ mod ids;
 mod lists;
 mod measuring;
 mod navigation;
+mod needs;
 mod options;
 mod parting;
 pub(crate) mod precision;
 pub(crate) mod raw;
+mod rows;
+mod sharing;
 pub(crate) mod slotted;
 mod space;
 mod spool;
@@ -57,11 +62,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, IDS, KEPT};
+use stratann_layout::manifest::{
+    COLUMNS, FILE_NAME as MANIFEST, FORMAT_VERSION, GIVEN_CODEBOOK, IDS, KEPT,
+};
 use stratann_layout::{BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
+use stratann_vector::LowCodes;
 
-use crate::data::{Check, VectorSource, check_rows, check_stored_rows};
+use crate::data::{Check, RowSource, VectorSource, check_rows, check_stored_rows};
 use crate::durable::{Checkpoint, Committed, begin_state};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
@@ -69,17 +77,23 @@ use crate::progress::Progress;
 use crate::savepoint::{self, Savepoints};
 use crate::stores::vectors::write::KeptSegment;
 use crate::{Error, Layout, Order, bounds, stored};
+pub(crate) use again::high_bytes;
 use clusters::{ClusterBuild, ClusterPlan};
 use facts::Facts;
+pub(crate) use facts::training_rows;
 pub(crate) use files::{Aligned, write_made, write_pieces, write_stream};
 pub(crate) use folder::ScratchFolder;
 pub(crate) use format::{Choices, NodeWriter, Planned};
 pub(crate) use ids::{IdSorter, LEAST_MEMORY};
+pub(crate) use sharing::{PagePlan, Sizes};
 
 pub use chunks::chunk_bytes_for_overhead;
+pub use needs::{BuildPlan, plan_build};
 pub use options::{BuildOptions, BuildReport};
 pub use space::SpaceChoice;
 
+pub(crate) use rows::CarriedRows;
+use rows::Rows;
 pub(crate) use spool::Spool;
 
 /// Builds an index of `source` in the directory `path`.
@@ -95,7 +109,31 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
-    let path = path.as_ref();
+    build_all(source, None, path.as_ref(), options, progress)
+}
+
+/// As [`build`], of vectors that have something beside them: a row for each, which says its attributes and its payload.
+///
+/// # Errors
+/// As those of [`build`]; more or fewer rows than vectors, one that cannot be read, or that has a value of another type than its column has by
+/// the rows before it. All rows are looked at before the work.
+pub fn build_with_rows(
+    source: &dyn VectorSource,
+    rows: &dyn RowSource,
+    path: impl AsRef<Path>,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    build_all(source, Some(rows), path.as_ref(), options, progress)
+}
+
+fn build_all(
+    source: &dyn VectorSource,
+    rows: Option<&dyn RowSource>,
+    path: &Path,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
     bounds::path(path)?;
     let planned = Made::of(source, options)?;
     check_ids(options.ids.as_deref().unwrap_or_default())?;
@@ -108,6 +146,8 @@ pub fn build(
     check_vacant(path)?;
     options.places.check_for_build()?;
     options.places.check_layout(planned.layout())?;
+    let rows = rows.map(|rows| Rows::of(rows, source.rows(), progress));
+    let rows = rows.transpose()?;
     let directory = Directory::create(path)?;
     let path = &*stored::home(path)?;
     let volume: Arc<dyn Volume> = Arc::new(directory.clone());
@@ -120,7 +160,10 @@ pub fn build(
                 source,
                 options,
                 planned,
-                Next::default(),
+                Next {
+                    rows,
+                    ..Next::default()
+                },
                 progress,
             )
         });
@@ -202,7 +245,13 @@ fn build_in(
     next: Next<'_>,
     progress: &dyn Progress,
 ) -> Result<(BuildReport, Committed), Error> {
-    let Next { carried, ready } = next;
+    let Next {
+        carried,
+        rows,
+        ready,
+    } = next;
+    let carried_rows = carried.and_then(|carried| carried.rows);
+    let attributes = rows.or(carried_rows.map(Rows::Carried));
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
     let (began, cpu) = (Instant::now(), process_cpu_time());
     let facts = match planned {
@@ -213,6 +262,7 @@ fn build_in(
                 source,
                 options,
                 plan,
+                attributes,
                 progress,
                 check: check_of(carried.is_some()),
                 carried: carried.unwrap_or_else(|| Carried::none(&checkpoint)),
@@ -239,6 +289,7 @@ fn build_in(
         source,
         options,
         facts,
+        attributes,
         progress,
         replaces: carried.is_some(),
         carried: carried.unwrap_or_else(|| Carried::none(&checkpoint)),
@@ -305,6 +356,10 @@ pub(crate) struct Carried<'a> {
     pub(crate) known: Option<&'a dyn graph::Known>,
     /// Segments of vectors that stay as they are, whose rows are the first. The rows keep their order then.
     pub(crate) kept: &'a [KeptSegment],
+    /// What its rows have beside their vectors; `None`: nothing.
+    pub(crate) rows: Option<&'a dyn CarriedRows>,
+    /// Whether its codebook is one that its build was given.
+    pub(crate) given_codebook: bool,
 }
 
 impl Carried<'_> {
@@ -319,6 +374,8 @@ impl Carried<'_> {
             next_id: 0,
             known: None,
             kept: &[],
+            rows: None,
+            given_codebook: false,
         }
     }
 }
@@ -354,6 +411,8 @@ pub(crate) fn build_rows_on(
 #[derive(Default)]
 struct Next<'a> {
     carried: Option<Carried<'a>>,
+    /// What vectors have beside them, where that was given.
+    rows: Option<Rows<'a>>,
     /// Told of what is about to be committed.
     ready: Option<Ready<'a>>,
 }
@@ -376,6 +435,7 @@ pub(crate) fn rebuild(
     let planned = Made::of(source, options)?;
     let next = Next {
         carried: Some(carried),
+        rows: None,
         ready: Some(ready),
     };
     build_in(volume, scratch, source, options, planned, next, progress)
@@ -388,6 +448,8 @@ pub(crate) struct Build<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
     facts: Facts,
+    /// What the rows have beside their vectors.
+    attributes: Option<Rows<'a>>,
     progress: &'a dyn Progress,
     /// What its files belong to.
     pub(crate) checkpoint: Checkpoint<'a>,
@@ -407,9 +469,13 @@ pub(crate) struct Build<'a> {
 impl Build<'_> {
     fn run(&mut self, ready: Option<Ready<'_>>) -> Result<(BuildReport, Committed), Error> {
         let mut graph = self.construct()?;
+        let plan = self.stage("sharing", |build| build.share_pages(&mut graph))?;
         let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
         let mut written = self.stage("pages", |build| {
-            let written = build.facts.writer.write(build, &mut graph, &codebook);
+            let written = build
+                .facts
+                .writer
+                .write(build, &mut graph, &codebook, &plan);
             let full = matches!(&written, Err(Error::Tier(TierError::NoSpace { .. })));
             if !full || !savepoint::are_in(&**build.volume) {
                 return written;
@@ -419,7 +485,10 @@ impl Build<'_> {
                 "no room for the pages: savepoints are removed, and the pages are written again",
             );
             savepoint::remove_all(&**build.volume);
-            build.facts.writer.write(build, &mut graph, &codebook)
+            build
+                .facts
+                .writer
+                .write(build, &mut graph, &codebook, &plan)
         })?;
         let navigation = self.stage("navigation", |build| {
             build.write_navigation(&graph, &mut written)
@@ -431,15 +500,27 @@ impl Build<'_> {
         let queries = self.sample_queries(&graph)?;
         let (options, rows) = (self.options, self.source.rows());
         let next_id = self.next_id();
-        let mut writer_features = 0;
-        // Else ids are the row numbers.
-        if next_id != rows as u64 {
+        let given = match self.replaces {
+            true => self.carried.given_codebook,
+            false => options.codebook.is_some(),
+        };
+        let mut writer_features = if given { GIVEN_CODEBOOK } else { 0 };
+        // Else they are the numbers of the nodes.
+        if next_id != rows as u64 || !ids::are_nodes(&graph.order, options) {
             let ids = self.stage("ids", |build| {
                 let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
                 ids::write_ids(volume, checkpoint, &graph.order, options, build.progress)
             })?;
             written.files.push(ids);
             writer_features |= IDS;
+        }
+        if let Some(attributes) = self.attributes.take() {
+            let segment = self.stage("rows", |build| {
+                let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
+                attributes.write(volume, checkpoint, &graph.order, options, build.progress)
+            })?;
+            written.files.extend(segment);
+            writer_features |= COLUMNS;
         }
         let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
@@ -487,6 +568,11 @@ impl Build<'_> {
                 chunk_bytes: options.chunk_bytes,
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
+                low_codes: match codebook.low_codes() {
+                    // As the only ones that there were, which no MANIFEST named.
+                    None | Some(LowCodes::Nested) => String::new(),
+                    Some(low_codes) => low_codes.to_string(),
+                },
             },
             state: None,
             files: written.files,

@@ -8,6 +8,7 @@ use super::sweep::Written;
 use crate::Error;
 use crate::data::{MatrixRef, VectorSource};
 use crate::graph::{self, Constructed};
+use crate::navigation::rounded;
 
 /// Degree bound of the navigation graph, and the list size it is built with.
 pub(super) const NAVIGATION_DEGREE: usize = 32;
@@ -53,6 +54,12 @@ impl Build<'_> {
             offsets,
             links,
             vectors,
+            step: None,
+        };
+        // Where codes stand in records, seeds count by their distances, which are to be exact.
+        let file = match self.facts.layout.has_codes_in_records() {
+            true => file,
+            false => rounded(file, self.options.metric, rows.element(), rows.dim()),
         };
         written.files.push(write_stream(
             &self.checkpoint,

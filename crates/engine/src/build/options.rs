@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stratann_vector::Metric;
+use stratann_vector::{LowCodes, Metric};
 
 use super::SpaceChoice;
 use crate::codebook::Codebook;
@@ -27,6 +27,8 @@ pub struct BuildOptions {
     pub alpha: f32,
     /// Bytes of a vector's PQ code; `None` is the codebook's, or a quarter of the dimensions.
     pub code_bytes: Option<usize>,
+    /// What low codes are, in a preset whose codes are of two precisions; `None` is the preset's choice. `code_bytes` are those of the high ones.
+    pub low_codes: Option<LowCodes>,
     /// The codebook to use, so that it is shared with other indexes; `None` trains one on the rows.
     pub codebook: Option<Codebook>,
     /// How node ids are assigned; `None` is the preset's choice.
@@ -57,6 +59,9 @@ pub struct BuildOptions {
     /// In a cluster index: a file of queries, as they come. Where each vector stands in the group of one of its clusters, that is then the
     /// one which they probe most; `None` takes all clusters to be probed alike. A merge does not know of it.
     pub query_log: Option<PathBuf>,
+    /// Whether it is measured how much searches find with which list, so that they can be asked for a recall; of fewer than 5,000 rows, and of clusters, it is
+    /// not. A pass over the rows and some hundred searches.
+    pub calibrate: bool,
     /// OS threads. One thread and a seed give the same index each time; with clusters any number does.
     pub threads: usize,
     /// Seed of every random choice.
@@ -85,6 +90,7 @@ impl Default for BuildOptions {
             build_list: 100,
             alpha: 1.2,
             code_bytes: None,
+            low_codes: None,
             codebook: None,
             order: None,
             layout: None,
@@ -98,6 +104,7 @@ impl Default for BuildOptions {
             cluster_size: None,
             replicas: None,
             query_log: None,
+            calibrate: true,
             threads: crate::threads::processors(),
             seed: 42,
             ids: None,
@@ -124,6 +131,7 @@ impl BuildOptions {
                 build_list: Self::default().build_list,
                 alpha: Self::default().alpha,
                 code_bytes: None,
+                low_codes: None,
                 codebook: None,
                 order: None,
                 compression: None,
@@ -143,6 +151,7 @@ impl BuildOptions {
             build_list,
             alpha,
             code_bytes,
+            low_codes,
             codebook,
             order,
             layout,
@@ -163,6 +172,8 @@ impl BuildOptions {
             resume: _,
             savepoint_seconds: _,
             places: _,
+            // Measured of what was built.
+            calibrate: _,
         } = self;
         fn said<T: std::fmt::Display>(value: &Option<T>) -> String {
             value.as_ref().map_or("none".into(), T::to_string)
@@ -181,6 +192,7 @@ impl BuildOptions {
             ("build list", build_list.to_string()),
             ("alpha", alpha.to_string()),
             ("code bytes", said(code_bytes)),
+            ("low codes", said(low_codes)),
             ("codebook", said(&codebook.as_ref().map(Codebook::hash))),
             ("order", said(order)),
             ("layout", said(layout)),

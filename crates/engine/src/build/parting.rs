@@ -142,7 +142,8 @@ mod tests {
         // Those of 40,000 rows, with codes of 96 bytes.
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
-        let chosen = [14, 18, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
+        let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
+        // At 17 MB there is room for all lists and little else; at 18 for a third of the pages with leading parts.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 

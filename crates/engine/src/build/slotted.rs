@@ -20,6 +20,9 @@ pub(crate) struct SlottedFile {
     runs: RunsOn,
     /// Pages that wait to be written together.
     buffer: Vec<u8>,
+    /// The first node of each page as it was planned, and how many of these pages were begun; none where pages are filled as records come.
+    planned: Vec<u32>,
+    begun: usize,
 }
 
 impl SlottedFile {
@@ -41,7 +44,31 @@ impl SlottedFile {
             counts: Vec::new(),
             runs: RunsOn::default(),
             buffer: Vec::with_capacity(WRITE_BYTES + shape.page_bytes()),
+            planned: Vec::new(),
+            begun: 0,
         })
+    }
+
+    /// Pages are to begin with these nodes, ascending. Records may have become longer than they were planned to be: what does not fit a page
+    /// is carried to the next, which has the nodes that were planned for it as well and ends with them, if it has room for all.
+    pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
+        self.planned = firsts.to_vec();
+        self
+    }
+
+    /// Whether a page was planned to begin with the next node, and the one before is all there is of what it was planned to hold, or more.
+    fn is_planned_end(&mut self) -> bool {
+        if self.planned.get(self.begun) != Some(&self.next) {
+            return false;
+        }
+        self.begun += 1;
+        // What was planned for the page before begins here, unless all of it that is here was carried.
+        let began = self
+            .begun
+            .checked_sub(2)
+            .map_or(self.first, |before| self.planned[before]);
+        let on_page = self.next - self.builder.len() as u32;
+        on_page <= began
     }
 
     /// Appends the next node, on a new page if the last one has no room for it.
@@ -49,6 +76,9 @@ impl SlottedFile {
     /// # Panics
     /// When the record is larger than the shape was made for.
     pub(crate) fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> Result<(), Error> {
+        if self.is_planned_end() {
+            self.end_page()?;
+        }
         if !self.builder.push(id, list, vector) {
             self.end_page()?;
             assert!(
@@ -106,5 +136,44 @@ impl SlottedFile {
             .shape
             .header(self.first, nodes, self.counts.len() as u64);
         Ok((self.file.finish_headless(&header)?, self.counts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_layout::FileKind;
+    use stratann_tier::testing::SimVolume;
+    use stratann_vector::Element;
+
+    use super::*;
+
+    /// Records on each page, of records of these sizes, with pages planned to begin with these nodes.
+    fn counts(sizes: &[usize], firsts: &[u32]) -> Vec<u16> {
+        let volume = SimVolume::new();
+        let checkpoint = Checkpoint::begin(&volume, false).unwrap();
+        let shape = SlottedShape::new(FileKind::Packed, Element::U8, 128, 64, 4_000).unwrap();
+        let file = SlottedFile::create(&checkpoint, shape, None, 0).unwrap();
+        let mut file = file.planned(firsts);
+        for &size in sizes {
+            file.push(0, &[], &vec![7; size]).unwrap();
+        }
+        file.finish().unwrap().1
+    }
+
+    #[test]
+    fn pages_begin_where_they_are_planned_to() {
+        assert_eq!(counts(&[1_000; 8], &[]), [4, 4]);
+        assert_eq!(counts(&[1_000; 8], &[0, 3, 5]), [3, 2, 3]);
+        assert_eq!(counts(&[1_000; 8], &[0]), [4, 4]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_carried_until_there_is_room() {
+        // Five on the first page do not fit: one is carried, and the next page, which has room for it, ends as planned.
+        assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
+        // No page has room: each carries one, and the last but one two.
+        assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
+        // What was carried is no reason to end a page: the plan goes on behind it.
+        assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);
     }
 }

@@ -13,6 +13,7 @@
 //! one percent of the index.
 
 use serde::Serialize;
+use stratann_layout::IdsFile;
 
 use super::BuildOptions;
 use super::coding::Coding;
@@ -20,7 +21,7 @@ use super::lists::ExpectedLists;
 use super::navigation::NAVIGATION_DEGREE;
 use crate::data::VectorSource;
 use crate::stores::VectorsAt;
-use crate::{Compression, Error, Layout};
+use crate::{Compression, Error, Layout, Order};
 
 /// Degrees that are tried, the largest first. Beyond the first nothing was measured; below the last, graphs fall apart.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
@@ -58,6 +59,116 @@ pub struct SpaceChoice {
     pub next: Option<(usize, u64)>,
 }
 
+/// Bytes of an index, by what its lists are expected to take and its degree.
+type ByDegree = dyn Fn(&ExpectedLists, usize) -> u64;
+
+/// What an index is expected to take, by the degree.
+pub(super) struct Expectation {
+    lists: ExpectedLists,
+    /// Whether lists are encoded.
+    encoded: bool,
+    bytes: Box<ByDegree>,
+}
+
+impl Expectation {
+    /// Of an index of a source, by samples of its vectors.
+    ///
+    /// # Errors
+    /// A vector that cannot be read.
+    pub(super) fn of(
+        source: &dyn VectorSource,
+        coding: &Coding,
+        layout: Layout,
+        code_bytes: usize,
+        options: &BuildOptions,
+    ) -> Result<Self, Error> {
+        // A node of the navigation graph has its vector there as well; outside ids that are no numbers of nodes have a file of their own.
+        let in_navigation = match layout.has_codes_in_records() {
+            true => source.row_bytes(),
+            // Rounded.
+            false => source.dim(),
+        };
+        let navigation = options.navigation * (in_navigation + 4 * NAVIGATION_DEGREE + 16) as f64;
+        let order = options.order.unwrap_or(options.preset.order);
+        let rows = source.rows() as u64;
+        let ids = match (&options.ids, order) {
+            (None, Order::Input) => 0,
+            (None, _) => IdsFile::nodes_alone(rows).payload_bytes(),
+            (Some(_), _) => IdsFile::pairs(rows).payload_bytes(),
+        } as f64
+            / rows as f64;
+        let encoded = layout.is_encoded();
+        let at = layout.composition().vectors;
+        let (leading, vector) = match (encoded, at) {
+            (false, _) => (0.0, 0.0),
+            (true, VectorsAt::Parts) => coding.expected_parts(source)?,
+            (true, _) => (0.0, coding.expected_vector(source)?),
+        };
+        let lists = match encoded {
+            true => ExpectedLists::of(source, coding, options)?,
+            false => ExpectedLists::bound(source.rows()),
+        };
+        let compression = coding.compression();
+        let width = source.dim();
+        let pages = move |list: f64| match (at, compression) {
+            // A block of the paper's holds whole vectors (DecoupleVS §3.3).
+            (VectorsAt::Segments, Compression::Paper) => {
+                whole_blocks(vector + BESIDE) + list / FILLED
+            }
+            (VectorsAt::Segments, _) => (vector + list + BESIDE) / FILLED_APART,
+            (VectorsAt::Records, _) => (vector + list + BESIDE) / FILLED,
+            (VectorsAt::Parts, _) => {
+                shared_pages(leading + list + BESIDE, width) + vector / FILLED_RUNNING
+            }
+        };
+        let (element, dim, rows) = (source.element(), source.dim(), source.rows());
+        let entry_points = options.preset.entry_points;
+        let bytes = move |lists: &ExpectedLists, degree: usize| {
+            let code = if layout.has_codes_in_records() {
+                0
+            } else {
+                code_bytes
+            };
+            let record = match layout.composition().record_bytes() {
+                None => pages(lists.bytes(degree)),
+                Some(record_bytes) => {
+                    record_bytes(element, dim, degree, code_bytes, rows as u64) + BESIDE
+                }
+            };
+            let node = record + code as f64;
+            let node = node + navigation + ids;
+            // A centroid is of floats, and there are 256 in each part of a code.
+            let codebook = 256 * 4 * dim as u64;
+            // Where codes are in the records, those of entry points are in a file as well.
+            let entries = match layout.has_codes_in_records() {
+                true => entry_points.min(rows) * (4 + code_bytes),
+                false => 0,
+            };
+            let beside = codebook + entries as u64;
+            ((node * rows as f64 + beside as f64) * MARGIN) as u64 + FIXED
+        };
+        Ok(Self {
+            lists,
+            encoded,
+            bytes: Box::new(bytes),
+        })
+    }
+
+    /// Bytes of all files.
+    pub(super) fn bytes(&self, degree: usize) -> u64 {
+        (self.bytes)(&self.lists, degree)
+    }
+
+    /// Bits of an edge; 0 where lists are not compressed.
+    fn bits(&self, degree: usize) -> f64 {
+        if self.encoded {
+            self.lists.bits(degree)
+        } else {
+            0.0
+        }
+    }
+}
+
 /// The largest degree with which an index is expected to take at most `budget` bytes on storage.
 ///
 /// # Errors
@@ -70,54 +181,8 @@ pub(super) fn largest_degree(
     options: &BuildOptions,
     budget: u64,
 ) -> Result<SpaceChoice, Error> {
-    // A node of the navigation graph has its vector there as well; outside ids that are no row numbers have a file of their own.
-    let navigation = options.navigation * (source.row_bytes() + 4 * NAVIGATION_DEGREE + 16) as f64;
-    let ids = if options.ids.is_some() { 12.0 } else { 0.0 };
-    let encoded = layout.is_encoded();
-    let at = layout.composition().vectors;
-    let (leading, vector) = match (encoded, at) {
-        (false, _) => (0.0, 0.0),
-        (true, VectorsAt::Parts) => coding.expected_parts(source)?,
-        (true, _) => (0.0, coding.expected_vector(source)?),
-    };
-    let lists = match encoded {
-        true => ExpectedLists::of(source, coding, options)?,
-        false => ExpectedLists::bound(source.rows()),
-    };
-    let pages = |list: f64| match (at, coding.compression()) {
-        // A block of the paper's holds whole vectors (DecoupleVS §3.3).
-        (VectorsAt::Segments, Compression::Paper) => whole_blocks(vector + BESIDE) + list / FILLED,
-        (VectorsAt::Segments, _) => (vector + list + BESIDE) / FILLED_APART,
-        (VectorsAt::Records, _) => (vector + list + BESIDE) / FILLED,
-        (VectorsAt::Parts, _) => {
-            shared_pages(leading + list + BESIDE, source.dim()) + vector / FILLED_RUNNING
-        }
-    };
-    let expected = |degree: usize| {
-        let code = if layout.has_codes_in_records() {
-            0
-        } else {
-            code_bytes
-        };
-        let record = match layout.composition().record_bytes() {
-            None => pages(lists.bytes(degree)),
-            Some(bytes) => {
-                let (element, dim) = (source.element(), source.dim());
-                bytes(element, dim, degree, code_bytes, source.rows() as u64) + BESIDE
-            }
-        };
-        let node = record + code as f64;
-        let node = node + navigation + ids;
-        // A centroid is of floats, and there are 256 in each part of a code.
-        let codebook = 256 * 4 * source.dim() as u64;
-        // Where codes are in the records, those of entry points are in a file as well.
-        let entries = match layout.has_codes_in_records() {
-            true => options.preset.entry_points.min(source.rows()) * (4 + code_bytes),
-            false => 0,
-        };
-        let beside = codebook + entries as u64;
-        ((node * source.rows() as f64 + beside as f64) * MARGIN) as u64 + FIXED
-    };
+    let expectation = Expectation::of(source, coding, layout, code_bytes, options)?;
+    let expected = |degree| expectation.bytes(degree);
     let found = DEGREES
         .iter()
         .position(|&degree| expected(degree) <= budget);
@@ -139,7 +204,7 @@ pub(super) fn largest_degree(
         budget,
         degree,
         expected: expected(degree),
-        bits_per_edge: if encoded { lists.bits(degree) } else { 0.0 },
+        bits_per_edge: expectation.bits(degree),
         next: next.map(|degree| (degree, expected(degree))),
     })
 }

@@ -129,7 +129,7 @@ impl Sweep<'_> {
         codebook: &Codebook,
         write: impl FnOnce(&mut Sweep<'_>) -> Result<Written, Error>,
     ) -> Result<Written, Error> {
-        let mut sweep = Sweep::new(build, graph, Some(codebook))?;
+        let mut sweep = Sweep::new(build, graph, Some(codebook), "writing")?;
         let mut written = write(&mut sweep)?;
         written.files.extend(sweep.finish()?);
         Ok(written)
@@ -137,11 +137,12 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Begins at node 0, and begins the file of codes if there is to be one.
+    /// Begins at node 0, and begins the file of codes if there is to be one; `stage` is what it is for.
     pub(crate) fn new(
         build: &'a Build<'a>,
         graph: &'a mut Constructed,
         codebook: Option<&'a Codebook>,
+        stage: &str,
     ) -> Result<Self, Error> {
         let rows = graph.rows.in_order(&graph.order, build.source);
         // A vector, its code for the disk, its floats; a list and its code.
@@ -159,7 +160,7 @@ impl<'a> Sweep<'a> {
             vectors: Vec::new(),
             ids: Vec::new(),
             batch: ListBatch::default(),
-            _stage: Stage::begin(build.progress, "writing", rows.rows() as u64),
+            _stage: Stage::begin(build.progress, stage, rows.rows() as u64),
         })
     }
 

@@ -158,7 +158,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
             if seed == 0 && (slow() || at % 3 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // MANIFEST, codebook, navigation; codes or entry points; and for two segments, vectors and chunks each.
+                // MANIFEST, codebook, navigation; codes or entry points; for two segments, vectors and chunks each; and ids, where nodes
+                // are in another order.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -166,6 +167,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                     Layout::Replicated | Layout::Grouped => 3 + 1,
                     Layout::Addressed => 4 + 1,
                 };
+                let manifest = stored::manifest(&image).unwrap();
+                let files = files + usize::from(manifest.file("ids").is_some());
                 assert_eq!(files_in(&image), files);
             }
         }

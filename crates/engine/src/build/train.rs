@@ -2,7 +2,7 @@
 
 use stratann_vector::{Training, to_f32};
 
-use super::Build;
+use super::{Build, facts};
 use crate::Error;
 use crate::codebook::{self, Codebook};
 use crate::data::VectorSource;
@@ -24,10 +24,11 @@ impl Build<'_> {
         };
         let (place, input) = ((What::Codebook, 0), savepoints.input_of(&[], &graph.order));
         let (dim, code_bytes) = (self.source.dim(), self.facts.code_bytes);
+        let low_codes = facts::low_codes(self.options)?;
         let read = |content: &mut Content| {
-            let mut centroids = vec![0; Codebook::content_bytes(dim)];
+            let mut centroids = vec![0; Codebook::content_bytes(dim, low_codes)];
             content.bytes(&mut centroids)?;
-            let kept = Codebook::of_content(&centroids, dim, code_bytes);
+            let kept = Codebook::of_content(&centroids, dim, code_bytes, low_codes);
             kept.map_err(|error| content.wrong(error))
         };
         if let Some(codebook) = savepoints.read(place, &input, read) {
@@ -60,7 +61,8 @@ impl Build<'_> {
         drop(bytes);
         let _stage = Stage::begin(self.progress, "training codes", 1);
         let (metric, training) = (self.options.metric, self.training());
-        Codebook::of_sample(floats, dim, self.facts.code_bytes, metric, &training)
+        let (code_bytes, low_codes) = (self.facts.code_bytes, facts::low_codes(self.options)?);
+        Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
     /// How codebooks are trained.

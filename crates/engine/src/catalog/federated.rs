@@ -2,12 +2,14 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use stratann_vector::{Element, Metric};
 
 use super::Catalog;
 use crate::data::VectorSource;
+use crate::filter::{Checked, Filter, Schema};
 use crate::progress::{Progress, Silent};
 use crate::search::Counters;
 use crate::{Error, Index, Parts, SearchOptions, SearchResults, bounds, stored};
@@ -54,7 +56,7 @@ impl Catalog {
     ///
     /// # Errors
     /// No names; indexes of different dimensions, element types or metrics, of which two are named, before any search;
-    /// `k` beyond the vectors of all; and what [`index`](Catalog::index) and [`Index::search`] return.
+    /// `k` beyond the vectors of all, and beyond 65,536; and what [`index`](Catalog::index) and [`Index::search`] return.
     pub fn search<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -75,11 +77,57 @@ impl Catalog {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
+        self.search_each(names, queries, options, None, progress)
+    }
+
+    /// Searches several indexes as [`search`](Catalog::search) does, among the vectors that match a filter: the k nearest of all that match, and k whenever k
+    /// match.
+    ///
+    /// The filter is of the columns of all indexes, as if they were one. An index may be without a column that others have, since no vector of it ever had a
+    /// value there: then none has one, as [`Filter`] says of missing values. A column that none has is an error, and is told before any search if the first index
+    /// is asked for it. Each index finds in its own way what matches in it ([`Explained`](crate::Explained)).
+    ///
+    /// # Errors
+    /// As those of [`search`](Catalog::search), and [`Error::Filter`] for a filter that does not fit the columns: where only one index is why, it is named.
+    pub fn search_filtered<N: AsRef<str>>(
+        &self,
+        names: &[N],
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: &Filter,
+    ) -> Result<SearchResults, Error> {
+        self.search_filtered_observed(names, queries, options, filter, &Silent)
+    }
+
+    /// As [`search_filtered`](Catalog::search_filtered); `progress` is told of each query that is done in each index and may interrupt.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Interrupted`].
+    pub fn search_filtered_observed<N: AsRef<str>>(
+        &self,
+        names: &[N],
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: &Filter,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
+        self.search_each(names, queries, options, Some(filter), progress)
+    }
+
+    fn search_each<N: AsRef<str>>(
+        &self,
+        names: &[N],
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
         let mut seen = HashSet::new();
         let each: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         let each: Vec<&str> = each.into_iter().filter(|name| seen.insert(*name)).collect();
         let vectors = self.check(&each)?;
-        bounds::search(options, vectors, "the vectors in all indexes")?;
+        let (most, what) = bounds::most_answers(vectors, "the vectors in all indexes");
+        bounds::search(options, most, what)?;
         let (k, start, rows) = (options.k, Instant::now(), queries.rows());
         let answers = bounds::answers(k, rows)?;
         let mut all = SearchResults {
@@ -95,13 +143,21 @@ impl Catalog {
             tried: Vec::new(),
             latencies_us: vec![0.0; rows],
             counters: Counters::default(),
+            explained: None,
             parts: options.parts.then(Parts::default),
         };
         let mut merged = Vec::with_capacity(k);
         // Which are answers is decided between indexes: by what leading parts say, each would err in its own way.
         let exact = options.exact || each.len() > 1;
-        for name in each {
-            let index = self.index(name)?;
+        let mut columns = None;
+        for &name in &each {
+            let (index, filter) = match filter {
+                None => (self.index(name)?, None),
+                Some(filter) => {
+                    let (index, filter) = self.asked(name, filter, &each, &mut columns)?;
+                    (index, Some(filter))
+                }
+            };
             // What was deleted is no answer, and an index that has none has nothing to be asked for.
             let k = k.min(index.live());
             if k == 0 {
@@ -112,14 +168,57 @@ impl Catalog {
                 exact,
                 ..*options
             };
-            let found = index
-                .search_observed(queries, &options, progress)
-                .map_err(|error| of_index(error, name))?;
+            let found = match &filter {
+                None => index.search_observed(queries, &options, progress),
+                Some(filter) => index.search_checked(queries, &options, filter, progress),
+            };
+            let found = found.map_err(|error| of_index(error, name))?;
             drop(index);
             all.exact &= found.exact;
             add(&mut all, &found, &mut merged);
         }
         all.seconds = start.elapsed().as_secs_f64();
+        Ok(all)
+    }
+
+    /// An index, and what a filter asks of it. `columns` are those of all `names`, once they are needed.
+    ///
+    /// # Errors
+    /// The filter does not fit the columns; indexes that do not open.
+    fn asked(
+        &self,
+        name: &str,
+        filter: &Filter,
+        names: &[&str],
+        columns: &mut Option<Schema>,
+    ) -> Result<(Arc<Index>, Checked), Error> {
+        let index = self.index(name)?;
+        if let Ok(checked) = filter.check(&index.schema()) {
+            return Ok((index, checked));
+        }
+        // There may be room for one open index only.
+        drop(index);
+        let all = match columns {
+            Some(all) => all,
+            None => columns.insert(self.columns(names)?),
+        };
+        if names.len() > 1 {
+            // What is wrong for all is wrong with the filter, and with no index.
+            filter.check(all)?;
+        }
+        let index = self.index(name)?;
+        let mut own = index.schema();
+        own.join(all);
+        let checked = filter.check(&own);
+        Ok((index, checked.map_err(|error| of_index(error, name))?))
+    }
+
+    /// The columns of all of some indexes; where they differ in a type, that of the first.
+    fn columns(&self, names: &[&str]) -> Result<Schema, Error> {
+        let mut all = Schema::default();
+        for name in names {
+            all.join(&self.index(name)?.schema());
+        }
         Ok(all)
     }
 
@@ -176,6 +275,10 @@ impl Catalog {
 /// A wrong argument of a search of several indexes, with the index for which it is wrong.
 fn of_index(error: Error, name: &str) -> Error {
     match error {
+        Error::Filter { position, reason } => Error::Filter {
+            position,
+            reason: format!("{reason} (index {name:?})"),
+        },
         Error::Call {
             what,
             found,
@@ -212,6 +315,10 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;
+    match (&mut all.explained, found.explained) {
+        (Some(all), Some(found)) => *all += found,
+        (all, found) => *all = all.or(found),
+    }
     if let (Some(all), Some(found)) = (&mut all.parts, found.parts) {
         *all += found;
     }

@@ -291,6 +291,7 @@ impl AmendedHeads {
             offsets,
             links,
             vectors: self.vectors,
+            step: None,
         }
     }
 }
@@ -323,6 +324,7 @@ mod tests {
             offsets: vec![0, 0],
             links: Vec::new(),
             vectors: row(0).to_vec(),
+            step: None,
         };
         let space = Space::new(Metric::L2, Element::U8, 2);
         let mut heads = AmendedHeads::of(&Navigation::new(first), space);

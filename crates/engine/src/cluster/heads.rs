@@ -80,6 +80,7 @@ impl Heads {
             offsets,
             links,
             vectors,
+            step: None,
         };
         let in_build_space = NavigationFile {
             vectors: points,

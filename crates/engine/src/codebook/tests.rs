@@ -315,7 +315,7 @@ fn that_of_an_index_of_an_earlier_format_is_used_but_says_no_shape() {
         refusal(&fixture(name).join("codebook-000001"));
         let old = Index::open(fixture(name), &OpenOptions::default()).unwrap();
         let codebook = old.codebook().unwrap();
-        let content = blake3::hash(&centroid_bytes(codebook.quantizer()));
+        let content = blake3::hash(&codebook.file().1);
         // What is built with it names it.
         let path = folder.path().join(name);
         let options = BuildOptions {

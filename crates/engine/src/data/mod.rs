@@ -5,6 +5,7 @@
 //! | `.fbin .hbin .u8bin .i8bin` | big-ann matrix | f32, f16, u8, i8 | `bin` |
 //! | `.fvecs .bvecs` | TexMex vectors | f32, u8 | `vecs` |
 //! | `.npy` | numpy array, 2 dimensions | f32, f16, u8, i8 | `npy` |
+//! | any | rows of attributes, a JSON object a line | | `rows` |
 //! | `.bin .ibin .ivecs` | ground truth | u32 ids, f32 distances | `truth` |
 //!
 //! A collection may be larger than the memory that a build is allowed. So a source is read row range by row
@@ -16,6 +17,7 @@ mod error;
 mod exact;
 mod npy;
 mod output;
+mod rows;
 mod source;
 mod truth;
 mod vecs;
@@ -23,6 +25,7 @@ mod vecs;
 pub use bin::write_bin;
 pub use error::DataError;
 pub use exact::brute_force;
+pub use rows::{JsonColumns, JsonRows, RowSource, RowTable};
 pub(crate) use source::{Check, check_range, check_stored_rows, room_for};
 pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};
 pub use truth::GroundTruth;

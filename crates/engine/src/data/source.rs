@@ -321,6 +321,11 @@ impl Matrix {
         &self.bytes
     }
 
+    /// The same, for rows that change places.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
     /// The bytes of one row.
     ///
     /// # Panics

@@ -24,6 +24,9 @@
 //! and with its first sequence number. It is written under another name (`log.new`) and renamed when it is durable. A file
 //! without any record that counts is replaced by the next one, so that none pile up.
 //!
+//! **Rows.** A file is of the version that earlier readers know until a record with a row comes, which none of them could read: that one begins the next
+//! file, as after a failed sync, or takes the place of one that has no record. A file that takes on what another one has takes on its version.
+//!
 //! **Marks.** After each sync the file says up to where it was durable ([`stratann_layout::log::marks`]): one small write,
 //! which no append waits for a disk to take. What is not whole below the mark was damaged, and is an error; what is not
 //! whole behind it is the torn end of a crash. [`salvage`] is for who repairs: it takes every whole record there is.
@@ -38,6 +41,7 @@ mod tests;
 use std::io;
 use std::mem;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -59,6 +63,8 @@ use crate::stored::name_of;
 
 /// Bytes that are kept in memory until they are durable; beyond them the log syncs without being asked.
 const MOST_UNSYNCED: usize = 64 << 20;
+/// Of a memory budget, one part in so many.
+const UNSYNCED_SHARE: u64 = 32;
 
 /// How long the thread of [`Durability::Every`] waits after a sync that failed before it rotates the log, at first and at most.
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
@@ -91,6 +97,8 @@ struct Shared {
     volume: Arc<dyn Volume>,
     shape: LogShape,
     durability: Durability,
+    /// Bytes that are kept in memory until they are durable.
+    most_unsynced: AtomicUsize,
     state: Mutex<State>,
     /// A leader is done.
     led: Condvar,
@@ -103,6 +111,8 @@ struct Shared {
 struct State {
     /// Number of the current file.
     number: u64,
+    /// Whether it may have rows.
+    rows: bool,
     /// `None` while a leader has it.
     file: Option<LogFile>,
     /// Records behind `written` and `leading`, encoded for where they will stand.
@@ -169,6 +179,7 @@ impl Log {
             number: next.number,
             first_sequence: next.undurable.map_or(next.sequence, |from| from.sequence),
             marked: true,
+            rows: next.rows,
         };
         let (file, end) = match next.undurable {
             Some(from) => {
@@ -183,8 +194,10 @@ impl Log {
             volume,
             shape,
             durability,
+            most_unsynced: AtomicUsize::new(MOST_UNSYNCED),
             state: Mutex::new(State {
                 number: header.number,
+                rows: header.rows,
                 file: Some(file),
                 pending: Vec::new(),
                 pending_sequence: end.sequence,
@@ -217,6 +230,13 @@ impl Log {
             added: (!next.replaces).then_some(next.number),
             home: Home::here(),
         })
+    }
+
+    /// Keeps no more than a share of a memory budget until it is durable.
+    pub(crate) fn keep_within(&self, budget: u64) {
+        let share = (budget / UNSYNCED_SHARE).min(MOST_UNSYNCED as u64);
+        let most = &self.shared.most_unsynced;
+        most.store(share as usize, Ordering::Relaxed);
     }
 
     /// Appends a record; returns its sequence number when it is written, and with [`Durability::Always`] durable.
@@ -256,6 +276,9 @@ impl Log {
         shared.volume.check_held()?;
         let mut state = shared.state.lock();
         shared.usable(&state)?;
+        if records.iter().any(LogRecord::has_row) {
+            shared.take_rows(&mut state)?;
+        }
         let first = state.pending_sequence;
         if records.is_empty() {
             return Ok(first..first);
@@ -316,7 +339,7 @@ impl Log {
         while state.file.is_none() {
             shared.led.wait(&mut state);
         }
-        shared.rotate(&mut state)
+        shared.rotate(&mut state, false)
     }
 
     /// Whether the current file takes nothing more: then the next one is to be started.
@@ -401,7 +424,7 @@ impl Shared {
         };
         let sync = sync
             || self.durability == Durability::Always
-            || state.unsynced.len() + bytes.len() > MOST_UNSYNCED;
+            || state.unsynced.len() + bytes.len() > self.most_unsynced.load(Ordering::Relaxed);
         state.leading = bytes.len() as u64;
         let outcome = MutexGuard::unlocked(state, || file.write(from, &bytes, to, sync));
         state.leading = 0;
@@ -436,8 +459,49 @@ impl Shared {
         self.led.notify_all();
     }
 
-    /// What [`Log::rotate`] does when nobody writes.
-    fn rotate(&self, state: &mut State) -> Result<LogPosition, Error> {
+    /// Has the current file be one that may have rows: the next one, if this is none.
+    fn take_rows(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Error> {
+        while !state.rows && state.file.is_none() {
+            self.led.wait(state);
+        }
+        if !state.rows {
+            self.usable(state)?;
+            // One without records is replaced, so that none pile up.
+            match state.written == FIRST_RECORD {
+                true => self.replace_empty(state)?,
+                false => _ = self.rotate(state, true)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a file of the same number that may have rows take the place of the current one, which has no record.
+    fn replace_empty(&self, state: &mut State) -> Result<(), Error> {
+        let end = state.end_of_written();
+        let header = LogHeader {
+            shape: self.shape,
+            number: end.log,
+            first_sequence: end.sequence,
+            marked: true,
+            rows: true,
+        };
+        match create_with(&*self.volume, header, &[], end) {
+            Ok(file) => {
+                (state.file, state.rows) = (Some(file), true);
+                Ok(())
+            }
+            Err(error) => {
+                // Nobody knows which of the two has the name.
+                let error = Arc::new(error);
+                state.break_off(error.clone());
+                self.led.notify_all();
+                Err(copy_of(&error).into())
+            }
+        }
+    }
+
+    /// What [`Log::rotate`] does when nobody writes; `rows` says whether the next file is to take records with rows, whatever goes over to it.
+    fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         let end = state.end_of_written();
         if state.broken.is_none()
             && !state.unsynced.is_empty()
@@ -453,6 +517,7 @@ impl Shared {
             number: state.number + 1,
             first_sequence: state.durable_sequence,
             marked: true,
+            rows: rows || state.rows && !(state.unsynced.is_empty() && state.pending.is_empty()),
         };
         // Where the records that are not durable stand, and where they will.
         let old = RecordPlace {
@@ -487,6 +552,7 @@ impl Shared {
         let old = state.end_of_written();
         state.pending = rewritten(self.shape, &state.pending, old, end);
         state.number = header.number;
+        state.rows = header.rows;
         state.file = Some(file);
         state.written = end.offset;
         state.broken = None;
@@ -522,7 +588,7 @@ impl Shared {
                 }
                 match held
                     .map_err(Error::from)
-                    .and_then(|()| self.rotate(&mut state))
+                    .and_then(|()| self.rotate(&mut state, false))
                 {
                     Ok(_) => tracing::warn!(
                         "{}: what an earlier log could not make durable is durable now",

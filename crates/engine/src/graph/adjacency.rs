@@ -152,7 +152,7 @@ impl Slots {
 }
 
 /// A finished graph: the adjacency lists, one after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     offsets: Vec<usize>,
     edges: Vec<u32>,

@@ -4,6 +4,7 @@
 //! things, so the caller does not see which it was.
 
 use super::adjacency::{Graph, Slots};
+use super::budget;
 use super::greedy::Search;
 use super::kept::{self, KeptLists};
 use super::partition;
@@ -14,7 +15,7 @@ use super::scratch::{Scratch, ScratchFile};
 use super::space::Space;
 use super::vamana::{build_kept, grow, slots_for};
 use super::{GraphError, Known, Parameters, locality_order, medoid};
-use crate::data::{Check, Matrix, VectorSource, room_for};
+use crate::data::{Check, Matrix, VectorSource, check_rows, room_for};
 use crate::progress::{Progress, Stage};
 use crate::savepoint::Savepoints;
 use std::path::Path;
@@ -98,7 +99,8 @@ pub(super) enum ListsAt {
     Scratch(ScratchLists),
 }
 
-/// A graph in memory whose ids are not those that are asked for.
+/// A graph in memory whose ids are not those that are asked for: these are rows of the input's order, or numbers that nodes got when the
+/// graph was there.
 #[derive(Debug)]
 pub(super) struct Renamed {
     graph: Graph,
@@ -116,6 +118,8 @@ pub(super) struct ScratchLists {
     pub(super) degree: usize,
     /// Where each node's record stands, when not in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
+    /// The number of each node that stands in a record, when it is another than there.
+    pub(super) names: Option<Vec<u32>>,
     /// Records read ahead, and the first of them.
     pub(super) window: Vec<u8>,
     pub(super) window_start: usize,
@@ -125,6 +129,59 @@ pub(super) struct ScratchLists {
 
 /// Bytes of lists read at a time.
 const WINDOW: usize = 256 << 10;
+
+impl Constructed {
+    /// Gives the nodes other numbers: node `i` is from now on the one that was `was[i]`.
+    pub(crate) fn renumber(&mut self, was: Vec<u32>) {
+        let mut is_now = vec![0; was.len()];
+        for (node, &before) in (0..).zip(&was) {
+            is_now[before as usize] = node;
+        }
+        self.order = was
+            .iter()
+            .map(|&before| self.order[before as usize])
+            .collect();
+        self.entry = is_now[self.entry as usize];
+        match &mut self.rows {
+            // They are read by the order.
+            Rows::Source => {}
+            Rows::Memory(rows) => {
+                let row_bytes = rows.row_bytes();
+                permute(rows.bytes_mut(), row_bytes, &was);
+            }
+            Rows::Scratch(rows) => rows.places = Some(renumbered(rows.places.as_deref(), &was)),
+        }
+        let lists = std::mem::replace(&mut self.lists.0, ListsAt::Memory(Graph::default()));
+        self.lists.0 = match lists {
+            ListsAt::Memory(graph) => ListsAt::Renamed(Renamed {
+                graph,
+                node_of: was,
+                row_of: is_now,
+            }),
+            ListsAt::Renamed(lists) => ListsAt::Renamed(Renamed {
+                graph: lists.graph,
+                node_of: renumbered(Some(&lists.node_of), &was),
+                row_of: renumbered(Some(&is_now), &lists.row_of),
+            }),
+            ListsAt::Scratch(mut lists) => {
+                lists.names = Some(match &lists.names {
+                    None => is_now,
+                    Some(names) => renumbered(Some(&is_now), names),
+                });
+                lists.places = Some(renumbered(lists.places.as_deref(), &was));
+                ListsAt::Scratch(lists)
+            }
+        };
+    }
+}
+
+/// What stands in `table` under each of the numbers, or the numbers themselves where there is none.
+fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
+    match table {
+        None => numbers.to_vec(),
+        Some(table) => numbers.iter().map(|&at| table[at as usize]).collect(),
+    }
+}
 
 impl Lists {
     /// Replaces `out` by the neighbours of a node. Cheap in any order in memory; from scratch files, ask in ascending
@@ -181,7 +238,10 @@ impl ScratchLists {
         let start = (place - self.window_start) * record;
         let mut words = words(&self.window[start..start + record]);
         let degree = words.next().unwrap_or(0) as usize;
-        out.extend(words.take(degree));
+        match &self.names {
+            None => out.extend(words.take(degree)),
+            Some(names) => out.extend(words.take(degree).map(|node| names[node as usize])),
+        }
         Ok(())
     }
 }
@@ -340,8 +400,67 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
+/// What constructing a graph takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// Bytes of memory of the whole process at its peak, with everything in memory.
+    pub(crate) whole: u64,
+    /// The least cap on them with which it can be built, in parts.
+    pub(crate) least: u64,
+    /// Bytes of scratch files, about, where it is built in parts.
+    pub(crate) scratch: u64,
+}
+
+/// What constructing the graph of a source would take, by a sample of it.
+///
+/// # Errors
+/// A vector that cannot be read.
+pub(crate) fn needs(
+    source: &dyn VectorSource,
+    metric: Metric,
+    order: Order,
+    parameters: &Parameters,
+) -> Result<Needs, GraphError> {
+    let task = Task {
+        metric,
+        order,
+        parameters,
+        memory: None,
+        scratch: Path::new(""),
+        known: None,
+        check: check_rows,
+        savepoints: None,
+    };
+    let mut space = Space::new(metric, source.element(), source.dim());
+    if let Some(trial) = space.trial(source, parameters.seed)? {
+        // Of all rows it would know for sure.
+        space.round(trial.end());
+    }
+    let resident = resident_bytes();
+    let point = space.point_bytes();
+    let (rows, row_bytes) = (source.rows(), source.row_bytes());
+    let whole = in_memory_bytes(source, &task, &space);
+    let divided = budget::Plan::new(
+        rows,
+        point,
+        row_bytes,
+        space.build_dim(),
+        parameters,
+        0,
+        None,
+    );
+    let least = divided.err().unwrap_or(0).min(whole);
+    // Each row is in two parts, with its list there.
+    let part = point + 4 + 4 * (budget::part_degree(parameters.degree) + 1);
+    Ok(Needs {
+        whole: resident + whole,
+        least: resident + least,
+        scratch: (2 * rows * part) as u64,
+    })
+}
+
 /// Bytes of this process that are in RAM now; 8 MiB where the system does not say.
-fn resident_bytes() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| {

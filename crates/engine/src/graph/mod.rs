@@ -14,6 +14,7 @@
 //!
 //! `rounding.rs` makes floats a byte each while the graph is built, where that keeps who is near whom; `rows.rs` gives the rows in the order
 //! of the nodes, from memory, a scratch file or the source; `kept.rs` has what is kept of a graph for a build that is killed.
+//! `shuffle.rs` decides, once there is a graph, which nodes share a page.
 //!
 //! [`construct()`] does it all. The pieces are public for those who have rows in memory already, such as the navigation
 //! graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].
@@ -34,18 +35,21 @@ mod reach;
 mod rounding;
 mod rows;
 mod scratch;
+mod shuffle;
 mod space;
 #[cfg(test)]
 mod tests;
 mod vamana;
 
 pub use construct::{Constructed, Lists, Order, Task, construct};
+pub(crate) use construct::{needs, resident_bytes};
 use entry::medoid;
 pub(crate) use greedy::Candidate;
 use order::locality_order;
 pub(crate) use points::Points;
 pub(crate) use prune::{Pruner, Rule};
 pub(crate) use rows::NodeRows;
+pub(crate) use shuffle::{Filling, shuffle};
 pub(crate) use space::Space;
 
 use crate::data::DataError;

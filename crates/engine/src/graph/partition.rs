@@ -124,6 +124,7 @@ pub(super) fn construct(
         nodes: rows,
         degree,
         places: None,
+        names: None,
         window: Vec::new(),
         window_start: 0,
         _scratch: scratch,
@@ -162,6 +163,7 @@ fn spooled_rows(source: &dyn VectorSource, scratch: &Scratch) -> Result<Rows, Gr
         rows: source.rows(),
         dim: source.dim(),
         element: source.element(),
+        places: None,
     }))
 }
 

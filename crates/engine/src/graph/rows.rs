@@ -100,6 +100,20 @@ pub struct ScratchRows {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
+    /// Where the row of each node stands, when not in the order of the nodes.
+    pub(super) places: Option<Vec<u32>>,
+}
+
+impl ScratchRows {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
+        self.file
+            .read_at(offset, out)
+            .map_err(|source| DataError::Io {
+                file: self.file.path().display().to_string(),
+                action: format!("read {} bytes at offset {offset}", out.len()),
+                source,
+            })
+    }
 }
 
 impl VectorSource for ScratchRows {
@@ -120,14 +134,17 @@ impl VectorSource for ScratchRows {
     }
 
     fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
-        check_range(self, first, out.len())?;
-        let offset = first as u64 * self.row_bytes() as u64;
-        self.file
-            .read_at(offset, out)
-            .map_err(|source| DataError::Io {
-                file: self.file.path().display().to_string(),
-                action: format!("read {} bytes at offset {offset}", out.len()),
-                source,
-            })
+        let count = check_range(self, first, out.len())?;
+        let row_bytes = self.row_bytes();
+        let Some(places) = &self.places else {
+            return self.read_at(first as u64 * row_bytes as u64, out);
+        };
+        for (&place, row) in places[first..first + count]
+            .iter()
+            .zip(out.chunks_exact_mut(row_bytes))
+        {
+            self.read_at(u64::from(place) * row_bytes as u64, row)?;
+        }
+        Ok(())
     }
 }

@@ -381,6 +381,41 @@ fn construct_in_memory_and_by_parts_agree_in_kind() {
 }
 
 #[test]
+fn nodes_may_get_other_numbers_again_and_again() {
+    let bytes = clustered(8_000, 16, 60, 6);
+    let source = MatrixRef::new(&bytes, 8_000, 16, Element::U8).unwrap();
+    // The neighbours of each row, as rows.
+    let by_row = |built: &mut Constructed| {
+        let mut rows = vec![Vec::new(); 8_000];
+        for node in 0..8_000 {
+            let list = &mut rows[built.order[node] as usize];
+            built.lists.read(node as u32, list).unwrap();
+            list.iter_mut()
+                .for_each(|other| *other = built.order[*other as usize]);
+        }
+        rows
+    };
+    for order in [Order::Input, Order::Locality { page: 10 }] {
+        for free in [None, tight(1000)] {
+            let mut built = run(&source, Metric::L2, order, free, &Silent).unwrap();
+            assert_eq!(built.stats.parts > 1, free.is_some(), "{:?}", built.stats);
+            let (rows, entry) = (by_row(&mut built), built.order[built.entry as usize]);
+            for seed in 0..2 {
+                let mut was: Vec<u32> = (0..8_000).collect();
+                Random::new(seed).shuffle(&mut was);
+                let expected: Vec<u32> =
+                    was.iter().map(|&node| built.order[node as usize]).collect();
+                built.renumber(was);
+                assert_eq!(built.order, expected);
+                assert_eq!(built.order[built.entry as usize], entry);
+                assert!(by_row(&mut built) == rows, "{order:?}, {free:?}");
+            }
+            check_constructed(&source, built);
+        }
+    }
+}
+
+#[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
     // Sixty groups. Of twelve so far apart, now and then one is linked so that searches do not come to all of it: over 40 seeds mean

@@ -281,7 +281,7 @@ pub(super) fn grow(
     Ok(slots.into_graph())
 }
 
-/// Prunes lists that grew too long, and links what cannot be reached.
+/// Prunes lists that grew too long, puts the nearest first, and links what cannot be reached.
 fn finish(
     points: &Points<'_>,
     slots: &Slots,
@@ -344,11 +344,19 @@ fn trim(
             for node in range.start as u32..range.end as u32 {
                 current.clear();
                 current.extend(slots.neighbours(node));
+                pruner.pool.clear();
+                extend_pool(&mut pruner.pool, points, node, current, distances);
                 if current.len() > rule.degree {
-                    pruner.pool.clear();
-                    extend_pool(&mut pruner.pool, points, node, current, distances);
-                    slots.replace(node, pruner.prune(points, node, rule), &slots.lock(node));
+                    current.clear();
+                    current.extend_from_slice(pruner.prune(points, node, rule));
+                    pruner
+                        .pool
+                        .retain(|candidate| current.contains(&candidate.id));
                 }
+                pruner.pool.sort_unstable_by(Candidate::order);
+                current.clear();
+                current.extend(pruner.pool.iter().map(|candidate| candidate.id));
+                slots.replace(node, current, &slots.lock(node));
             }
         },
     );

@@ -217,9 +217,10 @@ impl GraphIndex {
         let kind = FileKind::Navigation;
         let entry = stored::entry(volume, manifest, kind, None)?;
         let payload = stored::read_opened(opened, volume, entry, kind)?;
-        let row_bytes = manifest.dimension as usize * manifest.element.size();
-        let file = stored::name_of(volume, &entry.name);
-        let file = NavigationFile::decode(payload, manifest.vectors, row_bytes, &file)?;
-        Ok(self.navigation.get_or_init(|| Navigation::new(file)))
+        let (dim, element) = (manifest.dimension as usize, manifest.element);
+        let (row_bytes, file) = (dim * element.size(), stored::name_of(volume, &entry.name));
+        let file = NavigationFile::decode(payload, manifest.vectors, row_bytes, Some(dim), &file)?;
+        let opened = || Navigation::of_rows(file, manifest.metric, element, dim);
+        Ok(self.navigation.get_or_init(opened))
     }
 }

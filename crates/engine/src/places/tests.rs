@@ -635,8 +635,10 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             live.insert(&more, Some(&ids), &Silent).unwrap();
             live.delete(&[3, 5]).unwrap();
             let own = |id: usize| MatrixRef::new(more.row(id), 1, DIMENSION, Element::U8).unwrap();
+            // Of all there are: with a shorter list a graph that has taken vectors and one that has them beside it may find others.
             let best_first = SearchOptions {
                 strategy: (!index.has_clusters()).then_some(Strategy::BestFirst),
+                list: 1_000,
                 ..SearchOptions::default()
             };
             let find = SearchOptions {

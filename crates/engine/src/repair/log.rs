@@ -1,7 +1,7 @@
 //! What the logs say: which vectors of the checkpoint they overrule, and which they bring.
 //!
 //! They are read twice, so that no vector is kept in memory: first for the last word on each id, then for the vectors that
-//! this leaves. Of a log that is damaged every whole record counts, before the damage and behind it: a record says which
+//! this leaves. What ids have beside their vectors is kept. Of a log that is damaged every whole record counts, before the damage and behind it: a record says which
 //! one it is. What a lost one said of an id is not known, so that a delete may be among what is lost.
 
 use std::collections::HashMap;
@@ -25,6 +25,8 @@ struct Last {
 /// What the logs of an index say.
 pub(super) struct Changes {
     ids: HashMap<u64, Last>,
+    /// What ids have beside their vectors, as far as the logs say: the last word, no bytes where it is nothing.
+    pub(super) rows: HashMap<u64, Vec<u8>>,
     /// 1 more than the largest id that was logged; 0 if none was.
     pub(super) next_id: u64,
     /// What of the logs is lost, if they are damaged.
@@ -75,10 +77,18 @@ impl Changes {
         manifest: &Manifest,
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
-        let mut ids = HashMap::new();
+        let (mut ids, mut rows) = (HashMap::new(), HashMap::new());
         let mut next_id = 0;
         let lost = salvage(volume, manifest, progress, &mut |sequence, record| {
             let id = record.id();
+            match record {
+                LogRecord::Delete { .. } => _ = rows.remove(&id),
+                _ => _ = rows.insert(id, record.row().unwrap_or_default().to_vec()),
+            }
+            if let LogRecord::Row { .. } = record {
+                // The vector stays what it is.
+                return Ok(());
+            }
             let last = ids.entry(id).or_insert(Last {
                 stored: !matches!(record, LogRecord::Insert { .. }),
                 vector: None,
@@ -99,7 +109,12 @@ impl Changes {
             vectors: lost.records,
         });
         let lost = lost.collect();
-        Ok(Self { ids, next_id, lost })
+        Ok(Self {
+            ids,
+            rows,
+            next_id,
+            lost,
+        })
     }
 
     /// Whether a vector of the checkpoint with this id does not count any more.

@@ -8,10 +8,11 @@
 //!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
 //!   log-… ─────> log.rs ───────────^
 //!
+//!   columns.rs what vectors have beside them
 //!   files.rs   what can be read of a file that may be damaged, missing, cut short, or another index's
 //! ```
 //!
-//! Everything but the vectors, their ids and the MANIFEST can be made from these: graph, codes, codebook, directories,
+//! Everything but the vectors, their ids, what they have beside them, and the MANIFEST can be made from these: graph, codes, codebook, directories,
 //! navigation graph. So only vectors are looked for; pages whose checksums are wrong are passed over and counted. A vector
 //! is taken as it was or not at all: nothing is guessed.
 //!
@@ -20,6 +21,7 @@
 
 mod apart;
 mod clusters;
+mod columns;
 mod files;
 mod journaled;
 mod leading;
@@ -38,13 +40,14 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann_layout::header::stored_checksum;
-use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, GIVEN_CODEBOOK};
 use stratann_layout::{BLOCK, FileKind, IndexKind, LogFrom, Manifest};
 use stratann_tier::Volume;
 
+use self::columns::Salvaged;
 use self::log::Changes;
 use self::rows::{Fault, Rows};
-use crate::build::{self, BuildOptions};
+use crate::build::{self, BuildOptions, CarriedRows, high_bytes};
 use crate::codebook::Codebook;
 use crate::durable::{log_number, opened_from};
 use crate::progress::{Progress, Stage};
@@ -213,11 +216,16 @@ impl Work<'_> {
         let scratch = build::ScratchFolder::beside(&**self.volume, self.path)?;
         let Found {
             rows,
-            changes,
+            mut changes,
             from_log,
             vectors_lost,
             mut lost,
         } = self.salvage(scratch.path())?;
+        let logged = std::mem::take(&mut changes.rows);
+        let mut attributes = Salvaged::read(volume, manifest, logged, self.progress)?;
+        if let Some(attributes) = &mut attributes {
+            lost.append(&mut attributes.lost);
+        }
         if rows.ids.is_empty() {
             let worst = lost.iter().max_by_key(|lost| lost.vectors);
             let reason = match worst.filter(|_| vectors_lost > 0) {
@@ -245,10 +253,14 @@ impl Work<'_> {
             }
         }
         let codebook = self.codebook();
+        let kept = codebook.is_some();
         let (source, ids) = rows.finish()?;
+        if let Some(attributes) = &mut attributes {
+            attributes.of_ids(&ids);
+        }
         let options = BuildOptions {
             code_bytes: match (&codebook, &manifest.kind) {
-                (None, IndexKind::Graph(_)) => Some(manifest.code_bytes as usize),
+                (None, IndexKind::Graph(_)) => Some(high_bytes(manifest)?),
                 (Some(_), _) | (None, IndexKind::Cluster(_)) => None,
             },
             codebook,
@@ -266,6 +278,9 @@ impl Work<'_> {
                 .max(changes.next_id),
             known: None,
             kept: &[],
+            rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
+            // Unless it is lost.
+            given_codebook: kept && manifest.writer_features & GIVEN_CODEBOOK != 0,
         };
         let (report, committed) = build::rebuild(
             self.volume,

@@ -16,12 +16,13 @@ use stratann_tier::{Thread, WorkerPool, process_cpu_time, thread_cpu_time};
 use super::probe::Prober;
 use super::results::Neighbour;
 use super::scan::let_others;
-use super::source::{CandidateSource, Guided};
+use super::source::{CandidateSource, Guided, LeftOut};
 use super::stop::Stop;
 use super::traversal::{MOST_SHARES, SCAN_FROM};
 use super::tuning::{Turn, Turns};
 use super::{
-    Admission, Counters, Parts, Plan, SearchOptions, SearchResults, Timer, Walker, Within,
+    Admission, Counters, Matching, Parts, Plan, SearchOptions, SearchResults, Timer, Walker, Way,
+    Within, ways,
 };
 use crate::data::{VectorSource, check_rows};
 use crate::index::{Index, Kind};
@@ -89,7 +90,7 @@ struct Done {
 }
 
 impl Answers {
-    /// Of a search, with what changed since the checkpoint.
+    /// Of a search, with what changed since the checkpoint, and what matches its filter if it has one.
     ///
     /// # Errors
     /// Wrong arguments; answers that memory has no room for.
@@ -98,8 +99,9 @@ impl Answers {
         queries: &dyn VectorSource,
         options: &SearchOptions,
         overlay: Option<&Overlay>,
+        matching: Option<Matching<'_>>,
     ) -> Result<Self, Error> {
-        let plan = index.plan_search(queries, options, overlay)?;
+        let (plan, explained) = index.plan_search(queries, options, overlay, matching)?;
         let (rows, k) = (queries.rows(), options.k);
         let answers = bounds::answers(k, rows)?;
         Ok(Self {
@@ -121,6 +123,7 @@ impl Answers {
                     tried: Vec::new(),
                     latencies_us: vec![0.0; rows],
                     counters: Counters::default(),
+                    explained,
                     parts: None,
                 },
                 parts: Parts::default(),
@@ -129,6 +132,13 @@ impl Answers {
                 error: None,
             }),
         })
+    }
+
+    /// The same, before it begins, among what matches a filter; it was made of options without a `way`.
+    pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
+        let explained = ways::choose(index, &matching, way, &mut self.plan);
+        self.done.get_mut().results.explained = Some(explained);
+        self
     }
 
     /// Begins to answer so many queries, for which there is this room; gives the shares of its tasks.
@@ -148,7 +158,7 @@ impl Answers {
         options: &SearchOptions,
         threads: usize,
     ) -> Result<Arc<WorkerPool>, Error> {
-        let most = index.most_at_once(self.plan.list, options.threads);
+        let most = index.most_at_once(self.plan.walked, options.threads);
         index.workers(threads, most)
     }
 
@@ -185,6 +195,13 @@ impl Answers {
         results.latencies_us[query] = latency.as_secs_f32() * 1e6;
     }
 
+    /// A query found too little on its way to what matches, and looks at all of that.
+    fn went_dry(&self) {
+        if let Some(explained) = &mut self.done.lock().results.explained {
+            explained.dry += 1;
+        }
+    }
+
     /// A task has failed: the others run out of queries.
     fn fail(&self, error: Error, queries: usize) {
         self.done.lock().error.get_or_insert(error);
@@ -218,7 +235,12 @@ pub(super) struct Batch<'a> {
     heat: Option<&'a Heat>,
     seen: Option<Seen<'a>>,
     admission: Admission<'a>,
+    matching: Option<Matching<'a>>,
     stop: Option<&'a Stop>,
+    /// Whether vectors that are in memory are no answers.
+    stored_alone: bool,
+    /// A node for each query that is no answer of it.
+    left_out: Option<&'a [LeftOut]>,
 }
 
 impl<'a> Batch<'a> {
@@ -238,7 +260,38 @@ impl<'a> Batch<'a> {
             heat,
             seen,
             admission: seen.map_or_else(Admission::default, |seen| seen.admission()),
+            matching: None,
             stop: None,
+            stored_alone: false,
+            left_out: None,
+        }
+    }
+
+    /// One of which only what matches a filter may be answers.
+    pub(super) fn among(self, matching: Matching<'a>) -> Self {
+        Self {
+            admission: self.admission.among(matching.nodes, self.index.len()),
+            matching: Some(matching),
+            ..self
+        }
+    }
+
+    /// What is asked.
+    pub(super) fn queries(&self) -> &'a dyn VectorSource {
+        self.queries
+    }
+
+    /// What hears of it.
+    pub(super) fn progress(&self) -> &'a dyn Progress {
+        self.progress
+    }
+
+    /// One of which only vectors on storage may be answers, but for a node of each query, if some are left out.
+    pub(super) fn of_stored_alone(self, left_out: Option<&'a [LeftOut]>) -> Self {
+        Self {
+            stored_alone: true,
+            left_out,
+            ..self
         }
     }
 
@@ -271,7 +324,7 @@ impl<'a> Batch<'a> {
             needed: needed.min(rows),
             most: wanted.min(rows),
         };
-        self.index.room(plan.list, candidates, wanted)
+        self.index.room(plan.walked, candidates, wanted)
     }
 
     /// One task, the thread's `number`th, from its beginning to its end, whatever that is.
@@ -355,10 +408,19 @@ impl<'a> Batch<'a> {
             let bytes = &mut source.ranking().query;
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
+            source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
             // As they were when the batch began: a vector that has moved to the graph on storage since is met here, and one that moved
             // before is met there.
             waiting.clear();
-            for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
+            let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
+            for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
+                if let Some(matching) = self.matching {
+                    let (query, k) = (&source.ranking().query, plan.k);
+                    let slots = matching.fresh[at.min(1)];
+                    let offer = |id, distance| waiting.push((id, distance));
+                    fresh.search_among(query, k, slots, moment, &mut fresh_scratch, offer);
+                    continue;
+                }
                 fresh.search(
                     &source.ranking().query,
                     plan.k,
@@ -368,11 +430,17 @@ impl<'a> Batch<'a> {
                     |id, distance| waiting.push((id, distance)),
                 );
             }
-            let live = self
-                .seen
-                .map_or(index.len(), |seen| seen.overlay.live(index.len()));
-            // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
-            let all = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
+            let (live, all) = match self.matching {
+                // Some of these may be deleted: who finds fewer looks at all of them.
+                Some(matching) => (matching.len(), plan.way == Way::Before),
+                None => {
+                    let seen = self.seen.map(|seen| seen.overlay.live(index.len()));
+                    let live = seen.unwrap_or(index.len());
+                    // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
+                    let all = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
+                    (live, all)
+                }
+            };
             let mut list = Some(plan.list);
             let mut enough = false;
             // Where too many of the nearest are deleted, a longer list leads past them.
@@ -385,15 +453,21 @@ impl<'a> Batch<'a> {
                 }
                 let ranking = source.ranking();
                 ranking.offer_all(&waiting);
-                enough = !all && ranking.nearest.found().len() >= plan.k.min(live);
-                list = self.longer(length).filter(|_| !all);
+                let found = ranking.nearest.found().len();
+                let is_dry = source.is_dry();
+                enough = !all && !is_dry && found >= plan.k.min(live);
+                list = self.longer(length);
+                list = list.filter(|&list| !all && list <= plan.longest);
             }
-            if !enough {
+            if !enough && live > 0 {
+                if !all {
+                    self.answers.went_dry();
+                }
                 // The list has room for all that are left, or leads to too few of them: that is less work than to look for them.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.len(),
-                    "looks at every vector: a walk leads to too few that are left"
+                    "looks at every vector that may be an answer: a walk leads to too few"
                 );
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;

@@ -20,7 +20,11 @@
 //! - [`promise`]: when a search ends before its list does
 //! - [`leading`]: candidates that are ranked by the leading parts of their vectors, and which are in doubt then
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
+//! - [`ways`]: how what matches a filter is found, and which way is chosen
+//! - [`before`]: the nearest of a set of nodes, by their codes and then by the vectors of the best
+//! - [`range`]: all within a distance, and what is like a vector of the index
 //! - [`scan`]: every vector, where the list has room for all that deletions left, or the graph leads to too few
+//! - [`nodes`]: nodes that are asked for by number, as a look-up by id does
 //! - [`spare`]: the buffers that a walk leaves to the next one on its thread
 //! - [`parts`]: where the time goes
 //!
@@ -28,10 +32,13 @@
 
 mod admission;
 mod batch;
+mod before;
 mod leading;
+mod nodes;
 mod parts;
 mod probe;
 mod promise;
+mod range;
 mod ranking;
 mod reader;
 mod rerank;
@@ -47,37 +54,47 @@ mod tests;
 mod traversal;
 mod tuning;
 mod walker;
+mod ways;
 
 use std::ops::AddAssign;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stratann_tier::{Task, TierError};
 
-pub(crate) use self::admission::Admission;
+pub(crate) use self::admission::{Admission, Matching};
 use self::batch::{Answers, Batch, Clock};
 pub(crate) use self::leading::{BEYOND, CANDIDATE_BYTES};
+pub(crate) use self::nodes::{Exactness, Nodes};
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
+pub(crate) use self::promise::Ends;
+pub use self::range::{Range, RangePlace, RangeResults};
+pub(crate) use self::ranking::Ranking;
 pub(crate) use self::reader::Page;
+pub(crate) use self::rerank::Reranker;
+pub(crate) use self::source::LeftOut;
 pub use self::strategy::Strategy;
 pub use self::submit::SubmittedSearch;
 pub(crate) use self::submit::{Searched, submitted};
 use self::traversal::SCAN_FROM;
 pub use self::tuning::Tried;
 pub(crate) use self::walker::{Plan, Walker, Within};
+pub use self::ways::{ByWay, Estimates, Explained, Way};
 use crate::data::VectorSource;
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::progress::{Progress, Silent, Stage};
+use crate::stores::VectorsAt;
+use crate::stores::composition::CodesAt;
 use crate::update::{Overlay, Seen};
-use crate::{Error, Rerank, bounds};
+use crate::{Error, Press, Rerank, bounds};
 
 /// How to search. What is `None` is taken from the index's preset.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
-    /// How many answers a query gets. Of an index that changes, or has changed since its checkpoint, it gets fewer where fewer are left,
-    /// and the places behind them say so ([`SearchResults::ids`]); of one that does not, more than there are is an error.
+    /// How many answers a query gets: fewer where the index has fewer vectors, and the places behind them say so ([`SearchResults::ids`]). Up to the
+    /// vectors in the index, or 65,536 if that is more.
     pub k: usize,
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
     /// answers are exact.
@@ -99,12 +116,23 @@ pub struct SearchOptions {
     pub whole_page: Option<bool>,
     /// When re-ranking ends, where vectors are apart from lists.
     pub rerank: Option<Rerank>,
+    /// How wide [`Strategy::Press`] searches; no other strategy looks at it.
+    pub press: Press,
+    /// Where the strategy is another one than PRESS, and there is no navigation graph: nodes, spread over the collection, that are looked at by their codes (the low ones, where there
+    /// are two), near the nearest of which the search begins, as [`Press::seeds`]. 0: it begins at the entry points, as the systems do that it comes from.
+    pub seeds: usize,
     /// Whether the answers' distances are wanted to the last bit where nodes are ranked by the leading parts of their vectors: then the
     /// trailing parts of all answers are read. Everywhere else they are anyway.
     pub exact: bool,
     /// Whether a search ends when no candidate that is left can be expected to be an answer or to lead to one, as far as the codes' error
     /// that the query has met tells, though its list has some left. It reads less, and finds a little less, with the same list.
     pub stop_early: bool,
+    /// The share of the true `k` nearest that is to be found, above 0 and up to 1, in place of a `list`, which is not looked at: as many
+    /// candidates are looked at as took that, as far as the answers of the query are ([`calibrate`](crate::calibrate)). Not together with
+    /// `stop_early`, [`Strategy::Press`] or clusters.
+    pub recall: Option<f64>,
+    /// How what matches a filter is found; `None` chooses by what each way is expected to cost. Without a filter nothing else is taken.
+    pub way: Option<Way>,
     /// Whether to measure where the time goes ([`SearchResults::parts`]); that itself costs time.
     pub parts: bool,
     /// OS threads.
@@ -158,8 +186,12 @@ impl Default for SearchOptions {
             navigation: None,
             whole_page: None,
             rerank: None,
+            press: Press::default(),
+            seeds: 0,
             exact: false,
             stop_early: false,
+            recall: None,
+            way: None,
             parts: false,
             threads: 1,
             in_flight: None,
@@ -192,6 +224,8 @@ pub struct Counters {
     pub cache_hits: u64,
     /// Distances, by code and exact.
     pub distance_computations: u64,
+    /// Of these, the ones by codes of low precision, where [PRESS](Strategy::Press) has two.
+    pub low_computations: u64,
 }
 
 impl AddAssign for Counters {
@@ -207,6 +241,7 @@ impl AddAssign for Counters {
         self.bytes_read += other.bytes_read;
         self.cache_hits += other.cache_hits;
         self.distance_computations += other.distance_computations;
+        self.low_computations += other.low_computations;
     }
 }
 
@@ -215,8 +250,8 @@ impl AddAssign for Counters {
 pub struct SearchResults {
     /// Answers a query.
     pub k: usize,
-    /// Outside ids, `queries * k`, nearest first. Where the index has fewer than `k` vectors, as it may at any time when another
-    /// thread deletes some, `u64::MAX` at infinite distance stands in the places that are left; nowhere else.
+    /// Outside ids, `queries * k`, nearest first. Where fewer than `k` vectors are in the index, or match the filter, `u64::MAX` at infinite distance stands in the
+    /// places that are left; nowhere else.
     pub ids: Vec<u64>,
     /// Their exact distances (see [`Metric`](stratann_vector::Metric) for sign and scale). In the layered layout answers that were in no
     /// doubt have the distance that the leading part of their vector gives reason to expect, unless [exact](SearchOptions::exact) ones
@@ -245,6 +280,8 @@ pub struct SearchResults {
     pub latencies_us: Vec<f32>,
     /// What the queries cost, summed.
     pub counters: Counters,
+    /// How what matches was found, if there was a filter.
+    pub explained: Option<Explained>,
     /// Where their time went, if that was asked for.
     pub parts: Option<Parts>,
 }
@@ -257,6 +294,8 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
         ("whole page", options.whole_page.is_some()),
         ("rerank", options.rerank.is_some()),
         ("stop early", options.stop_early),
+        ("seeds", options.seeds > 0),
+        ("recall", options.recall.is_some()),
     ] {
         if is_given {
             let expected =
@@ -267,14 +306,11 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The largest k that is answered with padding where fewer vectors are left.
-const MOST_PADDED: usize = 1 << 16;
-
 impl Index {
     /// Searches a batch of queries.
     ///
     /// # Errors
-    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond a collection that does not change, a list below `k`, a number
+    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0, a list below `k`, a number
     /// beyond its bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
     /// or a page that is damaged; [`Error::Outdated`] if another process has inserted so much meanwhile that pages are gone
     /// that this one knew. No partial answers are returned.
@@ -332,8 +368,56 @@ impl Index {
         heat: Option<&Heat>,
         seen: Option<Seen<'_>>,
     ) -> Result<SearchResults, Error> {
-        let answers = Answers::new(self, queries, options, seen.map(|seen| seen.overlay))?;
+        let answers = Answers::new(self, queries, options, seen.map(|seen| seen.overlay), None)?;
         let batch = Batch::new(self, queries, &answers, progress, heat, seen);
+        let took = self.answered(&batch, &answers, options)?;
+        answers.into_results(took)
+    }
+
+    /// As [`search_observed`](Index::search_observed), of what is on storage alone: what came since the checkpoint is no answer, nor what went since. A node is no
+    /// answer of each query, if some are left out, and perhaps does not lead on.
+    pub(crate) fn search_leaving_out(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        left_out: Option<&[LeftOut]>,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
+        let seen = self.overlay().map(|overlay| Seen {
+            overlay,
+            moment: overlay.now(),
+        });
+        let answers = Answers::new(self, queries, options, seen.map(|seen| seen.overlay), None)?;
+        let batch =
+            Batch::new(self, queries, &answers, progress, None, seen).of_stored_alone(left_out);
+        let took = self.answered(&batch, &answers, options)?;
+        answers.into_results(took)
+    }
+
+    /// As [`search_observed`](Index::search_observed), of what matches a filter alone.
+    pub(crate) fn search_matching(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        progress: &dyn Progress,
+        seen: Option<Seen<'_>>,
+        matching: Matching<'_>,
+    ) -> Result<SearchResults, Error> {
+        let overlay = seen.map(|seen| seen.overlay);
+        let answers = Answers::new(self, queries, options, overlay, Some(matching))?;
+        let batch = Batch::new(self, queries, &answers, progress, None, seen).among(matching);
+        let took = self.answered(&batch, &answers, options)?;
+        answers.into_results(took)
+    }
+
+    /// Has threads answer a batch, and waits for them. Gives how long that took.
+    fn answered(
+        &self,
+        batch: &Batch<'_>,
+        answers: &Answers,
+        options: &SearchOptions,
+    ) -> Result<Duration, Error> {
+        let (queries, progress) = (batch.queries(), batch.progress());
         let room = batch.room(options).wait(progress)?;
         let shares = answers.begin(options, queries.rows(), room);
         let worker_pool = answers.workers(self, options, shares.threads)?;
@@ -344,7 +428,7 @@ impl Index {
             let task = |number| Box::pin(batch.run(thread, number, clock.clone())) as Task<'_>;
             (0..shares.tasks(share)).map(task).collect()
         });
-        answers.into_results(start.elapsed())
+        Ok(start.elapsed())
     }
 
     /// Refuses the numbers that a [`search`](Index::search) refuses, whatever the queries are.
@@ -362,11 +446,8 @@ impl Index {
         overlay: Option<&Overlay>,
     ) -> Result<usize, Error> {
         let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.len()));
-        // Of what never changes, more than there is is asked by mistake.
-        let (most, what) = match overlay {
-            Some(_) if vectors < MOST_PADDED => (MOST_PADDED, "the most where fewer are left"),
-            _ => (vectors, "the vectors in the index"),
-        };
+        bounds::recall(options.recall)?;
+        let (most, what) = bounds::most_answers(vectors, "the vectors in the index");
         bounds::search(options, most, what)?;
         Ok(vectors)
     }
@@ -376,7 +457,8 @@ impl Index {
         queries: &dyn VectorSource,
         options: &SearchOptions,
         overlay: Option<&Overlay>,
-    ) -> Result<Plan, Error> {
+        matching: Option<Matching<'_>>,
+    ) -> Result<(Plan, Option<Explained>), Error> {
         let preset = self.preset();
         if queries.dim() != self.dim() {
             return Err(Error::call(
@@ -394,8 +476,9 @@ impl Index {
         }
         let vectors = self.check_numbers(options, overlay)?;
         // The places of a list are for clusters that are probed, where there are some.
+        let depth = self.depth(options)?;
         let list = match (options.probes, self.has_clusters()) {
-            (None, false) => options.list,
+            (None, false) => depth.map_or(options.list, |depth| depth.most().max(options.k)),
             (_, true) => {
                 refuse_walks(options)?;
                 options.probes_of()
@@ -412,22 +495,59 @@ impl Index {
             // Loads it now, so that no query pays for it, and says why if it cannot be had.
             self.navigation()?;
         }
-        Ok(Plan {
+        let strategy = options.strategy.unwrap_or(preset.strategy);
+        let two = self
+            .codebook()
+            .is_some_and(|book| book.low_codes().is_some());
+        if strategy == Strategy::Press && !two && !self.has_clusters() {
+            let expected = "best-first or pipelined, or an index with codes of two precisions: one that is built with the preset distvs";
+            return Err(Error::call("strategy", strategy, expected));
+        }
+        if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
+            let expected = "0: codes of this index are not in memory, so that its search begins at entry points";
+            return Err(Error::call("seeds", options.seeds, expected));
+        }
+        let mut plan = Plan {
             // More there are not. A delete can make it so at any time, so it is no error.
             k: options.k.min(vectors).max(1),
             list,
-            fresh_list: options.list,
+            fresh_list: depth.map_or(options.list, |depth| depth.most().max(options.k)),
             candidates: self.candidates(list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
-            strategy: options.strategy.unwrap_or(preset.strategy),
+            strategy,
+            press: match strategy {
+                Strategy::Press => options.press,
+                _ => Press {
+                    seeds: options.seeds,
+                    ..options.press
+                },
+            },
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),
             rerank: options.rerank.unwrap_or(preset.rerank),
             // Beside vectors that wait for a merge, the boundary of the answers is another one than that of those on storage.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
-            stop_early: options.stop_early,
+            ends: match depth {
+                // Where vectors are apart, nobody knows in time how far the answers are: all of the longest list.
+                Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
+                Some(depth) => Ends::AtDepth(depth),
+                None if options.stop_early => Ends::WithoutPromise,
+                None => Ends::WithItsList,
+            },
             hold: false,
             parts: options.parts,
-        })
+            way: Way::Within,
+            walked: list,
+            longest: usize::MAX,
+        };
+        let explained = match (matching, options.way) {
+            (Some(matching), way) => Some(ways::choose(self, &matching, way, &mut plan)),
+            (None, None) => None,
+            (None, Some(way)) => {
+                let expected = "none: without a filter there is one way";
+                return Err(Error::call("way", way, expected));
+            }
+        };
+        Ok((plan, explained))
     }
 }

@@ -27,6 +27,7 @@ use super::scan::let_others;
 use super::source::{CandidateSource, Guided};
 use super::walker::{Plan, Within};
 use crate::Error;
+use crate::filter::NodeSet;
 use crate::index::Index;
 use crate::navigation::NavigationScratch;
 use crate::progress::Progress;
@@ -41,6 +42,10 @@ const BEYOND: usize = 16;
 /// Bytes of vectors that a scan reads at once, about, and such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
+/// Vectors that match a filter and are met for each answer, at least, before nearer clusters are taken to have the nearest.
+const MET: usize = 4;
+/// Vectors of a set that are asked for at once.
+const ASKED: usize = 1 << 12;
 /// A read of vectors by themselves, and not of an extent.
 const STRAY: u64 = 1 << 63;
 
@@ -53,6 +58,8 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
+    /// Vectors that the last probes ranked.
+    ranked: u64,
     heads: NavigationScratch,
     /// Clusters that are probed, the nearest first.
     nearest: Vec<u32>,
@@ -98,6 +105,7 @@ impl<'a> Prober<'a> {
             kernel,
             ranking: Ranking::new(kernel, within.timer, kernel.row_bytes(), within.admission),
             counters: Counters::default(),
+            ranked: 0,
             heads: NavigationScratch::default(),
             nearest: Vec::new(),
             groups: Vec::new(),
@@ -192,7 +200,8 @@ impl<'a> Prober<'a> {
                 _ => self.meet_strays((tag & !STRAY) as usize, &block)?,
             }
         }
-        self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
+        self.ranked = std::mem::take(&mut self.ranking.computations);
+        self.counters.distance_computations += self.ranked;
         Ok(())
     }
 
@@ -338,6 +347,13 @@ impl<'a> Guided<'a> for Prober<'a> {
     where
         Self: 's;
 
+    /// Where hardly more than the answers were met, those that were not are as likely to be nearer.
+    fn is_dry(&self) -> bool {
+        let wanted = |nodes: &NodeSet| nodes.len().min((MET * self.plan.k) as u64);
+        let nodes = self.ranking.admission().nodes();
+        nodes.is_some_and(|nodes| self.ranked < wanted(nodes))
+    }
+
     fn begin_at_none(&mut self) {
         self.ranking.begin(self.plan.k, &[], &[]);
     }
@@ -355,11 +371,52 @@ impl<'a> Guided<'a> for Prober<'a> {
     }
 }
 
-/// What a scan reads at once.
-struct Piece {
-    file: usize,
-    offset: u64,
-    bytes: usize,
+/// What is read at once where whole files are.
+pub(super) struct Piece {
+    pub(super) file: usize,
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+}
+
+/// Reads pieces of files, some in flight, and has `meet` look at each, in any order: its place among them, and its bytes. Gives how many bytes
+/// were read.
+///
+/// # Errors
+/// A read that failed, an interruption, what `meet` says.
+pub(super) async fn each_piece(
+    clusters: &ClusterStores,
+    thread: &Thread,
+    progress: &dyn Progress,
+    pieces: &[Piece],
+    mut meet: impl FnMut(usize, &[u8]) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let files = &clusters.files;
+    let queues = files.iter().map(|file| file.tier.queue(thread));
+    let mut queues = queues.collect::<Result<Vec<_>, _>>()?;
+    let (mut asked, mut in_flight, mut read) = (0, 0, 0);
+    loop {
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        while in_flight < SCAN_READS
+            && let Some(piece) = pieces.get(asked)
+        {
+            let request = request(&files[piece.file], asked as u64, piece.offset, piece.bytes);
+            queues[piece.file].submit(request)?;
+            read += u64::from(request.len);
+            (asked, in_flight) = (asked + 1, in_flight + 1);
+        }
+        let Some(queue) = queues.iter_mut().find(|queue| queue.in_flight() > 0) else {
+            return Ok(read);
+        };
+        // Where all is in memory nothing else would let other queries go on.
+        let_others().await;
+        let (tag, block) = take(&mut **queue).await?;
+        in_flight -= 1;
+        let piece = &pieces[tag as usize];
+        let (_, _, at) = files[piece.file].reach(piece.offset, piece.bytes);
+        meet(tag as usize, &block[at..at + piece.bytes])?;
+    }
 }
 
 /// Every vector of a cluster index, once.
@@ -374,38 +431,57 @@ pub(super) struct EveryMember<'s, 'a> {
 }
 
 impl EveryMember<'_, '_> {
-    /// Reads pieces of files, some in flight, and has `meet` look at each, in any order.
+    /// Reads pieces of files, and has `meet` look at each, in any order.
     async fn each_piece(
         &mut self,
         pieces: &[Piece],
         mut meet: impl FnMut(&mut Self, usize, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let files = &self.clusters.files;
-        let queues = files.iter().map(|file| file.tier.queue(self.thread));
-        let mut queues = queues.collect::<Result<Vec<_>, _>>()?;
-        let (mut asked, mut in_flight) = (0, 0);
+        let (clusters, thread, progress) = (self.clusters, self.thread, self.progress);
+        let meet = |piece, bytes: &[u8]| meet(self, piece, bytes);
+        let read = each_piece(clusters, thread, progress, pieces, meet).await?;
+        self.counters.bytes_read += read;
+        Ok(())
+    }
+
+    /// Ranks those of a set, which stand by themselves or in groups.
+    async fn find_among(&mut self, nodes: &NodeSet) -> Result<(), Error> {
+        let (clusters, check) = (self.clusters, self.check);
+        let mut nodes = nodes
+            .iter()
+            .filter(|&node| u64::from(node) < clusters.nodes());
+        let (mut asked, mut places) = (Vec::with_capacity(ASKED), Vec::new());
         loop {
-            if self.progress.interrupted() {
-                return Err(Error::Interrupted);
-            }
-            while in_flight < SCAN_READS
-                && let Some(piece) = pieces.get(asked)
-            {
-                let request = request(&files[piece.file], asked as u64, piece.offset, piece.bytes);
-                queues[piece.file].submit(request)?;
-                self.counters.bytes_read += u64::from(request.len);
-                (asked, in_flight) = (asked + 1, in_flight + 1);
-            }
-            let Some(queue) = queues.iter_mut().find(|queue| queue.in_flight() > 0) else {
+            asked.clear();
+            asked.extend(nodes.by_ref().take(ASKED));
+            if asked.is_empty() {
                 return Ok(());
-            };
-            // Where all is in memory nothing else would let other queries go on.
-            let_others().await;
-            let (tag, block) = take(&mut **queue).await?;
-            in_flight -= 1;
-            let piece = &pieces[tag as usize];
-            let (_, _, at) = files[piece.file].reach(piece.offset, piece.bytes);
-            meet(self, tag as usize, &block[at..at + piece.bytes])?;
+            }
+            clusters.member_places(&asked, &mut places);
+            let (mut pieces, mut firsts) = (Vec::new(), Vec::new());
+            let mut first = 0;
+            while let Some(run) = Run::of(&places[first..]) {
+                pieces.push(Piece {
+                    file: run.file,
+                    offset: run.offset,
+                    bytes: run.bytes,
+                });
+                firsts.push(first..first + run.vectors);
+                first += run.vectors;
+            }
+            self.counters.vector_reads += pieces.len() as u64;
+            self.counters.stray_reads += pieces.len() as u64;
+            self.each_piece(&pieces, |scan, piece, bytes| {
+                let members = firsts[piece].clone();
+                for (&node, place) in asked[members.clone()].iter().zip(&places[members]) {
+                    let at = (place.offset - pieces[piece].offset) as usize;
+                    let (id, vector) =
+                        clusters.member(node, &bytes[at..at + place.bytes], check)?;
+                    scan.rank(node, id, vector);
+                }
+                Ok(())
+            })
+            .await?;
         }
     }
 
@@ -424,8 +500,8 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
     /// Whatever the list: nothing leads to them.
     async fn find(&mut self, _: usize) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
-        let scanned = match &clusters.vectors {
-            Vectors::Replicated => {
+        let scanned = match (&clusters.vectors, self.admission.nodes()) {
+            (Vectors::Replicated, _) => {
                 let all = 0..clusters.clusters();
                 let pieces: Vec<_> = all
                     .map(|cluster| {
@@ -446,7 +522,8 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
                 })
                 .await
             }
-            Vectors::Grouped(_) | Vectors::Addressed => {
+            (Vectors::Grouped(_) | Vectors::Addressed, Some(nodes)) => self.find_among(nodes).await,
+            (Vectors::Grouped(_) | Vectors::Addressed, None) => {
                 let runs = clusters.member_runs(SCAN_BYTES);
                 let pieces: Vec<_> = runs
                     .iter()

@@ -24,11 +24,15 @@
 //!   the walk goes on are ranked as they come in ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). As long as none are,
 //!   and there is no navigation graph, whose nodes' distances are known, a search goes on as it always does.
 //! - Where the list has room for all nodes, the search is to look at all of them.
+//!
+//! A search that is asked for a recall ends by another rule, and is told the same for it: how far the k-th answer is says how many of the
+//! nearest candidates have to be looked at ([`recall`](crate::recall)).
 
 use std::collections::BinaryHeap;
 
 use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
+use crate::recall::Depth;
 
 /// Deviations beyond the k-th with a list of k; those that each doubling of it adds; and those that each read on its way takes off.
 const AT_K: f32 = -0.5;
@@ -41,10 +45,12 @@ const RESERVED: usize = 1 << 12;
 /// What one query knows of when it may stop.
 #[derive(Debug, Default)]
 pub(crate) struct Promise {
-    /// Whether searches may stop early at all.
-    wanted: bool,
+    /// What may end searches before their lists do.
+    ends: Ends,
     /// Deviations beyond the k-th within which a candidate has promise; `None` if this query ends when its list does.
     slack: Option<f32>,
+    /// How many of the nearest candidates are looked at, where a search is asked for a recall.
+    depth: Option<Depth>,
     k: usize,
     /// Nodes that were expanded.
     expanded: usize,
@@ -56,24 +62,41 @@ pub(crate) struct Promise {
     limit: f32,
 }
 
+/// What ends a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Ends {
+    /// Its list.
+    #[default]
+    WithItsList,
+    /// That no candidate that is left has promise.
+    WithoutPromise,
+    /// That as many candidates were looked at as a recall takes, where answers are as far as those so far.
+    AtDepth(Depth),
+}
+
 impl Promise {
-    /// For searches that may stop early, if that is `wanted`.
-    pub(crate) fn new(wanted: bool) -> Self {
+    /// For searches that end so.
+    pub(crate) fn new(ends: Ends) -> Self {
         Self {
-            wanted,
+            ends,
             ..Self::default()
         }
     }
 
     /// Starts a query for `k` answers with a list of `list`, on an index of so many nodes.
     pub(crate) fn begin(&mut self, k: usize, list: usize, nodes: u64) {
-        let may = self.wanted && (list as u64) < nodes;
-        self.slack = may.then(|| slack(k, list));
+        let has_room_for_all = list as u64 >= nodes;
+        (self.slack, self.depth) = match self.ends {
+            _ if has_room_for_all => (None, None),
+            Ends::WithItsList => (None, None),
+            Ends::WithoutPromise => (Some(slack(k, list)), None),
+            Ends::AtDepth(depth) => (None, Some(depth)),
+        };
         self.k = k;
         self.expanded = 0;
         self.error = CodeError::default();
         self.nearest.clear();
-        if may {
+        if self.is_on() {
             self.nearest.reserve(k.min(RESERVED) + 1);
         }
         self.limit = f32::INFINITY;
@@ -82,7 +105,25 @@ impl Promise {
     /// Whether this query may stop early: only then it has to be told anything.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.slack.is_some()
+        self.slack.is_some() || self.depth.is_some()
+    }
+
+    /// How many of the nearest candidates are to be looked at, as far as is known; `None` if all of the list are.
+    #[inline]
+    pub(crate) fn depth(&self) -> Option<usize> {
+        let depth = self.depth.as_ref()?;
+        Some(match self.expanded < self.k {
+            true => depth.most(),
+            false => depth.of(self.kth().min(self.limit)),
+        })
+    }
+
+    /// The k-th of the distances that were met.
+    fn kth(&self) -> f32 {
+        match self.nearest.peek() {
+            Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
+            _ => f32::INFINITY,
+        }
     }
 
     /// Takes the k-th of the exact distances of nodes that are all different, and may all be answers. They are not counted otherwise.
@@ -117,10 +158,7 @@ impl Promise {
         if self.expanded < self.k || self.error.count() < LEAST {
             return None;
         }
-        let kth = match self.nearest.peek() {
-            Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
-            _ => f32::INFINITY,
-        };
+        let kth = self.kth();
         let slack = (slack - PER_READ * on_their_way as f32).max(0.0);
         let exact = kth.min(self.limit) + slack * self.error.deviation();
         let estimated = exact - self.error.mean();
@@ -142,7 +180,7 @@ mod tests {
 
     /// A query for 2 answers with a list of 8, which is 2.5 deviations, that knows errors of mean 4 and deviation 2.
     fn learned() -> Promise {
-        let mut promise = Promise::new(true);
+        let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(2, 8, 9);
         for error in [2.0, 6.0, 2.0, 6.0, f32::NAN, 2.0, 6.0, 2.0, 6.0] {
             promise.learn(error);
@@ -216,7 +254,10 @@ mod tests {
     #[test]
     fn a_list_with_room_for_all_ends_when_it_ends() {
         for (wanted, list, on) in [(true, 8, true), (true, 9, false), (false, 8, false)] {
-            let mut promise = Promise::new(wanted);
+            let mut promise = Promise::new(match wanted {
+                true => Ends::WithoutPromise,
+                false => Ends::WithItsList,
+            });
             promise.begin(2, list, 9);
             assert_eq!(promise.is_on(), on, "{wanted} {list}");
             for _ in 0..9 {
@@ -231,7 +272,7 @@ mod tests {
     #[test]
     fn what_degenerates_stops_nothing_it_should_not() {
         // All errors the same: no deviation.
-        let mut promise = Promise::new(true);
+        let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(1, 64, 100);
         for _ in 0..8 {
             assert_eq!(promise.bounds(0), None);

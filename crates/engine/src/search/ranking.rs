@@ -81,6 +81,11 @@ impl<'a> Ranking<'a> {
         &self.admission
     }
 
+    /// From the next query on, a node is no answer.
+    pub(crate) fn leave_out(&mut self, node: Option<u32>) {
+        self.admission = self.admission.without(node);
+    }
+
     /// Starts a query of which `k` answers are wanted; `query` has been set. Of the nodes that the search starts from,
     /// `estimates` are those by code and `distances` the exact ones, if they are known, nearest first.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
@@ -95,6 +100,11 @@ impl<'a> Ranking<'a> {
         let exact = self.admission.is_of_all();
         let nearest = distances.get(k - 1).filter(|_| exact);
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
+    }
+
+    /// What was known of the nearest when it began was not exact: it is no limit.
+    pub(crate) fn begin_without_limit(&mut self) {
+        self.limit = f32::INFINITY;
     }
 
     /// Ranks a candidate by the vector of its node. `None` if it may be no answer.

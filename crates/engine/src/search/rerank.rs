@@ -21,6 +21,9 @@
 //! error say which of the other candidates may still be answers ([`Ranking::bound`]); those are read at once, and
 //! they are the last.
 //!
+//! With a [re-ranking ratio](crate::Rerank::ratio) batch 0 is that share of the candidate list, and the only one; nothing is prefetched
+//! (DistVS §3.1, "delayed re-ranking with pruning").
+//!
 //! Vectors are ranked batch by batch in the order of candidates, whatever the order of completions, so answers do not
 //! depend on it.
 
@@ -162,7 +165,11 @@ impl<'a> Reranker<'a> {
     /// Starts a query for `k` answers from a candidate list of `list`.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         // A head that is longer than the list would never be full.
-        self.head = k.saturating_add(self.rerank.batch).min(list);
+        let head = match self.rerank.ratio {
+            0.0 => k.saturating_add(self.rerank.batch),
+            ratio => k.max((list as f64 * ratio) as usize),
+        };
+        self.head = head.min(list);
         self.unchanged = 0;
         self.asked = 0;
         self.held.clear();
@@ -219,6 +226,11 @@ impl<'a> Reranker<'a> {
         let head = 0..frontier.behind(0, self.head);
         self.ask_all(frontier, head.clone(), f32::INFINITY, counters)?;
         match self.rerank.estimate {
+            _ if self.rerank.ratio > 0.0 => {
+                self.due = self.awaited.len();
+                self.rank_batch(frontier, head, self.head, ranking, counters)
+                    .await?;
+            }
             true => {
                 self.finish_estimated(frontier, head.end, ranking, counters)
                     .await?

@@ -1,4 +1,4 @@
-//! Every vector of an index: what a search looks at where its list has room for all of them, or its walk found too few.
+//! Every vector of an index: what a search looks at where its list has room for all of them, its walk found too few, or a filter or a look-up says which nodes.
 //!
 //! What is looked for is every node below a bound that is taken first, where it is *now*: in memory, on its way to a page; on a page that
 //! is not written yet; or on storage. These are looked at in the order in which a record passes through them, so that one that moves on
@@ -15,6 +15,7 @@
 //! Pages come through the tiers that the index holds, as those of a walk do: a merge may have removed their names. What a
 //! scan holds at a time is no more than what a query is planned to hold anyway (see [`held_pages`]).
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::task::Poll;
@@ -22,25 +23,31 @@ use std::time::{Duration, Instant};
 
 use stratann_tier::{BLOCK, ReadQueue, Request, Thread, Tier, next};
 
+mod nodes;
+#[cfg(test)]
+mod tests;
+
 use super::Counters;
 use super::admission::Admission;
+use super::before::ByCode;
 use super::leading::ByLeading;
 use super::parts::Timer;
 use super::ranking::Ranking;
 use super::rerank::Reranker;
 use super::source::CandidateSource;
 use crate::Error;
+use crate::filter::NodeSet;
 use crate::index::Index;
 use crate::plan::held_pages;
 use crate::progress::Progress;
 use crate::stores::page_source::Bytes;
-use crate::stores::topology::placement::NOWHERE;
+use crate::stores::topology::placement::Standing;
 use crate::stores::vectors::segments::{Segment, Segments};
 use crate::stores::{GraphStores, NodePages, PageView, Record};
 
 /// Pages behind one another that are read at once, at most.
 const RUN: u64 = 4;
-/// Such reads in flight, at most.
+/// Such reads in flight, at most; of shorter ones as many as have no more pages together.
 const RUNS: usize = 4;
 /// Nodes that are looked for at a time.
 const NODES: usize = 1 << 10;
@@ -51,19 +58,26 @@ const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK)
 const ASKED: u32 = 1 << 14;
 /// How often a node is looked for.
 const TRIES: u32 = 10;
-/// How long a search waits before it looks again for the first time; then twice as long each time.
+/// How long a search waits before it looks again for the first time; then twice as long each time, up to the last of these.
 const PAUSE: Duration = Duration::from_micros(50);
+const PAUSES: Duration = Duration::from_millis(25);
+/// How long it waits, about, for a node that is on its way from one page to another: no read is part of that, but the thread that
+/// moves it may have lost its processor.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Takes a node: its number, outside id and vector; where that is what its leading part says, also that part.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 /// A scan of an index.
+#[derive(Clone, Copy)]
 pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
     /// What may be an answer: nodes that it rules out need not be looked at.
     pub(super) admission: Admission<'a>,
+    /// The nodes that are looked at, if not all.
+    pub(super) among: Option<&'a NodeSet>,
 }
 
 impl Scan<'_> {
@@ -80,31 +94,27 @@ impl Scan<'_> {
     ) -> Result<(), Error> {
         let (index, graph) = (self.index, self.index.graph());
         let all = index.len() as u32;
-        let mut sought = Sought {
-            nodes: Vec::with_capacity(NODES),
-            scratch: Scratch {
-                vector: vec![0; index.dim() * index.element().size()],
-                code: Vec::new(),
-            },
-            ..Sought::default()
-        };
+        let mut sought = Sought::of(index);
         let mut outcome = Ok(());
         // Where vectors are in parts, the leading ones say which trailing ones are worth a read.
         match graph.segments.as_ref().filter(|_| !N::PARTS) {
             None => {
                 let source = InGraph { graph, pages };
-                outcome = self.each_of(&source, 0..all, &mut sought, each).await;
+                outcome = self
+                    .each_of(&source, self.those(0..all), &mut sought, each)
+                    .await;
                 counters.graph_reads += sought.pages;
             }
             Some(segments) => {
                 // One after the other, so that there is a door to one at a time.
                 for number in 0..segments.len() {
-                    let nodes = segments.nodes_of(number, all);
+                    let nodes = self.those(segments.nodes_of(number, all));
                     let segment = segments.get(number);
                     let source = InSegment {
                         segments,
                         number,
                         segment,
+                        leading: None,
                     };
                     outcome = self.each_of(&source, nodes, &mut sought, each).await;
                     if outcome.is_err() {
@@ -120,7 +130,7 @@ impl Scan<'_> {
     }
 
     /// Makes answers of what was ranked by leading parts: reads the trailing parts of those in doubt, and of all answers.
-    async fn settle<N: NodePages>(
+    pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
         ranking: &mut Ranking<'_>,
@@ -149,54 +159,81 @@ impl Scan<'_> {
     async fn each_of<S: Source>(
         &self,
         source: &S,
-        nodes: Range<u32>,
+        mut nodes: impl Iterator<Item = u32>,
         sought: &mut Sought,
         each: &mut Each<'_>,
     ) -> Result<(), Error> {
         let mut door = None;
-        let mut from = nodes.start;
-        while from < nodes.end {
+        let mut all = false;
+        while !all {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
             // Where pages are in memory nothing else would let other queries go on.
             let_others().await;
-            let to = nodes.end.min(from.saturating_add(ASKED));
-            while from < to && sought.nodes.len() < NODES {
-                if !self.admission.rules_out(from) {
-                    sought.nodes.push(from);
-                }
-                from += 1;
-            }
-            sought.error = None;
-            let mut pause = PAUSE;
-            for again in 0..TRIES {
-                if again > 0 {
-                    self.thread.sleep_until(Instant::now() + pause).await;
-                    pause *= 2;
-                }
-                self.look(source, &mut door, sought, again > 0, each)
-                    .await?;
-                // One without a page is not there yet, or never will be: whoever inserts it has not heard that it is in.
-                if !sought
-                    .nodes
-                    .iter()
-                    .any(|&node| source.page_of(node).is_some())
-                {
+            for _ in 0..ASKED {
+                if sought.nodes.len() == NODES {
                     break;
                 }
+                let Some(node) = nodes.next() else {
+                    all = true;
+                    break;
+                };
+                if !self.admission.rules_out(node) {
+                    sought.nodes.push(node);
+                }
             }
-            for node in sought.nodes.drain(..) {
-                // An insert gave it its number and has not come further, or failed: it is no answer yet.
-                if let Some(page) = source.page_of(node)
-                    && !self.admission.rules_out(node)
-                {
+            sought.error = None;
+            self.look(source, &mut door, sought, false, each).await?;
+            let (began, mut pause, mut tries) = (Instant::now(), PAUSE, 1);
+            // What holds a node up is told from one look at each: it may come to its page between two.
+            let held_up = loop {
+                let held_up = sought.held_up(source, self.admission);
+                match held_up {
+                    None => break None,
+                    Some((_, Standing::Moves)) if began.elapsed() < PATIENCE => {
+                        // When it has come, it is looked for as often as any other.
+                        tries = 0;
+                    }
+                    Some((_, Standing::On(_))) if tries < TRIES => {}
+                    Some(_) => break held_up,
+                }
+                if self.progress.interrupted() {
+                    return Err(Error::Interrupted);
+                }
+                self.thread.sleep_until(Instant::now() + pause).await;
+                pause = PAUSES.min(2 * pause);
+                tries += 1;
+                self.look(source, &mut door, sought, true, each).await?;
+            };
+            sought.nodes.clear();
+            let file = source.file();
+            match held_up {
+                None => {}
+                Some((node, Standing::On(page))) => {
                     let error = sought.error.take();
-                    return Err(error.unwrap_or_else(|| not_there(source.file(), node, page)));
+                    return Err(error.unwrap_or_else(|| not_there(file, node, page)));
+                }
+                Some((node, _)) => {
+                    return Err(Error::Damaged {
+                        file: file.to_owned(),
+                        what: format!(
+                            "node {node} left its page for another one {PATIENCE:?} ago, and is on none yet"
+                        ),
+                    });
                 }
             }
         }
         Ok(())
+    }
+
+    /// Those of some nodes that are looked at.
+    fn those(&self, nodes: Range<u32>) -> impl Iterator<Item = u32> + '_ {
+        let (among, all) = match self.among {
+            Some(among) => (Some(among.iter_in(nodes)), 0..0),
+            None => (None, nodes),
+        };
+        among.into_iter().flatten().chain(all)
     }
 
     /// Looks for nodes once, and leaves those that were not where they were looked for. What was done `again` takes no page for what
@@ -217,9 +254,9 @@ impl Scan<'_> {
             error,
             ..
         } = &mut *sought;
-        nodes.retain(|&node| match source.page_of(node) {
-            None => true,
-            Some(page) => {
+        nodes.retain(|&node| match source.standing(node) {
+            Standing::Moves | Standing::NotYet => true,
+            Standing::On(page) => {
                 match source.waits(page, node, scratch, each) {
                     Ok(true) => {}
                     Ok(false) => placed.push((page, node)),
@@ -232,9 +269,12 @@ impl Scan<'_> {
             }
         });
         placed.sort_unstable();
-        let (mut at, mut in_flight) = (0, 0);
+        let (mut at, mut in_flight, mut pages_in_flight) = (0, 0, 0);
         while at < placed.len() || in_flight > 0 {
-            while at < placed.len() && in_flight < RUNS {
+            // Long runs are few, and pages that stand alone are more.
+            while at < placed.len()
+                && (in_flight < RUNS || pages_in_flight + RUN <= RUN * RUNS as u64)
+            {
                 let page = placed[at].0;
                 if let Some(bytes) = source.in_memory(page, again) {
                     sought.spared += 1;
@@ -253,8 +293,10 @@ impl Scan<'_> {
                     offset,
                     len: len as u32,
                 })?;
-                sought.pages += len / source.page_bytes() as u64;
+                let pages = len / source.page_bytes() as u64;
+                sought.pages += pages;
                 sought.bytes += len;
+                pages_in_flight += pages;
                 in_flight += 1;
                 at = to;
             }
@@ -264,6 +306,8 @@ impl Scan<'_> {
             let done = next(&mut **queue).await;
             in_flight -= 1;
             let block = done.result?;
+            pages_in_flight =
+                pages_in_flight.saturating_sub((block.len() / source.page_bytes()) as u64);
             let (at, to) = (done.tag as u32 as usize, (done.tag >> 32) as usize);
             let mut rest = &placed[at..to];
             let first = rest[0].0;
@@ -287,6 +331,8 @@ pub(super) struct Everything<'s, 'a, N> {
     pub(super) scan: Scan<'s>,
     pub(super) pages: &'s N,
     pub(super) ranking: &'s mut Ranking<'a>,
+    /// Codes in memory, where a filter says of which nodes they are worth a look.
+    pub(super) by_code: Option<ByCode<'s, 'a>>,
     pub(super) counters: Counters,
 }
 
@@ -295,13 +341,28 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Whatever the list: nothing leads to them.
-    async fn find(&mut self, _: usize) -> Result<(), Error> {
+    /// Nothing leads to them; where there are codes of those that match, the list says how many of the nearest are looked at.
+    async fn find(&mut self, list: usize) -> Result<(), Error> {
+        match self.scan.admission.nodes() {
+            Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
+            _ => self.find_all().await,
+        }
+    }
+
+    fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
+    }
+}
+
+impl<N: NodePages> Everything<'_, '_, N> {
+    /// Ranks all.
+    pub(super) async fn find_all(&mut self) -> Result<(), Error> {
         let Self {
             scan,
             pages,
             ranking,
             counters,
+            ..
         } = self;
         let mut each = |node, id, vector: &[u8], part: &[u8]| match N::PARTS {
             true => {
@@ -325,10 +386,6 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         }
         counters.distance_computations += std::mem::take(&mut ranking.computations);
         scanned
-    }
-
-    fn take_counters(&mut self) -> Counters {
-        std::mem::take(&mut self.counters)
     }
 }
 
@@ -413,6 +470,35 @@ struct Sought {
 }
 
 impl Sought {
+    /// None yet, of an index.
+    fn of(index: &Index) -> Self {
+        Self {
+            nodes: Vec::with_capacity(NODES),
+            scratch: Scratch {
+                vector: vec![0; index.dim() * index.element().size()],
+                code: Vec::new(),
+            },
+            ..Self::default()
+        }
+    }
+
+    /// A node that is still looked for and could be met, and where it stands: one that moves, if there is one.
+    fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
+        let nodes = self.nodes.iter().copied();
+        let standing = nodes
+            .filter(|&node| !admission.rules_out(node))
+            .map(|node| (node, source.standing(node)));
+        let mut on_page = None;
+        for (node, standing) in standing {
+            match standing {
+                Standing::Moves => return Some((node, standing)),
+                Standing::On(_) => on_page = on_page.or(Some((node, standing))),
+                Standing::NotYet => {}
+            }
+        }
+        on_page
+    }
+
     /// Takes nodes off a page on which they should be, and notes those that are not there.
     fn meet<S: Source>(
         &mut self,
@@ -450,8 +536,8 @@ trait Source {
     fn tier(&self) -> &dyn Tier;
     /// The file as errors name it.
     fn file(&self) -> &str;
-    /// The page that a node is on now; None while it is on its way from one to another.
-    fn page_of(&self, node: u32) -> Option<u64>;
+    /// Where a node stands now.
+    fn standing(&self, node: u32) -> Standing;
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
     /// Where a page stands in the file, with those that its last record goes on on: offset and length in bytes.
@@ -492,8 +578,12 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         &self.graph.file
     }
 
-    fn page_of(&self, node: u32) -> Option<u64> {
-        Some(self.pages.page_of(node)).filter(|&page| page != u64::from(NOWHERE))
+    fn standing(&self, node: u32) -> Standing {
+        let placement = self.graph.placement.get();
+        match placement.filter(|placement| !placement.is_even()) {
+            Some(placement) => placement.standing(node),
+            None => Standing::On(self.pages.page_of(node)),
+        }
     }
 
     fn page_bytes(&self) -> usize {
@@ -560,6 +650,8 @@ struct InSegment<'a> {
     segments: &'a Segments,
     number: usize,
     segment: &'a Segment,
+    /// The leading parts of the nodes that are looked for, where the segment has trailing ones.
+    leading: Option<&'a HashMap<u32, Box<[u8]>>>,
 }
 
 impl Source for InSegment<'_> {
@@ -571,8 +663,8 @@ impl Source for InSegment<'_> {
         &self.segment.pages.file
     }
 
-    fn page_of(&self, node: u32) -> Option<u64> {
-        Some(self.segments.place_of(node).page)
+    fn standing(&self, node: u32) -> Standing {
+        Standing::On(self.segments.place_of(node).page)
     }
 
     fn page_bytes(&self) -> usize {
@@ -608,7 +700,10 @@ impl Source for InSegment<'_> {
             return Ok(false);
         }
         let Scratch { vector, code } = scratch;
-        let id = self.segment.vector(node, page, &view, &[], code, vector)?;
+        let leading = self.leading.and_then(|parts| parts.get(&node));
+        let leading = leading.map_or(&[][..], |part| part);
+        let segment = self.segment;
+        let id = segment.vector(node, page, &view, leading, code, vector)?;
         each(node, id, vector, &[]);
         Ok(true)
     }

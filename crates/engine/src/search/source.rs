@@ -19,10 +19,21 @@ use super::ranking::Ranking;
 use crate::Error;
 use crate::progress::Progress;
 
+/// A node that is searched for as if it were not there: that of a row of the index, where it is found out how much searches find.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeftOut {
+    pub(crate) node: u32,
+    /// Whether it leads on.
+    pub(crate) leads_on: bool,
+}
+
 /// Where candidates come from.
 pub(super) trait CandidateSource<'a> {
     /// The query, what may answer it, and what was ranked so far.
     fn ranking(&mut self) -> &mut Ranking<'a>;
+
+    /// A node is to be no answer of the next query, and perhaps not to lead on either. Nobody asks it of clusters.
+    fn leave_out(&mut self, _node: Option<LeftOut>) {}
 
     /// Finds candidates for the query, as far as a list of so many leads, and ranks them.
     ///
@@ -40,6 +51,9 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     type Scan<'s>: CandidateSource<'a>
     where
         Self: 's;
+
+    /// Whether it gave up finding what matches a filter before it had found as much as it was to: others may be nearer.
+    fn is_dry(&self) -> bool;
 
     /// Begins a query that is answered by a scan alone.
     fn begin_at_none(&mut self);

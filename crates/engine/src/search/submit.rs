@@ -1,10 +1,13 @@
 //! A search that is submitted: it goes on by itself, and whoever submitted it has a handle.
 //!
 //! ```text
-//!   submit ── room? ──┬─ yes ──────────────────────────────> its shares ──> last task gone ──> outcome ──> wait, await, notify
-//!                     └─ no ──> one task waits for it ─ then ──^                                ^
-//!                                          └─ deadline, cancelled ──────────────────────────────┘
+//!   submit ── filter? ─── no ───> room? ──┬─ yes ─────────────────────────────> its shares ──> last task gone ──> outcome ──> wait, await, notify
+//!                └─ one task looks ─^     └─ no ──> one task waits for it ─ then ──^                               ^
+//!                        │                                     │                                                   │
+//!                        └──────────── wrong columns, deadline, cancelled ─────────────────────────────────────────┘
 //! ```
+//!
+//! What matches a filter is found by a thread that searches, since whoever submits must not wait; how much room the search takes depends on it.
 //!
 //! The pool owns what is [`Submitted`] until its last task is gone. Then the index, the queries and the room in the memory budget are
 //! given back, and only then anybody hears of the end.
@@ -13,7 +16,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -23,9 +26,10 @@ use stratann_tier::{Home, Panic, Task, Thread, Work, WorkerPool};
 use super::batch::{Answers, Batch, Clock, Shares};
 use super::stop::Stop;
 use crate::data::{Matrix, VectorSource};
+use crate::filter::{Checked, Filter};
 use crate::index::Index;
 use crate::room::{Queued, Taken};
-use crate::update::{Moment, Seen};
+use crate::update::{Matches, Moment, Seen};
 use crate::{Error, SearchOptions, SearchResults};
 
 /// What a submitted search keeps of the index that it searches.
@@ -106,27 +110,61 @@ impl Index {
         options: &SearchOptions,
         deadline: Option<Instant>,
     ) -> Result<SubmittedSearch, Error> {
-        let opened = Opened {
+        submitted(self.opened(), queries, options, None, deadline)
+    }
+
+    /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns at once, as [`submit`](Index::submit).
+    ///
+    /// One of the threads that search finds what matches before the search begins, and does nothing else meanwhile; that ends before a deadline or
+    /// [`cancel`](SubmittedSearch::cancel) is looked at again. From then on the search holds a bit for each vector of the index, at most, also while it
+    /// waits for room.
+    ///
+    /// # Errors
+    /// As [`submit`](Index::submit), and [`Error::Filter`] for a filter that does not fit the [columns](Index::schema). Columns that cannot be read
+    /// come through the handle.
+    ///
+    /// # Panics
+    /// As [`submit`](Index::submit).
+    pub fn submit_filtered(
+        self: &Arc<Self>,
+        queries: Matrix,
+        options: &SearchOptions,
+        filter: &Filter,
+        deadline: Option<Instant>,
+    ) -> Result<SubmittedSearch, Error> {
+        submitted(self.opened(), queries, options, Some(filter), deadline)
+    }
+
+    /// What a search sees that is submitted now.
+    fn opened(self: &Arc<Self>) -> Box<Opened> {
+        Box::new(Opened {
             index: self.clone(),
             moment: self.overlay().map(|overlay| overlay.now()),
-        };
-        submitted(Box::new(opened), queries, options, deadline)
+        })
     }
 }
 
-/// Submits a search.
+/// Submits a search, perhaps of what matches a filter alone.
 ///
 /// # Errors
-/// As [`Index::submit`].
+/// As [`Index::submit`] and [`Index::submit_filtered`].
 pub(crate) fn submitted(
     searched: Box<dyn Searched>,
     queries: Matrix,
     options: &SearchOptions,
+    filter: Option<&Filter>,
     deadline: Option<Instant>,
 ) -> Result<SubmittedSearch, Error> {
     let index = searched.index();
     let overlay = searched.seen().map(|seen| seen.overlay);
-    let answers = Answers::new(index, &queries, options, overlay)?;
+    let filter = filter.map(|filter| filter.check(&index.columns().schema()));
+    let filter = filter.transpose()?;
+    let checked = SearchOptions {
+        // It is for what matches, which is not known yet.
+        way: options.way.filter(|_| filter.is_none()),
+        ..*options
+    };
+    let answers = Answers::new(index, &queries, &checked, overlay, None)?;
     let worker_pool = answers.workers(index, options, options.threads.min(queries.rows()))?;
     let ending = Arc::new(Ending {
         stop: Stop::new(deadline),
@@ -142,19 +180,27 @@ pub(crate) fn submitted(
         ending.finish(Ok(Err(late)));
         return Ok(handle);
     }
+    let (found, phase) = match filter {
+        None => {
+            let all = Found {
+                answers,
+                matches: None,
+            };
+            (OnceLock::from(all), Phase::Looked)
+        }
+        Some(filter) => {
+            let looks = Box::new(Looks { answers, filter });
+            (OnceLock::new(), Phase::Looks(Some(looks)))
+        }
+    };
     let submitted = Submitted {
         searched,
         queries,
         options: *options,
-        answers,
+        found,
         ending,
         worker_pool,
-        phase: Mutex::new(Phase::Over),
-    };
-    let mut queued = submitted.batch().room(options);
-    *submitted.phase.lock() = match queued.at_once() {
-        Some(taken) => Phase::HasRoom(taken),
-        None => Phase::Waits(Some(queued)),
+        phase: Mutex::new(phase),
     };
     Arc::new(submitted).go_on();
     Ok(handle)
@@ -165,55 +211,117 @@ struct Submitted {
     searched: Box<dyn Searched>,
     queries: Matrix,
     options: SearchOptions,
-    answers: Answers,
+    /// Set when it is known among what it searches.
+    found: OnceLock<Found>,
     ending: Arc<Ending>,
     /// One that a larger one has replaced goes when the last search on it has ended.
     worker_pool: Arc<WorkerPool>,
     phase: Mutex<Phase>,
 }
 
+/// What the tasks of a search answer, among what matches its filter, if it has one.
+struct Found {
+    answers: Answers,
+    matches: Option<Matches>,
+}
+
+/// What a task takes with it that looks for what matches.
+struct Looks {
+    answers: Answers,
+    filter: Checked,
+}
+
 /// How far a submitted search is.
 enum Phase {
+    /// It looks for what matches its filter, by a task that takes this with it.
+    Looks(Option<Box<Looks>>),
+    /// It knows among what it searches, and may ask for room.
+    Looked,
     /// It waits for room, by a task that takes this with it.
     Waits(Option<Queued>),
     /// It has room, and may begin.
     HasRoom(Taken),
     /// It answers queries, since a time.
     Runs { shares: Shares, begun: Instant },
+    /// It will not begin, since what matches cannot be found.
+    Failed(Error),
     /// It will not begin.
     Over,
 }
 
 impl Submitted {
-    fn batch(&self) -> Batch<'_> {
+    /// What its tasks work at; none before it is known among what.
+    fn batch(&self) -> Option<Batch<'_>> {
+        let Found { answers, matches } = self.found.get()?;
         let (index, seen, stop) = (
             self.searched.index(),
             self.searched.seen(),
             &self.ending.stop,
         );
-        Batch::new(index, &self.queries, &self.answers, stop, None, seen).until(stop)
+        let batch = Batch::new(index, &self.queries, answers, stop, None, seen).until(stop);
+        Some(match matches {
+            Some(matches) => batch.among(matches.as_ref()),
+            None => batch,
+        })
     }
 
     /// Has the pool do what comes next.
     fn go_on(self: Arc<Self>) {
         let mut phase = self.phase.lock();
         let mut threads = 1;
-        *phase = match std::mem::replace(&mut *phase, Phase::Over) {
-            Phase::HasRoom(taken) => {
-                let shares = self
-                    .answers
-                    .begin(&self.options, self.queries.rows(), taken);
+        let queued = match (&*phase, self.batch()) {
+            (Phase::Looked, Some(batch)) => Some(batch.room(&self.options)),
+            _ => None,
+        };
+        if let Some(mut queued) = queued {
+            *phase = match queued.at_once() {
+                Some(taken) => Phase::HasRoom(taken),
+                None => Phase::Waits(Some(queued)),
+            };
+        }
+        *phase = match (
+            std::mem::replace(&mut *phase, Phase::Over),
+            self.found.get(),
+        ) {
+            (Phase::HasRoom(taken), Some(Found { answers, .. })) => {
+                let shares = answers.begin(&self.options, self.queries.rows(), taken);
                 threads = shares.threads;
                 Phase::Runs {
                     shares,
                     begun: Instant::now(),
                 }
             }
-            phase => phase,
+            (phase, _) => phase,
         };
         drop(phase);
         let worker_pool = self.worker_pool.clone();
         worker_pool.submit(threads, self);
+    }
+
+    /// Looks for what matches.
+    async fn look(&self, thread: &Thread, looks: Box<Looks>) {
+        let look = Box::pin(async { self.matching(*looks) });
+        let looked = self.ending.stop.unless_stopped(thread, look).await;
+        *self.phase.lock() = match looked {
+            Ok(Ok(found)) => {
+                // It looks once.
+                self.found.get_or_init(|| found);
+                Phase::Looked
+            }
+            Ok(Err(error)) => Phase::Failed(error),
+            Err(_) => Phase::Over,
+        };
+    }
+
+    /// What it answers, among what matches a filter.
+    fn matching(&self, Looks { answers, filter }: Looks) -> Result<Found, Error> {
+        let index = self.searched.index();
+        let matches = Matches::of(index, self.searched.seen(), &filter)?;
+        let answers = answers.among(index, matches.as_ref(), self.options.way);
+        Ok(Found {
+            answers,
+            matches: Some(matches),
+        })
     }
 
     /// Waits for room.
@@ -230,14 +338,15 @@ impl Submitted {
         let Self {
             searched,
             options,
-            answers,
+            found,
             ending,
             phase,
             ..
         } = self;
-        let outcome = match phase.into_inner() {
-            Phase::Runs { begun, .. } => answers.into_results(begun.elapsed()),
-            // It was stopped before there was room.
+        let outcome = match (phase.into_inner(), found.into_inner()) {
+            (Phase::Runs { begun, .. }, Some(found)) => found.answers.into_results(begun.elapsed()),
+            (Phase::Failed(error), _) => Err(error),
+            // It was stopped before it began.
             _ => Err(Error::Interrupted),
         };
         match outcome {
@@ -250,6 +359,13 @@ impl Submitted {
 impl Work for Submitted {
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>> {
         let tasks = match &mut *self.phase.lock() {
+            Phase::Looks(looks) => match looks.take() {
+                Some(looks) => {
+                    let search = self.clone();
+                    return vec![Box::pin(async move { search.look(thread, looks).await })];
+                }
+                None => 0,
+            },
             Phase::Waits(queued) => match queued.take() {
                 Some(queued) => {
                     let waits = self.clone();
@@ -258,18 +374,24 @@ impl Work for Submitted {
                 None => 0,
             },
             Phase::Runs { shares, .. } => shares.tasks(share),
-            Phase::HasRoom(_) | Phase::Over => 0,
+            Phase::Looked | Phase::HasRoom(_) | Phase::Failed(_) | Phase::Over => 0,
         };
         let clock = Clock::new();
         let task = |number| {
             let (search, clock) = (self.clone(), clock.clone());
-            Box::pin(async move { search.batch().run(thread, number, clock).await }) as Task<'t>
+            let run = async move {
+                if let Some(batch) = search.batch() {
+                    batch.run(thread, number, clock).await;
+                }
+            };
+            Box::pin(run) as Task<'t>
         };
         (0..tasks).map(task).collect()
     }
 
     fn ended(self: Arc<Self>, panic: Option<Panic>) {
-        if panic.is_none() && matches!(*self.phase.lock(), Phase::HasRoom(_)) {
+        let goes_on = matches!(*self.phase.lock(), Phase::Looked | Phase::HasRoom(_));
+        if panic.is_none() && goes_on {
             return self.go_on();
         }
         let ending = self.ending.clone();

@@ -13,8 +13,9 @@
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends; all its nodes enter the
 //! candidate list by code, and a candidate on a held page is expanded without a read. With ids in locality order one read
-//! then serves several hops. Exact distances can wait until the traversal is done: then the best by code of
-//! all nodes on held pages are ranked first, and say which others may still be answers, so that few vectors are decoded.
+//! then serves several hops. Exact distances can wait until the traversal is done: then the L best by code of
+//! all nodes on held pages are ranked first, and say which others may still be answers, so that few vectors are decoded. The L best
+//! are ranked whatever their codes say, as they would be on the path: a longer list finds more, in the end everything.
 //!
 //! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s. Where their leading parts are
 //! beside the lists, nodes are ranked by these, and the [`Reranker`] reads the trailing parts of those in doubt.
@@ -33,13 +34,16 @@ use super::parts::{Part, Timer};
 use super::ranking::{Ranking, WORTH_DECODING};
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
+use super::source::LeftOut;
 use super::spare::Spare;
 use crate::Error;
 use crate::cache::SlotCache;
 use crate::frontier::{self, Frontier, distance_of, key, node_of};
+use crate::navigation::Seeds;
 use crate::plan::held_pages;
+use crate::press::LowList;
 use crate::stores::topology::placement::NOWHERE;
-use crate::stores::{GraphStores, NodePages, PageView, Record};
+use crate::stores::{CodeParts, GraphStores, NodePages, PageView, Record};
 use crate::visited::Visited;
 
 /// Where a candidate's node is.
@@ -73,6 +77,8 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) pages: &'a N,
     /// The codes in memory: every node's, or where these are in the pages, those of the entry points.
     pub(crate) codes: &'a GrowingBytes,
+    /// The same where they are of two precisions; then `codes` says nothing.
+    pub(crate) code_parts: Option<CodeParts<'a>>,
     /// The nodes that a search may start from without a navigation graph.
     pub(crate) entries: &'a [u32],
     /// Hot records, if the index was opened with a cache for them.
@@ -82,6 +88,8 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) hold: bool,
     /// Candidates that a list may come to where some are deleted, if that is more than twice its size.
     pub(crate) candidates: usize,
+    /// Nodes that a walk is expected to go through, if that is more than its list.
+    pub(crate) walked: usize,
     pub(crate) timer: &'a Timer,
 }
 
@@ -91,15 +99,22 @@ pub(crate) struct Traversal<'a, N> {
     /// The codes that are there, and the nodes: where vectors are inserted, they become more.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid.
+    /// The query's distances to every centroid; where there is an L_low, of the rests of codes alone, and where codes are separate, of the high ones.
     pub(crate) table: DistanceTable,
+    /// L_low, where a search goes from coarse to fine: neighbours come there first.
+    pub(crate) low: Option<LowList>,
+    /// Where a search by one precision begins at seeds: what looks for these.
+    pub(crate) seeding: Option<LowList>,
     pub(crate) frontier: Frontier,
     pub(crate) ranking: Ranking<'a>,
     pub(crate) counters: Counters,
     reranker: Option<Reranker<'a>>,
     visited: Visited,
-    /// Answers that are wanted.
+    /// A node that is no answer, and perhaps does not lead on.
+    left_out: Option<LeftOut>,
+    /// Answers that are wanted, and L.
     k: usize,
+    length: usize,
     /// Pages of this query that stay readable, and how many they may be.
     held: Vec<Page<'a>>,
     most_held: usize,
@@ -123,6 +138,10 @@ pub(crate) struct Traversal<'a, N> {
     /// Nodes to score, or where codes stand beside the list, their places in it.
     fresh: Vec<u32>,
     scores: Vec<f32>,
+    /// Codes that were put together of their code_parts, and their places; what the rests of codes say.
+    joined: Vec<u8>,
+    places: Vec<u32>,
+    sums: Vec<f32>,
 }
 
 impl<N> Traversal<'_, N> {
@@ -150,13 +169,17 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             codes: &[],
             nodes: 0,
             table: std::mem::take(&mut spare.table),
+            low: None,
+            seeding: None,
             frontier: std::mem::take(&mut spare.frontier),
             vector: vec![0; ranking.query.len()],
             ranking,
             counters: Counters::default(),
             reranker,
             visited: std::mem::take(&mut spare.visited),
+            left_out: None,
             k: 0,
+            length: 0,
             held: Vec::new(),
             most_held: usize::MAX,
             unranked: Vec::new(),
@@ -170,19 +193,32 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             amended: Vec::new(),
             fresh: Vec::new(),
             scores: Vec::new(),
+            joined: Vec::new(),
+            places: Vec::new(),
+            sums: Vec::new(),
         }
+    }
+
+    /// From the next query on, a node is no answer, and perhaps does not lead on.
+    pub(super) fn leave_out(&mut self, left_out: Option<LeftOut>) {
+        self.left_out = left_out;
+        self.ranking
+            .leave_out(left_out.map(|left_out| left_out.node));
     }
 
     /// Starts a query from the entry points that are nearest by code; the query and its `table` have been set.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         self.clear(k, list);
         let entries = self.setting.entries;
+        if self.begin_by_low_codes() || self.begin_at_seeds() {
+            return self.ranking.begin(k, &[], &[]);
+        }
         if N::CODES {
             self.fresh.extend(0..entries.len() as u32);
         } else {
             self.fresh.extend_from_slice(entries);
         }
-        self.score(self.codes);
+        self.score_in_memory();
         let found = entries.iter().zip(&self.scores);
         self.due.clear();
         self.due
@@ -200,7 +236,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
 
     /// Starts a query from `seeds`, which are all different, and whose exact distances are known; the query and its
     /// `table` have been set.
-    pub(crate) fn begin_at(&mut self, k: usize, list: usize, seeds: &[u32], distances: &[f32]) {
+    pub(crate) fn begin_at(&mut self, k: usize, list: usize, from: &Seeds<'_>) {
+        let (seeds, distances) = (from.nodes, from.distances);
         self.clear(k, list);
         for &seed in seeds {
             self.visited.insert(seed);
@@ -211,7 +248,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.scores.extend_from_slice(distances);
         } else {
             self.fresh.extend_from_slice(seeds);
-            self.score(self.codes);
+            self.score_in_memory();
         }
         for (&node, &score) in seeds.iter().zip(&self.scores) {
             let key = key(score, node);
@@ -224,16 +261,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         // Where distances stand in for estimates, they say nothing of the code's error.
         let known = if N::CODES { &[] } else { estimates };
         self.ranking.begin(k, known, distances);
+        if !from.are_exact {
+            self.ranking.begin_without_limit();
+        }
         if self.ranking.promise.is_on() {
             self.learn_from_seeds(seeds.len(), distances);
         }
     }
 
     fn clear(&mut self, k: usize, list: usize) {
-        self.k = k;
+        (self.k, self.length) = (k, list);
         self.most_held = match self.ranking.admission().refused() {
             0 => usize::MAX,
-            _ => held_pages(list),
+            _ => held_pages(list.max(self.setting.walked)),
         };
         self.look();
         self.ranking.promise.begin(k, list, self.nodes);
@@ -242,7 +282,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(reranker) = &mut self.reranker {
             reranker.begin(k, list);
         }
-        self.visited.clear(list);
+        self.visited.clear(list.max(self.setting.walked));
         self.held.clear();
         self.unranked.clear();
         self.ranked.clear();
@@ -252,17 +292,17 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.clear();
     }
 
-    /// How many candidates are kept for each that counts, and how many there may be, for the sake of those that are deleted.
+    /// How many candidates are kept for each that counts, and how many there may be, for the sake of those that are deleted or do not
+    /// match.
     fn room(&self, list: usize) -> (usize, usize) {
-        let (dead, nodes) = (
-            self.ranking.admission().refused(),
-            self.nodes.max(1) as usize,
-        );
-        if self.setting.hold || dead == 0 {
+        let admission = self.ranking.admission();
+        let (refused, dead) = (admission.refused(), admission.deleted());
+        let nodes = self.nodes.max(1) as usize;
+        if self.setting.hold || refused == 0 {
             // The pages of an insert are what its memory is planned for.
             return (
                 1,
-                if dead == 0 {
+                if refused == 0 {
                     list
                 } else {
                     list.saturating_mul(2)
@@ -272,6 +312,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let live = nodes.saturating_sub(dead).max(1);
         // As many behind the list as it is long, however few are deleted: they may all be near this query.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
+            // What does not match is known from the beginning.
+            0 if dead == 0 => 1,
             0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
         };
@@ -375,7 +417,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     fn rank_held(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
         let mut unranked = std::mem::take(&mut self.unranked);
         let held = std::mem::take(&mut self.held);
-        let mut head = self.k + HEAD;
+        let mut head = self.length.max(self.k + HEAD);
         if !self.ranked.is_empty() {
             self.ranked.sort_unstable();
             unranked.retain(|(key, _)| self.ranked.binary_search(key).is_err());
@@ -430,6 +472,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         reader: &mut NodeReader<'a, N>,
     ) -> Result<Fetched, Error> {
         let node = node_of(key);
+        let left_out = self.left_out.filter(|left_out| left_out.node == node);
+        // Where it is the only one to start from, it leads on all the same.
+        if left_out.is_some_and(|left_out| !left_out.leads_on) && self.frontier.len() > 1 {
+            self.frontier.expanded(key);
+            return Ok(Fetched::Expanded);
+        }
         let number = self.page_of(node);
         // Once a candidate was put back because its node had moved, a page that was taken before the node came to it does not count
         // as here: it would say nothing, however often it is looked at.

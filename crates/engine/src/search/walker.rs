@@ -5,22 +5,25 @@ use stratann_vector::{Kernel, Reduction, normalize, to_f32};
 
 use super::Counters;
 use super::admission::Admission;
+use super::before::ByCode;
 use super::parts::{Part, Timer};
-use super::promise::Promise;
+use super::promise::{Ends, Promise};
 use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
 use super::scan::{Everything, Scan};
-use super::source::{CandidateSource, Guided};
+use super::source::{CandidateSource, Guided, LeftOut};
 use super::spare::Spare;
 use super::strategy::{self, Strategy};
 use super::traversal::{Setting, Traversal};
+use super::ways::Way;
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
+use crate::press::{LowList, far, is_rounded, round};
 use crate::progress::Progress;
 use crate::stores::NodePages;
-use crate::{Error, Rerank};
+use crate::{Error, Press, Rerank};
 
 /// How a walk goes, with nothing left open.
 #[derive(Clone, Copy)]
@@ -33,16 +36,23 @@ pub(crate) struct Plan {
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
+    pub(crate) press: Press,
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
     /// Whether the answers' distances are wanted to the last bit, where leading parts of vectors give others.
     pub(crate) exact: bool,
-    /// Whether a walk ends when no candidate that is left has promise.
-    pub(crate) stop_early: bool,
+    /// What ends a walk.
+    pub(crate) ends: Ends,
     /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
+    /// How what matches a filter is found, if there is one.
+    pub(crate) way: Way,
+    /// Nodes that a walk is expected to go through: its list, and with it what does not match.
+    pub(crate) walked: usize,
+    /// The longest list with which a walk begins again that found too few.
+    pub(crate) longest: usize,
 }
 
 /// Where a walk takes place.
@@ -67,6 +77,8 @@ pub(crate) struct Walker<'a, N> {
     scratch: NavigationScratch,
     /// The query as numbers; of length 1 under cosine.
     pub(crate) floats: Vec<f32>,
+    /// What a rounded query would be sent as; scratch.
+    sent: Vec<u8>,
     beam: Vec<Page<'a>>,
 }
 
@@ -94,12 +106,14 @@ impl<'a, N: NodePages> Walker<'a, N> {
             graph,
             pages,
             codes: index.codes(),
+            code_parts: index.code_parts(),
             entries: index.entries(),
             // An insert wants the pages themselves.
             cache: index.cache().map(|cache| &**cache).filter(|_| !plan.hold),
             whole_page: plan.whole_page,
             hold: plan.hold,
             candidates: plan.candidates,
+            walked: plan.walked,
             timer,
         };
         // A walk whose pages are held is for the lists.
@@ -110,7 +124,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         });
         let mut spare = Spare::take();
         let mut ranking = Ranking::new(kernel, timer, row_bytes, admission);
-        ranking.promise = Promise::new(plan.stop_early);
+        ranking.promise = Promise::new(plan.ends);
         Ok(Self {
             index,
             pages,
@@ -121,6 +135,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             reader: NodeReader::new(queue, graph, pages, check, timer, heat),
             scratch: spare.navigation,
             floats: vec![0.0; index.dim()],
+            sent: Vec::new(),
             beam: Vec::new(),
         })
     }
@@ -152,17 +167,36 @@ impl<'a, N: NodePages> Walker<'a, N> {
             timer,
             traversal,
             floats,
+            sent,
             ..
         } = self;
         to_f32(index.element(), &traversal.ranking.query, floats);
         if index.metric().reduction() == Reduction::Normalised {
             normalize(floats);
         }
+        let (codebook, metric) = (index.graph_codebook(), index.metric());
+        let seeds = plan.strategy != Strategy::Press && plan.press.seeds > 0 && !plan.navigation;
+        if let (Strategy::Press, Some(paired)) = (plan.strategy, codebook.paired())
+            && is_rounded(index.element())
+            && !round(paired.rounding(), floats, sent)
+        {
+            return Err(far());
+        }
         timer.time(Part::Codes, || {
-            index
-                .graph_codebook()
-                .quantizer()
-                .table(index.metric(), floats, &mut traversal.table);
+            if seeds {
+                let low = traversal.seeding.get_or_insert_default();
+                low.fill(codebook.quantizer(), metric, floats);
+                low.begin(1, plan.press);
+            }
+            let (Strategy::Press, Some(paired)) = (plan.strategy, codebook.paired()) else {
+                return codebook.table(metric, floats, &mut traversal.table);
+            };
+            // What low codes say is known of every node that is looked at by its high one.
+            paired.rest_table(metric, floats, &mut traversal.table);
+            let low = traversal.low.get_or_insert_default();
+            low.fill(paired.low(), metric, floats);
+            let most = plan.list.max(plan.walked);
+            low.begin(LowList::size(plan.press, most), plan.press);
         });
         traversal.counters = Counters::default();
         if plan.navigation {
@@ -172,7 +206,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
                 navigation.nearest(&self.kernel, query, &mut self.scratch)
             });
             traversal.counters.distance_computations += seeds.distance_computations;
-            traversal.begin_at(plan.k, plan.list, seeds.nodes, seeds.distances);
+            traversal.begin_at(plan.k, plan.list, &seeds);
         } else {
             traversal.begin(plan.k, plan.list);
         }
@@ -196,6 +230,10 @@ impl<'a, N: NodePages> CandidateSource<'a> for Walker<'a, N> {
         &mut self.traversal.ranking
     }
 
+    fn leave_out(&mut self, node: Option<LeftOut>) {
+        self.traversal.leave_out(node);
+    }
+
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         self.plan.list = list;
         let outcome = self.answer().await;
@@ -216,22 +254,45 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
     where
         Self: 's;
 
+    /// A walk that ended with its list, and with less in it than there is, was cut off, or came to nothing else.
+    fn is_dry(&self) -> bool {
+        let frontier = &self.traversal.frontier;
+        let Some(nodes) = self.traversal.ranking.admission().nodes() else {
+            return false;
+        };
+        let is_full = frontier.live() as u64 >= nodes.len().min(self.plan.list as u64);
+        !is_full && (frontier.is_cut_off() || self.plan.ends == Ends::WithItsList)
+    }
+
     fn begin_at_none(&mut self) {
         self.traversal.ranking.begin(self.plan.k, &[], &[]);
     }
 
     fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s> {
         self.traversal.let_go();
+        let Traversal { ranking, table, .. } = &mut self.traversal;
+        let (index, admission) = (self.index, *ranking.admission());
         let scan = Scan {
-            index: self.index,
+            index,
             thread,
             progress,
-            admission: *self.traversal.ranking.admission(),
+            admission,
+            among: admission.nodes(),
         };
+        // Where codes are beside lists, none are at hand.
+        let has_codes = admission.nodes().is_some() && !N::CODES;
+        let by_code = has_codes.then(|| ByCode {
+            table,
+            codebook: index.graph_codebook(),
+            metric: index.metric(),
+            codes: index.codes(),
+            code_parts: index.code_parts(),
+        });
         Everything {
             scan,
             pages: self.pages,
-            ranking: &mut self.traversal.ranking,
+            ranking,
+            by_code,
             counters: Counters::default(),
         }
     }

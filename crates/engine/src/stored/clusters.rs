@@ -129,7 +129,7 @@ pub(crate) fn heads(
     let payload = read_stream_whole(volume, manifest, FileKind::Navigation, None)?;
     let file = file_of(volume, manifest, FileKind::Navigation, None)?;
     let row_bytes = manifest.dimension as usize * manifest.element.size();
-    let heads = NavigationFile::decode(payload, manifest.nodes(), row_bytes, &file)?;
+    let heads = NavigationFile::decode(payload, manifest.nodes(), row_bytes, None, &file)?;
     let clusters = match amended {
         Some(amended) => amended.clusters.into(),
         None => facts.clusters,

@@ -40,7 +40,7 @@ pub(crate) fn read_stream(
     kind: FileKind,
     out: &mut [u8],
 ) -> Result<(), Error> {
-    stream(volume, manifest, kind, None, |reader, piece| {
+    read_pieces(volume, manifest, kind, None, |reader, piece| {
         reader.push_into(piece, out)
     })
 }
@@ -53,7 +53,7 @@ pub(crate) fn read_stream_whole(
     n: Option<u32>,
 ) -> Result<Vec<u8>, Error> {
     let mut payload = Vec::new();
-    stream(volume, manifest, kind, n, |reader, piece| {
+    read_pieces(volume, manifest, kind, n, |reader, piece| {
         reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
     })?;
     Ok(payload)
@@ -68,14 +68,15 @@ pub(crate) fn check_stream(
     n: Option<u32>,
 ) -> Result<u64, Error> {
     let mut length = 0;
-    stream(volume, manifest, kind, n, |reader, piece| {
+    read_pieces(volume, manifest, kind, n, |reader, piece| {
         reader.push_with(piece, |bytes| length += bytes.len() as u64)
     })?;
     Ok(length)
 }
 
-/// Takes a byte string through `sink` piece by piece, checking its length, header and every block.
-fn stream(
+/// Takes a byte string of the index through `sink` piece by piece; `n` as for [`entry`]. `sink` is to push each piece into the reader that it
+/// gets, which checks length, header and every block.
+pub(crate) fn read_pieces(
     volume: &dyn Volume,
     manifest: &Manifest,
     kind: FileKind,

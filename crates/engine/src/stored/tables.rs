@@ -5,7 +5,7 @@ use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
     BLOCK, DirectoryFile, EntryPoints, FileKind, JournalFile, Manifest, PendingFile,
-    PlacementFacts, PlacementFile,
+    PlacementFacts, PlacementFile, RecallFile,
 };
 use stratann_tier::Volume;
 
@@ -165,6 +165,19 @@ pub(crate) fn heat(
     let payload = read_stream_whole(volume, manifest, FileKind::Heat, None)?;
     let file = file_of(volume, manifest, FileKind::Heat, None)?;
     Ok(Some(HeatFile::decode(&payload, lists, vectors, &file)?))
+}
+
+/// What searches find with which list; `None` if that was not measured.
+pub(crate) fn recall(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+) -> Result<Option<RecallFile>, Error> {
+    if manifest.file(FileKind::Recall.name()).is_none() {
+        return Ok(None);
+    }
+    let payload = read_stream_whole(volume, manifest, FileKind::Recall, None)?;
+    let file = file_of(volume, manifest, FileKind::Recall, None)?;
+    Ok(Some(RecallFile::decode(&payload, &file)?))
 }
 
 /// The entry points of an inline index.

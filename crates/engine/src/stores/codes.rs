@@ -1,11 +1,22 @@
 //! The codes that stay in memory: those of all nodes, or where the others stand beside lists, those of the entry points.
+//!
+//! Codes of two precisions ([`Codebook::low_codes`]) are taken apart when they are loaded: their low parts, which are codes by themselves, stand
+//! together, and behind them the rests. So who asks for low parts alone, as PRESS does most of the time, reads half the memory, and
+//! both precisions take the bytes of one, and two more for what corrects the sum of a query's table.
+//!
+//! ```text
+//!   file     node 0: low, rest | node 1: low, rest | …
+//!   memory   node 0: low | node 1: low | … ‖ node 0: rest | node 1: rest | …        and 2 bytes a node: its correction
+//! ```
 
 use stratann_layout::{EntryPoints, FileKind, Manifest};
 use stratann_tier::{GrowingBytes, Volume};
+use stratann_vector::{DistanceTable, LowCodes, Metric, PairedQuantizer};
 
 use super::Composition;
 use super::composition::CodesAt;
-use crate::{Error, stored};
+use crate::codebook::Codebook;
+use crate::{Error, Preset, stored};
 
 /// Nodes that there is room for beyond those of the checkpoint, at least; as many again if there are more.
 const LEAST_ROOM: usize = 1 << 16;
@@ -13,7 +24,9 @@ const LEAST_ROOM: usize = 1 << 16;
 /// The codes of an index that is open.
 pub(crate) struct Codes {
     /// Every node's code, with room for those to come; or those of the entry points.
-    pub(crate) bytes: GrowingBytes,
+    bytes: GrowingBytes,
+    /// Of codes of two precisions.
+    parts: Option<Parts>,
     /// The nodes where a search may start without a navigation graph.
     pub(crate) entries: Vec<u32>,
 }
@@ -26,7 +39,15 @@ impl Codes {
         composition: &Composition,
     ) -> Result<u64, Error> {
         match composition.codes {
-            CodesAt::Memory => Ok(Self::of_nodes(manifest)),
+            CodesAt::Memory => {
+                let corrections = match low_codes_of(manifest)? == Some(LowCodes::Nested) {
+                    true => manifest
+                        .vectors
+                        .saturating_mul(size_of::<Correction>() as u64),
+                    false => 0,
+                };
+                Ok(Self::of_nodes(manifest) + corrections)
+            }
             CodesAt::Records => {
                 Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length)
             }
@@ -45,16 +66,38 @@ impl Codes {
         volume: &dyn Volume,
         manifest: &Manifest,
         composition: &Composition,
+        codebook: Option<&Codebook>,
         inserted: &[u8],
     ) -> Result<Self, Error> {
         match composition.codes {
+            CodesAt::Memory if let Some(paired) = codebook.and_then(Codebook::paired) => {
+                Self::in_parts(volume, manifest, paired)
+            }
             CodesAt::Memory => Self::of_all(volume, manifest, inserted),
             CodesAt::Records => Self::of_entries(volume, manifest),
             CodesAt::Nowhere => Ok(Self {
                 bytes: GrowingBytes::filled(0, 0, |_| Ok::<_, Error>(()))?,
+                parts: None,
                 entries: Vec::new(),
             }),
         }
+    }
+
+    /// The codes by node, where they are whole: those that direct inserts add to.
+    pub(crate) fn whole(&self) -> &GrowingBytes {
+        &self.bytes
+    }
+
+    /// Their parts, if they are of two precisions.
+    pub(crate) fn parts(&self) -> Option<CodeParts<'_>> {
+        let parts = self.parts.as_ref()?;
+        Some(CodeParts {
+            low: &self.bytes[..parts.rests],
+            rest: &self.bytes[parts.rests..],
+            corrections: parts.corrections.as_deref(),
+            low_bytes: parts.low_bytes,
+            rest_bytes: parts.rest_bytes,
+        })
     }
 
     /// Those of the entry points.
@@ -66,7 +109,48 @@ impl Codes {
         })?;
         Ok(Self {
             bytes,
+            parts: None,
             entries: nodes,
+        })
+    }
+
+    /// Those of all nodes, which are of two precisions, in their parts. Nothing is inserted into such an index but by merges.
+    fn in_parts(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        quantizer: &PairedQuantizer,
+    ) -> Result<Self, Error> {
+        let code_bytes = manifest.code_bytes as usize;
+        let low = quantizer.low().code_bytes();
+        let nodes = manifest.vectors as usize;
+        let file = nodes as u64 * code_bytes as u64;
+        stored::check_room(volume, manifest, FileKind::Codes, file)?;
+        let mut corrections = Correction::none_yet(quantizer, nodes);
+        let mut scratch = Vec::new();
+        let bytes = GrowingBytes::filled(nodes * code_bytes, 0, |out| {
+            let (lows, rests) = out.split_at_mut(nodes * low);
+            let mut lows = lows.chunks_exact_mut(low);
+            let mut rests = rests.chunks_exact_mut(code_bytes - low);
+            each_code(volume, manifest, |code| {
+                if let Some(corrections) = &mut corrections {
+                    let (metric, scratch) = (manifest.metric, &mut scratch);
+                    corrections.push(Correction::of(quantizer, metric, code, scratch));
+                }
+                if let (Some(first), Some(second)) = (lows.next(), rests.next()) {
+                    first.copy_from_slice(&code[..low]);
+                    second.copy_from_slice(&code[low..]);
+                }
+            })
+        })?;
+        Ok(Self {
+            bytes,
+            parts: Some(Parts {
+                rests: nodes * low,
+                corrections,
+                low_bytes: low,
+                rest_bytes: code_bytes - low,
+            }),
+            entries: vec![manifest.graph().entry],
         })
     }
 
@@ -85,7 +169,193 @@ impl Codes {
         })?;
         Ok(Self {
             bytes,
+            parts: None,
             entries: vec![manifest.graph().entry],
         })
+    }
+}
+
+/// Calls `each` with the code of every node, from the first to the last.
+///
+/// # Errors
+/// A file that cannot be read, is damaged or has another length.
+pub(crate) fn each_code(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    mut each: impl FnMut(&[u8]),
+) -> Result<(), Error> {
+    let code_bytes = manifest.code_bytes as usize;
+    // The first bytes of a code that goes on in the next piece.
+    let mut begun: Vec<u8> = Vec::with_capacity(code_bytes);
+    let mut nodes = 0;
+    stored::read_pieces(volume, manifest, FileKind::Codes, None, |reader, piece| {
+        reader.push_with(piece, |mut bytes| {
+            if !begun.is_empty() {
+                let missing = (code_bytes - begun.len()).min(bytes.len());
+                begun.extend_from_slice(&bytes[..missing]);
+                bytes = &bytes[missing..];
+                if begun.len() < code_bytes {
+                    return;
+                }
+                each(&begun);
+                nodes += 1;
+                begun.clear();
+            }
+            let codes = bytes.chunks_exact(code_bytes);
+            begun.extend_from_slice(codes.remainder());
+            for code in codes {
+                each(code);
+                nodes += 1;
+            }
+        })
+    })?;
+    if nodes == manifest.vectors && begun.is_empty() {
+        return Ok(());
+    }
+    let entry = stored::entry(volume, manifest, FileKind::Codes, None)?;
+    Err(Error::Damaged {
+        file: stored::name_of(volume, &entry.name),
+        what: format!(
+            "{nodes} codes of {code_bytes} bytes, for {} vectors",
+            manifest.vectors
+        ),
+    })
+}
+
+/// What low codes are in an index, if it has any.
+///
+/// # Errors
+/// A preset, or low codes, that this version does not know.
+pub(crate) fn low_codes_of(manifest: &Manifest) -> Result<Option<LowCodes>, Error> {
+    match manifest.build.low_codes.as_str() {
+        "" => Ok(manifest.preset.parse::<Preset>()?.low_codes),
+        named => {
+            let unknown = |_| Error::call("low codes", named, "nested or separate");
+            named.parse().map(Some).map_err(unknown)
+        }
+    }
+}
+
+/// What codes of two precisions have besides their bytes.
+struct Parts {
+    /// Where the rests begin, or the high codes.
+    rests: usize,
+    /// Of nested codes.
+    corrections: Option<Vec<Correction>>,
+    low_bytes: usize,
+    rest_bytes: usize,
+}
+
+/// What is added to the sum of a code's entries ([`PairedQuantizer::correction`]): the upper half of an f32, which is nearer to it than the code to its
+/// vector.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Correction(u16);
+
+impl Correction {
+    /// Room for those of nested codes; others have none.
+    pub(crate) fn none_yet(quantizer: &PairedQuantizer, nodes: usize) -> Option<Vec<Self>> {
+        match quantizer.low_codes() {
+            LowCodes::Nested => Some(Vec::with_capacity(nodes)),
+            LowCodes::Separate => None,
+        }
+    }
+
+    /// That of a code; `scratch` is of no interest to anybody else.
+    pub(crate) fn of(
+        quantizer: &PairedQuantizer,
+        metric: Metric,
+        code: &[u8],
+        scratch: &mut Vec<f32>,
+    ) -> Self {
+        let exact = quantizer.correction(metric, code, scratch).to_bits();
+        // To the nearest; of what is no number any more the code says nothing either way.
+        Self((exact.saturating_add(0x8000) >> 16) as u16)
+    }
+
+    #[inline]
+    pub(crate) fn value(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+
+    /// What a whole code estimates of which the low part by itself estimates `low`, and of which the rest has the sum `rest`
+    /// ([`PairedQuantizer::rest_table`]). In this order everywhere, so that one process and several find the same to the bit.
+    #[inline]
+    pub(crate) fn whole(self, low: f32, rest: f32) -> f32 {
+        low + rest + self.value()
+    }
+}
+
+/// What high codes of some nodes estimate, of which low ones estimate `low` and tables for the [rest](PairedQuantizer::rest_table) say `sums`: with corrections they are nested.
+#[inline]
+pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, sum: f32) -> f32 {
+    match corrections {
+        Some(corrections) => corrections[node as usize].whole(low, sum),
+        None => sum,
+    }
+}
+
+/// Codes of two precisions of all nodes: low ones, rests and corrections or high ones, by node.
+#[derive(Clone, Copy)]
+pub(crate) struct CodeParts<'a> {
+    /// Codes by themselves.
+    pub(crate) low: &'a [u8],
+    /// Rests; where there are no corrections, the high codes themselves.
+    pub(crate) rest: &'a [u8],
+    corrections: Option<&'a [Correction]>,
+    low_bytes: usize,
+    rest_bytes: usize,
+}
+
+impl CodeParts<'_> {
+    /// What low codes are.
+    pub(crate) fn low_codes(self) -> LowCodes {
+        match self.corrections {
+            Some(_) => LowCodes::Nested,
+            None => LowCodes::Separate,
+        }
+    }
+
+    /// Puts the nested codes of some nodes together, one after the other.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub(crate) fn join(self, nodes: &[u32], out: &mut Vec<u8>) {
+        let (low, rest) = (self.low_bytes, self.rest_bytes);
+        out.resize(nodes.len() * (low + rest), 0);
+        for (&node, code) in nodes.iter().zip(out.chunks_exact_mut(low + rest)) {
+            let at = node as usize;
+            code[..low].copy_from_slice(&self.low[at * low..][..low]);
+            code[low..].copy_from_slice(&self.rest[at * rest..][..rest]);
+        }
+    }
+
+    /// Makes estimates by low codes of some nodes estimates by high ones. `rest` is the query's table of rests, and `sums` room for what it says.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub(crate) fn go_on(
+        self,
+        rest: &DistanceTable,
+        nodes: &[u32],
+        sums: &mut Vec<f32>,
+        scores: &mut [f32],
+    ) {
+        sums.resize(sums.len().max(nodes.len()), 0.0);
+        let sums = &mut sums[..nodes.len()];
+        rest.score(self.rest, nodes, sums);
+        for ((&node, &sum), score) in nodes.iter().zip(&*sums).zip(scores) {
+            *score = complete(self.corrections, node, *score, sum);
+        }
+    }
+
+    /// Corrects what tables say of the nested codes of some nodes.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub(crate) fn correct(self, nodes: &[u32], scores: &mut [f32]) {
+        let corrections = self.corrections.unwrap_or_default();
+        for (&node, score) in nodes.iter().zip(scores) {
+            *score += corrections[node as usize].value();
+        }
     }
 }

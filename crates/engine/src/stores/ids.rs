@@ -4,14 +4,15 @@
 //!   id ──> guess a block by the ids at both ends ──> read and verify it ──> in it, or a new end: guess again
 //! ```
 //!
-//! Nothing is held in memory but the least and the largest id. Guesses are right at once or by a block or two where ids are
+//! Nothing is held in memory but the least and the largest id. Where nodes stand alone, since ids are row numbers, an id says its block,
+//! and nothing is guessed. Guesses of others are right at once or by a block or two where ids are
 //! row numbers with gaps, as after deletes, or hashes; where they are anything else, every other guess is the middle, so that a
 //! look-up reads no more than about twice the blocks of a binary search. The byte table is in [`stratann_layout::ids`].
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use stratann_layout::header::stored_checksum;
-use stratann_layout::ids::ENTRIES;
 use stratann_layout::{BLOCK, FileEntry, FileKind, IdsBlock, IdsFile, Manifest};
 use stratann_tier::{Volume, VolumeReader};
 
@@ -25,7 +26,7 @@ const BY_IDS: u32 = 4;
 /// A file of ids that is open, whatever becomes of its name. Shared by any number of threads.
 #[derive(Debug)]
 pub(crate) struct IdTable {
-    reader: Box<dyn VolumeReader>,
+    reader: Arc<dyn VolumeReader>,
     /// Its name for errors.
     file: String,
     entries: IdsFile,
@@ -74,7 +75,20 @@ impl IdTable {
         entry: &FileEntry,
         expected: Option<u64>,
     ) -> Result<Self, Error> {
-        let reader = volume.open_reader(&entry.name)?;
+        let reader = volume.open_reader(&entry.name)?.into();
+        Self::opened(reader, volume, entry, expected)
+    }
+
+    /// The same of a file that is open: its name may be gone by now.
+    ///
+    /// # Errors
+    /// As [`open_file`](IdTable::open_file).
+    pub(crate) fn opened(
+        reader: Arc<dyn VolumeReader>,
+        volume: &dyn Volume,
+        entry: &FileEntry,
+        expected: Option<u64>,
+    ) -> Result<Self, Error> {
         stored::check_length(volume, entry, reader.size()?)?;
         let file = stored::name_of(volume, &entry.name);
         let mut last = LastBlock::none();
@@ -132,6 +146,16 @@ impl IdTable {
         Ok(view)
     }
 
+    /// The id of an entry, of those that there are; looked for in `last` first.
+    ///
+    /// # Errors
+    /// Its block cannot be read or is damaged.
+    pub(crate) fn id_at(&self, entry: u64, last: &mut LastBlock) -> Result<u64, Error> {
+        let view = self.block(entry / self.entries.per_block() as u64, last)?;
+        let place = (entry - view.first_entry()) as usize;
+        Ok(view.get(place).0)
+    }
+
     /// The node of an id.
     ///
     /// # Errors
@@ -152,6 +176,11 @@ impl IdTable {
         }
         if id > most {
             return Ok(Err(self.entries.entries()));
+        }
+        if let Some(block) = self.entries.block_of(id) {
+            let view = self.block(block, last)?;
+            let place = (id - view.first_entry()) as usize;
+            return Ok(Ok((id, view.get(place).1)));
         }
         // Blocks that may have it, and ids that are not outside of these.
         let (mut low, mut high) = (0, self.entries.blocks());
@@ -195,7 +224,7 @@ impl IdTable {
         }
         match damaged {
             Some((block, error)) if block == low => Err(error),
-            _ => Ok(Err(low * ENTRIES as u64)),
+            _ => Ok(Err(low * self.entries.per_block() as u64)),
         }
     }
 
@@ -220,10 +249,10 @@ fn between(id: u64, least: u64, most: u64, count: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use stratann_layout::{ids, stream};
+    use stratann_layout::ids::{self, ENTRIES};
+    use stratann_layout::stream;
     use stratann_tier::TierError;
     use stratann_tier::testing::SimVolume;
 
@@ -231,7 +260,7 @@ mod tests {
 
     /// Counts the reads of a reader.
     #[derive(Debug)]
-    struct Counted(Box<dyn VolumeReader>, Arc<AtomicU64>);
+    struct Counted(Arc<dyn VolumeReader>, Arc<AtomicU64>);
 
     impl VolumeReader for Counted {
         fn size(&self) -> Result<u64, TierError> {
@@ -250,26 +279,46 @@ mod tests {
         let payload: Vec<u8> = entries
             .flat_map(|(&id, node)| ids::entry(id, node))
             .collect();
-        let bytes = stream::encode(FileKind::Ids, &payload, &[]);
+        written(volume, &stream::encode(FileKind::Ids, &payload, &[]))
+    }
+
+    /// The same of row numbers so many, whose nodes stand alone.
+    fn entry_of_rows(volume: &SimVolume, count: u32) -> FileEntry {
+        let file = IdsFile::nodes_alone(count.into());
+        let (nodes, mut payload) = ((0..count).rev().collect::<Vec<u32>>(), Vec::new());
+        for nodes in nodes.chunks(file.per_block()) {
+            file.push_nodes(nodes, &mut payload);
+        }
+        written(
+            volume,
+            &stream::encode(FileKind::Ids, &payload, &file.fields()),
+        )
+    }
+
+    fn written(volume: &SimVolume, bytes: &[u8]) -> FileEntry {
         volume
             .create("ids-000001")
             .unwrap()
-            .write_at(0, &bytes)
+            .write_at(0, bytes)
             .unwrap();
         FileEntry {
             role: "ids".into(),
             name: "ids-000001".into(),
             length: bytes.len() as u64,
-            header_crc32c: stored_checksum(&bytes),
+            header_crc32c: stored_checksum(bytes),
         }
     }
 
     /// The table of these ids, which ascend, the last on node 0; and the reads that are made of it.
     fn table(ids: &[u64]) -> (IdTable, Arc<AtomicU64>) {
         let volume = SimVolume::new();
-        let mut table = IdTable::open_file(&volume, &entry_of(&volume, ids), None).unwrap();
+        opened(&volume, &entry_of(&volume, ids))
+    }
+
+    fn opened(volume: &SimVolume, entry: &FileEntry) -> (IdTable, Arc<AtomicU64>) {
+        let mut table = IdTable::open_file(volume, entry, None).unwrap();
         let reads = Arc::new(AtomicU64::new(0));
-        table.reader = Box::new(Counted(table.reader, reads.clone()));
+        table.reader = Arc::new(Counted(table.reader, reads.clone()));
         (table, reads)
     }
 
@@ -309,6 +358,38 @@ mod tests {
             }
             let found = all as f64 / ids.len().div_ceil(7) as f64;
             assert!(found <= mean && worst <= most, "{what}: {found}, {worst}");
+        }
+    }
+
+    #[test]
+    fn row_numbers_are_found_in_one_read_and_a_damaged_block_hides_its_own() {
+        let (volume, count) = (SimVolume::new(), 20_000u32);
+        let entry = entry_of_rows(&volume, count);
+        // Fifteen bits an entry, 2,182 to a block.
+        assert_eq!(entry.length, 4096 * (1 + 10));
+        let (table, reads) = opened(&volume, &entry);
+        assert_eq!(
+            (table.largest(), table.entries().per_block()),
+            (19_999, 2_182)
+        );
+        let mut last = LastBlock::none();
+        for id in 0..u64::from(count) {
+            let node = count - 1 - id as u32;
+            assert_eq!(table.find(id, &mut last).unwrap(), Ok((id, node)));
+            assert_eq!(table.id_at(id, &mut last).unwrap(), id);
+        }
+        assert_eq!(reads.swap(0, Ordering::Relaxed), 10);
+        assert_eq!(table.find(count.into(), &mut last).unwrap(), Err(20_000));
+        assert_eq!(table.node_of(u64::MAX).unwrap(), None);
+        assert_eq!(reads.load(Ordering::Relaxed), 0, "outside of all ids");
+        let mut file = volume.open(&entry.name).unwrap();
+        file.write_at(IdsFile::block_offset(3) + 9, &[255]).unwrap();
+        for id in (0..u64::from(count)).step_by(97) {
+            let found = table.node_of(id);
+            match (3 * 2_182..4 * 2_182).contains(&id) {
+                true => assert_eq!(found.unwrap_err().kind(), crate::ErrorKind::Damaged),
+                false => assert_eq!(found.unwrap(), Some(count - 1 - id as u32)),
+            }
         }
     }
 

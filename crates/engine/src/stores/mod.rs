@@ -6,7 +6,8 @@
 //!   codes      estimates of distances for many nodes          codes.rs    in memory, or those of the entry points alone
 //!   vectors    exact vectors, apart from lists                vectors/    segments, and what came after the build
 //!   ids        a node's outside id                            in the record that has the vector
-//!              the node of an outside id                      ids.rs      a file, unless ids are row numbers
+//!              the node of an outside id                      ids.rs      a file, unless they are the nodes' numbers
+//!   columns    what a vector has beside it; which have it     columns/    segments, and what came since
 //! ```
 //!
 //! A **layout** is a named composition of stores. [`topology`] has the one list of layouts; a layout's [`Composition`] says
@@ -24,6 +25,7 @@
 
 pub(crate) mod clusters;
 pub(crate) mod codes;
+pub(crate) mod columns;
 pub(crate) mod composition;
 mod graph;
 pub(crate) mod ids;
@@ -37,6 +39,7 @@ pub(crate) mod topology;
 pub(crate) mod vectors;
 
 pub(crate) use self::clusters::ClusterStores;
+pub(crate) use self::codes::CodeParts;
 pub(crate) use self::composition::{Composition, VectorsAt};
 pub(crate) use self::graph::GraphStores;
 pub(crate) use self::pages::{

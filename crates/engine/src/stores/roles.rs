@@ -103,7 +103,7 @@ pub(crate) mod tests {
             2 * kinds.count()
         };
         let on = |disk: usize| volume.disk(disk).list().unwrap().len();
-        assert_eq!(on(0), of(Role::Log) + 5);
+        assert_eq!(on(0), of(Role::Log) + of(Role::Columns) + 5);
         assert_eq!(on(1), of(Role::Topology));
         assert_eq!(on(2), of(Role::Vectors));
         assert_eq!(on(3), of(Role::Codes) + of(Role::Ids));

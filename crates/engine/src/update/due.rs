@@ -3,11 +3,17 @@
 //! ```text
 //!   deleted   vectors on storage that no search answers        10 % of them
 //!   reads     what a search reads, by its list size            1.1 times what it read when nothing was deleted
-//!   logged    vectors that wait in memory                      6 % of those on storage (OdinANN §4.1, of DiskANN)
+//!   logged    vectors that wait in memory, or as many as rows  6 % of those on storage (OdinANN §4.1, of DiskANN)
+//!             in memory and in the log are worth
+//!   grown     vectors, where the last build or merge had few   4 times as many as it had
 //!   garbage   bytes of clusters that were written anew since   40 % of the files of clusters
 //! ```
 //!
 //! What waits is no reason where clusters take it in place by themselves.
+//!
+//! An index that is built of a handful of vectors, and takes others straight into its graph, has nothing that waits, and codes that tell no two vectors
+//! apart: a merge trains them anew. Each such merge costs as much as a build of what is there, and all of them together a third more than the last one;
+//! they end when as many rows were merged as a codebook is trained on.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,11 +36,14 @@ pub struct MergeWhen {
     pub deleted: f64,
     /// Reads a query, as a multiple of what they were when nothing was deleted.
     pub reads: f64,
-    /// Vectors that wait in memory, as a share of those on storage.
+    /// Vectors that wait in memory, as a share of those on storage; rows that were set alone count as the vectors that would take as much.
     pub logged: f64,
     /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take.
     pub garbage: f64,
-    /// Vectors that are worth a merge, at least.
+    /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
+    pub grown: f64,
+    /// Vectors that are worth a merge, at least. Where an index has grown by so many times, 32 are, if this is no less: as few as a
+    /// search looks at all of.
     pub least: u64,
 }
 
@@ -45,6 +54,7 @@ impl Default for MergeWhen {
             reads: 1.1,
             logged: 0.06,
             garbage: 0.4,
+            grown: 4.0,
             least: 1_000,
         }
     }
@@ -57,10 +67,12 @@ pub enum Due {
     Deleted(f64),
     /// Searches read so many times what they read when nothing was deleted.
     Reads(f64),
-    /// So many vectors wait in memory, as a share of those on storage.
+    /// So many vectors wait in memory, or rows that are worth so many, as a share of those on storage.
     Logged(f64),
     /// Such a share of the files of clusters is of clusters that were written anew since.
     Garbage(f64),
+    /// There are so many times the vectors that codes, and what else a build measures, are by.
+    Grown(f64),
 }
 
 impl fmt::Display for Due {
@@ -76,13 +88,17 @@ impl fmt::Display for Due {
             Due::Reads(times) => write!(f, "searches read {times:.2} times what they did"),
             Due::Logged(share) => write!(
                 f,
-                "vectors that wait in memory are {:.0} % of those on storage",
+                "what waits in memory and in the log is as much as {:.0} % of the vectors on storage",
                 100.0 * share
             ),
             Due::Garbage(share) => write!(
                 f,
                 "{:.0} % of the files of clusters are of clusters that were written anew since",
                 100.0 * share
+            ),
+            Due::Grown(times) => write!(
+                f,
+                "there are {times:.0} times the vectors that the codes are made for"
             ),
         }
     }
@@ -161,6 +177,9 @@ impl LiveIndex {
         if logged >= when.least && share(logged) >= when.logged && !self.takes_in_place() {
             return Some(Due::Logged(share(logged)));
         }
+        if let Some(times) = self.growth(when.least).filter(|&times| times >= when.grown) {
+            return Some(Due::Grown(times));
+        }
         let (came, garbage) = self.cluster_garbage();
         if came >= when.least && garbage >= when.garbage {
             return Some(Due::Garbage(garbage));
@@ -175,11 +194,23 @@ impl LiveIndex {
     /// # Errors
     /// No thread could be started.
     pub fn merge_when_due(self: &Arc<Self>, when: MergeWhen) -> Result<Merger, Error> {
+        self.merge_when_due_and(when, |_| true)
+    }
+
+    /// The same, but only while `may` says so: it is asked before each merge.
+    ///
+    /// # Errors
+    /// As those of [`merge_when_due`](Self::merge_when_due).
+    pub fn merge_when_due_and(
+        self: &Arc<Self>,
+        when: MergeWhen,
+        may: impl Fn(&LiveIndex) -> bool + Send + 'static,
+    ) -> Result<Merger, Error> {
         let stop = Arc::new(Stop::default());
         let (index, told) = (Arc::downgrade(self), stop.clone());
         let named = std::thread::Builder::new().name("stratann-merge".into());
-        let thread =
-            stratann_tier::start(named, move || watch(&index, &when, &told)).map_err(|source| {
+        let thread = stratann_tier::start(named, move || watch(&index, &when, &may, &told))
+            .map_err(|source| {
                 let what = "merges".into();
                 stratann_tier::TierError::NoThread { what, source }
             })?;
@@ -194,7 +225,7 @@ impl LiveIndex {
 /// How often somebody looks whether a merge is due.
 const LOOK: Duration = Duration::from_millis(500);
 
-fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, stop: &Stop) {
+fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> bool, stop: &Stop) {
     loop {
         {
             let mut stopped = stop.stopped.lock();
@@ -212,6 +243,7 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, stop: &Stop) {
             return;
         }
         if index.due(when).is_some()
+            && may(&index)
             && let Err(error) = index.compact(stop)
         {
             // A full disk, as a rule. Nothing is lost, and there may be room later.

@@ -8,6 +8,7 @@
 //!   └───────────────────────────────────────────────┘ └─────
 //!   ids       outside id -> its live slot                        changed once an insert or delete, with the epoch
 //!   died      slots that were deleted or replaced, in that order
+//!   rows      what the vectors of some slots have beside them
 //! ```
 //!
 //! **Insert.** The vector takes a slot, searches for itself from the entry (the first vector of all), prunes what the search
@@ -28,11 +29,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use stratann_layout::attributes::Row;
 use stratann_vector::{Element, Kernel, Metric, Reduction};
 
 use self::prune::{Pruner, Space};
 use self::segments::{Node, Point, SEGMENT, SEGMENT_BITS, Segment, Segments, View};
+use super::logged::vector_charge;
+use crate::Error;
+use crate::filter::{Checked, NodeSet};
 use crate::frontier::{Frontier, distance_of, key, node_of};
+use crate::stores::columns::{BESIDE_ROW, RowBytes, decoded};
 use crate::visited::Visited;
 
 mod prune;
@@ -77,7 +83,7 @@ impl Default for FreshParameters {
 }
 
 /// When a search begins, as far as one graph goes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreshMoment {
     epoch: u64,
     /// Vectors that are live in it.
@@ -106,6 +112,15 @@ pub(crate) struct FreshScratch {
 }
 
 impl FreshScratch {
+    /// Offers the nearest that were found.
+    fn offer(&mut self, k: usize, mut offer: impl FnMut(u64, f32)) {
+        let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        self.found.sort_unstable_by(nearer);
+        for &(distance, id) in self.found.iter().take(k) {
+            offer(id, distance);
+        }
+    }
+
     /// Walks the graph from `entry`, nearest candidate first, until the `list` nearest that were met are all expanded:
     /// they are left in `frontier`, and all that were ever expanded in `expanded`.
     fn walk(
@@ -165,6 +180,10 @@ pub(crate) struct FreshGraph {
     /// Slots that are not live any more, in the order of their deaths: what a search of an earlier epoch still answers. Changes
     /// while `ids` is locked for writing.
     died: RwLock<Vec<u32>>,
+    /// What vectors have beside them, by slot: of those that came with a row, or were given one.
+    rows: RwLock<HashMap<u32, RowBytes>>,
+    /// Bytes of all rows that are kept: those of vectors that are not live any more as well, but none whose place another took.
+    row_bytes: AtomicUsize,
     epoch: AtomicU64,
     live: AtomicUsize,
     /// Scratch of inserts that are not running.
@@ -198,6 +217,8 @@ impl FreshGraph {
             entry: AtomicU32::new(NONE),
             ids: RwLock::new(HashMap::new()),
             died: RwLock::default(),
+            rows: RwLock::default(),
+            row_bytes: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
             live: AtomicUsize::new(0),
             idle: Mutex::new(Vec::new()),
@@ -209,7 +230,7 @@ impl FreshGraph {
     ///
     /// # Panics
     /// If the vector is not as long as the graph's rows: that is a programming error.
-    pub(crate) fn insert(&self, id: u64, vector: &[u8]) -> u32 {
+    pub(crate) fn insert(&self, id: u64, vector: &[u8], row: Option<RowBytes>) -> u32 {
         assert_eq!(
             vector.len(),
             self.kernel.row_bytes(),
@@ -227,6 +248,9 @@ impl FreshGraph {
             id,
             square,
         });
+        if let Some(row) = row {
+            self.keep_row(slot, row);
+        }
         let entry = self
             .entry
             .compare_exchange(NONE, slot, Ordering::AcqRel, Ordering::Acquire);
@@ -253,6 +277,29 @@ impl FreshGraph {
         self.live.store(ids.len(), Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Release);
         true
+    }
+
+    fn keep_row(&self, slot: u32, row: RowBytes) {
+        let mut rows = self.rows.write();
+        self.row_bytes.fetch_add(row.len(), Ordering::Relaxed);
+        if let Some(before) = rows.insert(slot, row) {
+            self.row_bytes.fetch_sub(before.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the live vector of an id a row, in place of the one that it had; `false` if the id is not live.
+    pub(crate) fn set_row(&self, id: u64, row: RowBytes) -> bool {
+        let ids = self.ids.read();
+        let Some(&slot) = ids.get(&id) else {
+            return false;
+        };
+        self.keep_row(slot, row);
+        true
+    }
+
+    /// What the vector of a slot has beside it.
+    pub(crate) fn row_of(&self, slot: u32) -> Option<RowBytes> {
+        self.rows.read().get(&slot).cloned()
     }
 
     /// Whether an id is live.
@@ -290,25 +337,78 @@ impl FreshGraph {
         let segments = self.segments.read().len();
         let ids = self.ids.read().capacity();
         let died = self.died.read().capacity() * size_of::<u32>();
-        segments * segment + self.slots() * row + ids * entry + died
+        let rows = {
+            let rows = self.rows.read();
+            // The bytes of a row stand behind two counts.
+            rows.capacity() * (size_of::<(u32, RowBytes)>() + 1) * 8 / 7
+                + rows.len() * (ALLOCATION + 2 * size_of::<usize>())
+        };
+        let row_bytes = self.row_bytes.load(Ordering::Relaxed);
+        segments * segment + self.slots() * row + ids * entry + died + rows + row_bytes
     }
 
-    /// Calls `f` with the id and the vector of all that were live when the call began, in the order of insertion.
-    pub(crate) fn for_each(&self, f: impl FnMut(u64, &[u8])) {
+    /// Bytes that a budget counts for it: those that its vectors and rows were charged when they came, and that a log of them is charged when the
+    /// index is opened again ([`logged_bytes`](super::logged::logged_bytes)).
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
+    }
+
+    /// Bytes of the rows in it, with what each takes beside.
+    pub(crate) fn charged_rows(&self) -> u64 {
+        let rows = self.rows.read().len() as u64;
+        rows * BESIDE_ROW + self.row_bytes.load(Ordering::Relaxed) as u64
+    }
+
+    /// Calls `f` with the id, the vector and the row of all that were live when the call began, in the order of insertion.
+    pub(crate) fn for_each(&self, f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.for_each_in(self.epoch(), f);
     }
 
     /// The ids that are live, in the order of insertion.
     pub(crate) fn live_ids(&self) -> Vec<u64> {
         let mut ids = Vec::with_capacity(self.len());
-        self.for_each(|id, _| ids.push(id));
+        self.for_each(|id, _, _| ids.push(id));
         ids
     }
 
-    /// The vector of an id that is live.
-    pub(crate) fn vector(&self, id: u64) -> Option<Box<[u8]>> {
+    /// The vector of an id that is live, and its row.
+    pub(crate) fn vector(&self, id: u64) -> Option<(Box<[u8]>, Option<RowBytes>)> {
         let slot = self.ids.read().get(&id).copied()?;
+        let vector = View::new(self).point(slot).vector.clone();
+        Some((vector, self.row_of(slot)))
+    }
+
+    /// The vector that an id had at a moment.
+    pub(crate) fn vector_at(&self, id: u64, moment: FreshMoment) -> Option<Box<[u8]>> {
+        let slot = self.slot_at(id, moment)?;
         Some(View::new(self).point(slot).vector.clone())
+    }
+
+    /// What the vector that an id had at a moment has beside it; `None` if it had none.
+    pub(crate) fn row_at(&self, id: u64, moment: FreshMoment) -> Option<Option<RowBytes>> {
+        Some(self.row_of(self.slot_at(id, moment)?))
+    }
+
+    /// The slot of the vector that an id had at a moment.
+    fn slot_at(&self, id: u64, moment: FreshMoment) -> Option<u32> {
+        let ids = self.ids.read();
+        let view = View::new(self);
+        let lived = |&slot: &u32| moment.admits(view.node(slot));
+        let mut slot = ids.get(&id).copied().filter(lived);
+        if slot.is_none() && self.epoch() != moment.epoch {
+            let died = self.died.read();
+            let dead = |&slot: &u32| view.node(slot).died.load(Ordering::Relaxed) <= moment.epoch;
+            let since = &died[died.partition_point(dead)..];
+            let of_id = |slot: &&u32| view.point(**slot).id == id && lived(slot);
+            slot = since.iter().find(of_id).copied();
+        }
+        slot
+    }
+
+    /// The ids from one on that are live, in any order.
+    pub(crate) fn ids_from(&self, least: u64) -> Vec<u64> {
+        let ids = self.ids.read();
+        ids.keys().copied().filter(|&id| id >= least).collect()
     }
 
     /// The epoch of now: what is live in it can be asked for later.
@@ -326,8 +426,17 @@ impl FreshGraph {
         }
     }
 
+    /// As [`for_each`](FreshGraph::for_each), of all that were live at a moment.
+    pub(crate) fn for_each_at(
+        &self,
+        moment: FreshMoment,
+        f: impl FnMut(u64, &[u8], Option<RowBytes>),
+    ) {
+        self.for_each_in(moment.epoch, f);
+    }
+
     /// As [`for_each`](FreshGraph::for_each), of all that were live in an epoch that has begun.
-    pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8])) {
+    pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         // After the epoch: what is live in it has its slot by now.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
@@ -339,7 +448,7 @@ impl FreshGraph {
             }
             if view.node(slot).lives(epoch) {
                 let point = view.point(slot);
-                f(point.id, &point.vector);
+                f(point.id, &point.vector, self.row_of(slot));
             }
         }
     }
@@ -356,7 +465,7 @@ impl FreshGraph {
         list: usize,
         moment: FreshMoment,
         scratch: &mut FreshScratch,
-        mut offer: impl FnMut(u64, f32),
+        offer: impl FnMut(u64, f32),
     ) {
         assert_eq!(
             query.len(),
@@ -370,11 +479,60 @@ impl FreshGraph {
         if !walked {
             self.scan(query, moment, scratch);
         }
-        let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        scratch.found.sort_unstable_by(nearer);
-        for &(distance, id) in scratch.found.iter().take(k) {
-            offer(id, distance);
+        scratch.offer(k, offer);
+    }
+
+    /// The slots of vectors that were live at a moment and match a filter.
+    ///
+    /// # Errors
+    /// A row does not decode.
+    pub(crate) fn matching(&self, moment: FreshMoment, filter: &Checked) -> Result<NodeSet, Error> {
+        let without = filter.matches(&Row::default());
+        let slots = self.next.load(Ordering::Acquire);
+        let (mut view, mut found) = (View::new(self), NodeSet::default());
+        for slot in 0..slots {
+            view.cover(slot);
+            if (slot >> SEGMENT_BITS) as usize >= view.segments.len() {
+                break;
+            }
+            let matches = moment.admits(view.node(slot))
+                && match self.row_of(slot) {
+                    Some(row) => filter.matches(&decoded(&row)?),
+                    None => without,
+                };
+            if matches {
+                found.insert(slot);
+            }
         }
+        Ok(found)
+    }
+
+    /// As [`search`](FreshGraph::search), of some slots alone: each is looked at.
+    ///
+    /// # Panics
+    /// As there.
+    pub(crate) fn search_among(
+        &self,
+        query: &[u8],
+        k: usize,
+        slots: &NodeSet,
+        moment: FreshMoment,
+        scratch: &mut FreshScratch,
+        offer: impl FnMut(u64, f32),
+    ) {
+        assert_eq!(
+            query.len(),
+            self.kernel.row_bytes(),
+            "the query has the wrong length"
+        );
+        let view = View::new(self);
+        scratch.found.clear();
+        let live = slots.iter().filter(|&slot| moment.admits(view.node(slot)));
+        scratch.found.extend(live.map(|slot| {
+            let point = view.point(slot);
+            (self.kernel.distance(query, &point.vector), point.id)
+        }));
+        scratch.offer(k, offer);
     }
 
     /// Leaves the vectors near the query in `found` that were live; `false` if it met fewer than there should be.

@@ -15,7 +15,7 @@ use crate::build::{IdSorter, LEAST_MEMORY};
 use crate::durable::Checkpoint;
 use crate::index::Index;
 use crate::progress::Silent;
-use crate::stores::ids::IdTable;
+use crate::stores::ids::{IdTable, LastBlock};
 use crate::{Error, ErrorKind};
 
 /// Ids that came and went since the build of a checkpoint.
@@ -88,7 +88,7 @@ impl StoredIds {
         let (volume, manifest) = (&**index.volume(), index.manifest());
         // Dropped, it removes what was written; the table has its file open by then.
         let checkpoint = Checkpoint::begin(volume, true)?;
-        let mut sorter = IdSorter::new(volume, &checkpoint, manifest.vectors, LEAST_MEMORY);
+        let mut sorter = IdSorter::new(volume, &checkpoint, LEAST_MEMORY);
         // What was deleted may be in no cluster any more, where these were written anew: then of the ids that went, those that no vector has
         // are those of such vectors, whichever of them. None of them counts.
         let mut missing = match index.clusters() {
@@ -128,11 +128,41 @@ impl StoredIds {
         Self::Table(Arc::new(table), next)
     }
 
+    /// The table, if there is one.
+    pub(crate) fn as_table(&self) -> Option<Arc<IdTable>> {
+        match self {
+            Self::Rows(_) => None,
+            Self::Table(table, _) => Some(table.clone()),
+        }
+    }
+
     /// 1 more than the largest id.
     pub(crate) fn next_id(&self) -> u64 {
         match self {
             Self::Rows(next) | Self::Table(_, next) => *next,
         }
+    }
+
+    /// Ids of the build from one on, ascending: so many, or all that there are.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub(crate) fn some_from(&self, id: u64, count: usize) -> Result<Vec<u64>, Error> {
+        let table = match self {
+            Self::Rows(rows) => return Ok((id..*rows).take(count).collect()),
+            Self::Table(table, _) => table,
+        };
+        let mut last = LastBlock::none();
+        let first = table
+            .find(id, &mut last)?
+            .map_or_else(|at| at, |(at, _)| at);
+        let entries = table.entries();
+        let end = entries.entries().min(first.saturating_add(count as u64));
+        let mut ids = Vec::with_capacity(count);
+        for at in first..end {
+            ids.push(table.id_at(at, &mut last)?);
+        }
+        Ok(ids)
     }
 
     /// Whether the checkpoint holds an id.

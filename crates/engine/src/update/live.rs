@@ -22,19 +22,21 @@
 //! **Who may do what.** One process has the index open for changes (it holds the lock file); any number of its threads insert,
 //! delete and search. Other processes open it for reading, see what was logged by then, and open it again to see more.
 
+mod attributes;
 mod changes;
 mod compact;
 mod directly;
 mod room;
 mod submit;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use serde::Serialize;
+use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::{Home, LockGuard, TierError, Volume, release_code_pages};
 
 use self::directly::direct_of;
@@ -46,11 +48,14 @@ use super::health::{Concern, Health};
 use super::ids::StoredIds;
 use super::overlay::{Moment, Overlay, Seen, Tombstones};
 use super::replay::{self, Replayed};
+use crate::codebook::training_rows;
 use crate::data::VectorSource;
 use crate::durable::{Durability, Log, opened_from};
 use crate::index::{Index, OpenOptions};
 use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
+use crate::stores::columns::RowBytes;
+use crate::stores::ids::IdTable;
 use crate::{Error, SearchOptions, SearchResults, Stats, Update, bounds, stored};
 
 /// How to open an index for changes.
@@ -78,6 +83,23 @@ impl Default for WriteOptions {
     }
 }
 
+/// Vectors that a merge is worth which makes their codes anew: fewer are about as many as the shortest lists hold, and are found whatever their codes say.
+const WORTH_CODES: u64 = 32;
+
+/// What a merge did about the codebook, which says what codes mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CodebookFate {
+    /// It stays as it is: it serves the vectors as well as one that is trained on them would, or there is none.
+    #[default]
+    Kept,
+    /// One was trained on the vectors that there are now: the index had outgrown that which it had.
+    Trained,
+    /// The index has outgrown it, and it stays all the same, since it was given to the build
+    /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)) and other indexes may share it.
+    Outgrown,
+}
+
 /// What a merge did.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CompactReport {
@@ -96,6 +118,8 @@ pub struct CompactReport {
     pub segments_rewritten: u64,
     /// Vectors of these.
     pub vectors_rewritten: u64,
+    /// What became of the codebook.
+    pub codebook: CodebookFate,
     /// Clusters that were written anew in place (SPFresh), those that were split or merged among them; 0 where the whole index was built anew.
     pub clusters_written: u64,
     /// Clusters that were split.
@@ -121,6 +145,42 @@ struct State {
     direct: Option<Arc<Direct>>,
     /// While a merge goes on: ids of what it merges that were deleted or replaced since it began.
     since: Option<Arc<Tombstones>>,
+    /// The same: rows that vectors of what it merges were given since.
+    rows_since: Arc<Mutex<HashMap<u64, RowBytes>>>,
+}
+
+/// A checkpoint with what changed since, at one moment: whoever has it goes by that, whatever comes.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) index: Arc<Index>,
+    pub(crate) overlay: Overlay,
+    pub(crate) moment: Moment,
+    /// Which node of the build has an id, where the checkpoint does not say it and it was found out.
+    pub(crate) collected: Option<Arc<IdTable>>,
+}
+
+impl Snapshot {
+    fn of(state: &State) -> Self {
+        let overlay = state.overlay.clone();
+        Self {
+            index: state.index.clone(),
+            moment: overlay.now(),
+            overlay,
+            collected: state.ids.as_table(),
+        }
+    }
+}
+
+/// The checkpoint before the last merge.
+#[derive(Default)]
+enum Before {
+    /// Nobody wants it.
+    #[default]
+    Unwanted,
+    /// There was no merge since somebody wanted it, or it was given up.
+    NotYet,
+    /// As the merge found it, with what came while it went on.
+    Kept(Arc<State>),
 }
 
 /// What is known of an id.
@@ -137,11 +197,6 @@ impl State {
     fn fresh(&self) -> &Arc<FreshGraph> {
         // There is always one, and it is the last.
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
-    }
-
-    /// Whether an id is in the index.
-    fn contains(&self, id: u64) -> Result<bool, Error> {
-        Ok(self.is_new(id) || !self.overlay.deleted.contains_built(id) && self.ids.contains(id)?)
     }
 
     /// What is known of an id: asked, once, before a change is logged, so that nothing can fail afterwards.
@@ -169,9 +224,9 @@ impl State {
     }
 
     /// Makes a vector an answer in place of any that has its id: at every moment a search finds the one or the other.
-    fn replace(&self, id: u64, vector: &[u8], built: bool) {
+    fn replace(&self, id: u64, vector: &[u8], row: Option<RowBytes>, built: bool) {
         let newest = self.fresh().contains(id);
-        self.fresh().insert(id, vector);
+        self.fresh().insert(id, vector, row);
         if !newest {
             self.remove_older(id, built);
         }
@@ -205,18 +260,26 @@ pub struct LiveIndex {
     next_id: AtomicU64,
     /// Ids that a call is changing: two calls never change the same one at once.
     reserved: Mutex<HashSet<u64>>,
+    /// Told when some of these are given back.
+    given_back: Condvar,
     /// Held for reading by calls that change something, for writing while a merge begins and commits.
     gate: RwLock<()>,
     /// Held by a merge or a checkpoint: there is one at a time.
     merging: Mutex<()>,
+    /// The checkpoint before the last merge, for who asked for it to be kept.
+    before: Mutex<Before>,
     /// What searches read since the last merge.
     reads: Arc<Reads>,
     /// Searches that were submitted and have not ended.
     submitted: Arc<Submitted>,
     /// The sequence number of the log up to which the last checkpoint goes.
     checkpointed: AtomicU64,
+    /// Bytes that what was logged since is charged when the index is opened again.
+    charged: AtomicU64,
     /// Vectors that are to wait in memory before clusters are to take them again, where that failed.
     rebalance_after: AtomicU64,
+    /// Merges since it was opened.
+    merges: AtomicU64,
     /// What went wrong, and whether changes go on.
     health: Arc<Health>,
     home: Home,
@@ -265,6 +328,10 @@ impl LiveIndex {
         }
         if self.health.is_halted() {
             return;
+        }
+        // The code that inserted is done; what writes the checkpoint would count on top of it.
+        if self.index().memory().budget.is_some() {
+            release_code_pages();
         }
         let left = self
             .drain_fresh()
@@ -379,7 +446,12 @@ impl LiveIndex {
             &next,
             options.durability,
         )?;
-        let replayed = overlay.fresh[0].slots() > 0 || overlay.deleted.len() > index.carried().dead;
+        if let Some(budget) = index.memory().budget {
+            log.keep_within(budget);
+        }
+        let replayed = overlay.fresh[0].slots() > 0
+            || overlay.deleted.len() > index.carried().dead
+            || index.columns().has_new();
         // What was replayed is in no checkpoint yet.
         let checkpointed = match replayed {
             true => index.manifest().log_from.sequence,
@@ -393,6 +465,7 @@ impl LiveIndex {
             open: index.options().clone(),
             options: options.clone(),
             checkpointed: AtomicU64::new(checkpointed),
+            charged: AtomicU64::new(index.memory().changes),
             health,
             reads: Arc::default(),
             rebalance_after: AtomicU64::new(0),
@@ -404,11 +477,15 @@ impl LiveIndex {
                 ids,
                 direct: direct.map(Arc::new),
                 since: None,
+                rows_since: Arc::default(),
             })),
             log,
             reserved: Mutex::default(),
+            given_back: Condvar::new(),
             gate: RwLock::default(),
             merging: Mutex::default(),
+            merges: AtomicU64::new(0),
+            before: Mutex::default(),
             home: Home::here(),
             _lock: lock,
         })
@@ -476,7 +553,9 @@ impl LiveIndex {
         let mut stats = state.index.stats();
         stats.deleted = state.overlay.deleted.len() as u64;
         stats.logged = state.overlay.logged();
-        stats.memory.changes = state.overlay.memory_bytes();
+        stats.memory.changes = state.overlay.memory_bytes()
+            + state.index.columns().new_bytes()
+            + state.index.id_hash_bytes();
         stats.trouble = self.health.says();
         if let Some(direct) = &state.direct {
             stats.direct = Some(direct.counts());
@@ -485,12 +564,20 @@ impl LiveIndex {
         stats
     }
 
+    /// Merges that were made since it was opened: those of [`compact`](LiveIndex::compact), also in the background.
+    pub fn merges(&self) -> u64 {
+        self.merges.load(Ordering::Relaxed)
+    }
+
     /// Whether an id is in the index.
     ///
     /// # Errors
     /// The table of ids cannot be read.
     pub fn contains(&self, id: u64) -> Result<bool, Error> {
-        self.state().contains(id)
+        let found = self.by_id(&[id], |reading, id, windows| {
+            Ok(reading.contains(id, windows)?.then_some(()))
+        });
+        Ok(found?.first().is_some_and(Option::is_some))
     }
 
     /// Searches a batch of queries; sees every change whose call returned before this one began.
@@ -528,12 +615,62 @@ impl LiveIndex {
         Ok(results)
     }
 
+    /// Runs a search of what counts now.
+    pub(super) fn at_a_moment<T>(&self, search: impl FnOnce(&Index, Seen<'_>) -> T) -> T {
+        let (state, moment) = self.at_one_moment();
+        let seen = Seen {
+            overlay: &state.overlay,
+            moment,
+        };
+        search(&state.index, seen)
+    }
+
     /// What a search starts from, and the moment of it that the search sees.
     fn at_one_moment(&self) -> (Arc<State>, Moment) {
         // One moment of all that is searched, while nobody puts anything else in its place: from here on vectors may go from one
         // graph to another, also to that of an index that this search does not know.
         let state = self.state.read();
         (state.clone(), state.overlay.now())
+    }
+
+    /// What counts now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.state.read())
+    }
+
+    /// Has something done at a moment when nobody changes anything.
+    pub(crate) fn while_nobody_changes<T>(&self, act: impl FnOnce(&Snapshot) -> T) -> T {
+        let _gate = self.gate.write();
+        act(&self.snapshot())
+    }
+
+    /// From now on the checkpoint before the last merge is kept, with what it takes in memory and on storage: for who has asked something of it that is
+    /// not answered yet.
+    pub(crate) fn keep_before(&self) {
+        let mut before = self.before.lock();
+        if let Before::Unwanted = *before {
+            *before = Before::NotYet;
+        }
+    }
+
+    /// Gives up the checkpoint before the last merge.
+    pub(crate) fn forget_before(&self) {
+        let kept = match &mut *self.before.lock() {
+            before @ Before::Kept(_) => std::mem::replace(before, Before::NotYet),
+            _ => return,
+        };
+        drop(kept);
+    }
+
+    /// The checkpoint before the last merge, if it is kept, as it was when its place was taken; and what counts now.
+    pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
+        // In this order: a merge puts what it replaces into `before`, and then itself into `state`. So where this is what a merge made, the one before is there.
+        let now = self.snapshot();
+        let before = match &*self.before.lock() {
+            Before::Kept(state) => Some(Snapshot::of(state)),
+            Before::Unwanted | Before::NotYet => None,
+        };
+        (before, now)
     }
 
     /// Refuses the numbers that a [`search`](LiveIndex::search) refuses, whatever the queries are.
@@ -546,15 +683,31 @@ impl LiveIndex {
         numbers.map(drop)
     }
 
-    /// Vectors on storage, those of them that do not count, and those that wait in memory.
+    /// Vectors on storage, those of them that do not count, and as many as what waits in memory is worth.
     pub(super) fn extents(&self) -> (u64, u64, u64) {
         let state = self.state();
         let Overlay { deleted, .. } = &state.overlay;
         (
             state.index.len() as u64,
             deleted.len() as u64,
-            state.overlay.logged(),
+            match state.direct {
+                Some(_) => state.overlay.logged(),
+                None => self.waiting(&state),
+            },
         )
+    }
+
+    /// How many times the vectors of its last build or merge an index of codes has, where a codebook would be trained on more of them, and `least` vectors
+    /// came since, or some more than a search looks at in any case.
+    pub(super) fn growth(&self, least: u64) -> Option<f64> {
+        let state = self.state();
+        let manifest = state.index.manifest();
+        let live = state.overlay.live(state.index.len()) as u64;
+        let came = live.saturating_sub(manifest.vectors);
+        let few = manifest.vectors < training_rows(state.index.dim()) as u64;
+        let own = manifest.writer_features & GIVEN_CODEBOOK == 0;
+        let counts = few && own && came >= least.min(WORTH_CODES) && !state.index.has_clusters();
+        counts.then(|| live as f64 / manifest.vectors.max(1) as f64)
     }
 
     /// Whether vectors that wait go into clusters in place, by themselves.

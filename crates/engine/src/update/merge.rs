@@ -7,8 +7,10 @@
 //! ```
 //!
 //! The graph is kept: only new vectors search, unless they are more than the old ones or the memory cap asks for a build in
-//! parts. Rows are not held in memory beyond what the build's own cap allows ([`survey`](super::survey)). Codebook and choices of
-//! the build stay: codes of the same vectors are the same.
+//! parts. Rows are not held in memory beyond what the build's own cap allows ([`survey`](super::survey)). Choices of
+//! the build stay, and so does the codebook, so that codes of the same vectors are the same, unless the rows have
+//! [outgrown](super::outgrown) it: then one is trained as in a build, and where the old one said nothing of them the graph is built anew. A codebook that
+//! was given to the build stays in any case.
 //!
 //! Where vectors are apart from lists, and in the input's order, segments of vectors with little garbage are kept as they are
 //! ([`garbage`](super::garbage)): then a merge writes the graph, the codes and the vectors that are new, and little else.
@@ -18,14 +20,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stratann_layout::LogFrom;
+use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::Volume;
 
+use super::attributes::MergedRows;
 use super::contents::each_list;
 use super::fresh::FreshGraph;
-use super::live::CompactReport;
+use super::live::{CodebookFate, CompactReport};
+use super::outgrown::{Outgrown, outgrown};
 use super::survey::{self, NOWHERE, Rows};
 use crate::Error;
-use crate::build::{self, BuildOptions};
+use crate::build::{self, BuildOptions, CarriedRows};
 use crate::durable::Committed;
 use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
@@ -55,6 +60,14 @@ pub(super) struct Inputs<'a> {
 /// Memory that a merge may take beyond a search's budget.
 pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
+/// The cap on the memory of this process while it merges an index that has such a budget. What the process has beside the index, an interpreter or
+/// other indexes, is not the merge's to save.
+fn cap(budget: u64) -> u64 {
+    budget
+        .max(graph::resident_bytes())
+        .saturating_add(BEYOND_SEARCH)
+}
+
 /// Writes the next checkpoint and commits it, once `ready` has had a look at it. What became of the commit is told: from there on
 /// nothing fails.
 pub(super) fn merge(
@@ -68,17 +81,37 @@ pub(super) fn merge(
     let bytes_before = bytes_in(&**volume)?;
     let scratch = build::ScratchFolder::beside(&**volume, index.path())?;
     let options = BuildOptions {
-        codebook: index.codebook().cloned(),
-        code_bytes: None,
-        memory: inputs.memory.map(|budget| budget + BEYOND_SEARCH),
+        memory: inputs.memory.map(cap),
         threads: inputs.threads,
         ..BuildOptions::of_manifest(index.manifest())?
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
+    let outgrown = match index.codebook() {
+        None => Outgrown::No,
+        Some(codebook) => outgrown(&*source, codebook, &options, progress)?,
+    };
+    let given = index.manifest().writer_features & GIVEN_CODEBOOK != 0;
+    let keeps = given || outgrown == Outgrown::No;
+    let options = match index.codebook().filter(|_| keeps) {
+        Some(codebook) => BuildOptions {
+            codebook: Some(codebook.clone()),
+            code_bytes: None,
+            ..options
+        },
+        // One for codes of as many bytes is trained.
+        None => options,
+    };
+    if given && outgrown != Outgrown::No {
+        progress.warn(
+            "the codebook that the index was given tells its vectors apart worse than one of its own would, and is kept, since other indexes may \
+             share it: build the index anew with another one, or without one",
+        );
+    }
     let later = rows.row_of.iter().skip(index.manifest().vectors as usize);
     let direct = later.filter(|&&row| row != NOWHERE).count();
-    // Clusters are found anew.
-    let known = match index.has_clusters() {
+    let attributes = MergedRows::of(index, &rows);
+    // Clusters are found anew, and so are lists that were found by codes which say nothing.
+    let known = match index.has_clusters() || (outgrown == Outgrown::Graph && !given) {
         true => None,
         false => Some(KnownLists::of(index, &rows, progress)?),
     };
@@ -90,6 +123,8 @@ pub(super) fn merge(
         next_id: inputs.next_id,
         known: known.map(|known| known as &dyn Known),
         kept: &rows.kept,
+        rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
+        given_codebook: given,
     };
     let options = BuildOptions {
         ids: Some(rows.ids.clone()),
@@ -112,6 +147,11 @@ pub(super) fn merge(
         segments_kept: rows.kept.len() as u64,
         segments_rewritten: rows.segments_rewritten,
         vectors_rewritten: rows.vectors_rewritten,
+        codebook: match (outgrown, given) {
+            (Outgrown::No, _) => CodebookFate::Kept,
+            (_, true) => CodebookFate::Outgrown,
+            (_, false) => CodebookFate::Trained,
+        },
         bytes_before,
         // It is committed: that nobody can count its bytes is no failure.
         bytes_after: bytes_in(&**volume).unwrap_or(report.bytes),

@@ -13,11 +13,14 @@
 //!   survey.rs     what a merge takes, row after row, and which segments of vectors it keeps
 //!   garbage.rs    which of them have too much garbage
 //!   rows.rs       rows that are read where they stand
+//!   attributes.rs what vectors have beside them, in a merge
 //!   contents.rs   what a checkpoint holds, node after node
 //!   ids.rs        which ids it holds
+//!   reading.rs    what an id has beside its vector
 //!   ranges.rs     a set of ids that are mostly consecutive
 //! ```
 
+mod attributes;
 mod contents;
 mod direct;
 mod due;
@@ -26,9 +29,13 @@ mod garbage;
 mod health;
 mod ids;
 mod live;
+mod logged;
+mod matching;
 mod merge;
+mod outgrown;
 mod overlay;
 mod ranges;
+mod reading;
 mod rebalance;
 mod replay;
 mod rows;
@@ -41,12 +48,15 @@ mod trials;
 pub(crate) use direct::inserting_bytes;
 pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub use due::{Due, MergeWhen, Merger};
-pub use live::{CompactReport, LiveIndex, WriteOptions};
+pub use live::{CodebookFate, CompactReport, LiveIndex, WriteOptions};
 
-#[cfg(test)]
+pub(crate) use contents::each_list;
 pub(crate) use contents::each_vector;
 pub(crate) use fresh::FreshScratch;
 pub(crate) use ids::CarriedIds;
+pub(crate) use live::Snapshot;
+pub(crate) use logged::logged_bytes;
+pub(crate) use matching::Matches;
 pub(crate) use merge::bytes_in;
 pub(crate) use overlay::{Dead, Moment, Overlay, Seen};
 pub(crate) use replay::replay;

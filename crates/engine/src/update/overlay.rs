@@ -13,10 +13,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use roaring::RoaringBitmap;
 
 use super::fresh::{FreshGraph, FreshMoment};
+use super::ids::CarriedIds;
 use super::ranges::IdRanges;
+use crate::Error;
 use crate::search::Admission;
 
 /// Changes on top of an index on storage. A clone shares them.
@@ -31,7 +34,7 @@ pub(crate) struct Overlay {
 }
 
 /// What counts when a search begins.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// Tombstones.
     dead: u32,
@@ -49,10 +52,15 @@ pub(crate) struct Seen<'a> {
 impl<'a> Seen<'a> {
     /// What may be an answer of the index on storage.
     pub(crate) fn admission(&self) -> Admission<'a> {
-        Admission::but(Dead {
+        Admission::but(self.dead())
+    }
+
+    /// What does not count of the index on storage.
+    pub(crate) fn dead(&self) -> Dead<'a> {
+        Dead {
             tombstones: &self.overlay.deleted,
             at: self.moment.dead,
-        })
+        }
     }
 
     /// The graphs of new vectors, each with what may be an answer of it.
@@ -63,6 +71,24 @@ impl<'a> Seen<'a> {
 }
 
 impl Overlay {
+    /// No change at all.
+    pub(crate) fn none() -> Self {
+        Self {
+            fresh: Vec::new(),
+            deleted: Arc::default(),
+            inserted: Arc::default(),
+        }
+    }
+
+    /// That of a checkpoint on which nothing was logged.
+    pub(crate) fn carried(carried: &CarriedIds) -> Self {
+        Self {
+            fresh: Vec::new(),
+            deleted: Arc::new(Tombstones::restore(&carried.deleted, carried.dead)),
+            inserted: Arc::new(RwLock::new(IdRanges::of(&carried.ids))),
+        }
+    }
+
     /// The moment of now. Of each change of an id's vector it has seen at least what the change took away, or what it brought.
     pub(crate) fn now(&self) -> Moment {
         // The other way round than changes, which bring before they take away: from where old vectors are to where new
@@ -86,6 +112,18 @@ impl Overlay {
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
+    /// Bytes that a budget counts for it, at least what it takes and what its vectors were charged when they came.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        let fresh = self.fresh.iter();
+        let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
+        charged.sum::<u64>() + self.deleted.memory_bytes()
+    }
+
+    /// Of these, those of rows.
+    pub(crate) fn charged_rows(&self) -> u64 {
+        self.fresh.iter().map(|graph| graph.charged_rows()).sum()
+    }
+
     /// Whether nothing changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.deleted.len() == 0 && self.fresh.iter().all(|graph| graph.slots() == 0)
@@ -96,6 +134,9 @@ impl Overlay {
         (stored + self.logged() as usize).saturating_sub(self.deleted.len())
     }
 }
+
+/// Bytes of an id that does not count: sixteen, a byte of control, and a table that is two thirds full.
+pub(super) const TOMBSTONE: u64 = 26;
 
 /// Parts of the set, each with a lock: every ranked vector is looked up, on all threads.
 const SHARDS: usize = 64;
@@ -131,6 +172,8 @@ pub(crate) struct Tombstones {
     /// of all deleted nodes would need one from id to node, which is memory for each vector; this one takes some bytes for
     /// each that was deleted.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
+    /// The moment up to which all nodes that do not count and have rows were met.
+    rows_met: Mutex<Option<u32>>,
 }
 
 /// What does not count at a moment.
@@ -168,6 +211,62 @@ impl Dead<'_> {
         true
     }
 
+    /// Whether a record of an id that the checkpoint's build has does not count.
+    pub(crate) fn counts_not(&self, id: u64) -> bool {
+        !self.is_empty() && self.tombstones.since(id, 0, self.at).is_some()
+    }
+
+    /// How many records do not count at the moment.
+    pub(crate) fn at_most(&self) -> u64 {
+        u64::from(self.at)
+    }
+
+    /// How many ids [`meet_rows`](Dead::meet_rows) would look up, at most.
+    pub(crate) fn rows_to_meet(&self) -> u64 {
+        let met = self.tombstones.rows_met.lock().unwrap_or_default();
+        u64::from(self.at.saturating_sub(met))
+    }
+
+    /// Meets all nodes that do not count and have rows: `look` is given the ids that went since somebody did so the last time, ascending, and calls
+    /// what it is given with all nodes of them that have rows, and others as it likes.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub(crate) fn meet_rows(
+        &self,
+        look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // Who comes meanwhile waits, and finds all of it done.
+        let mut met = self.tombstones.rows_met.lock();
+        let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
+        let mut ids = Vec::new();
+        for shard in &self.tombstones.shards {
+            let shard = shard.read();
+            let went = shard.stones.iter().filter(|(id, stone)| {
+                let mut earlier = shard.earlier.get(id).into_iter().flatten();
+                is_new(stone.since) || earlier.any(|stone| is_new(stone.since))
+            });
+            ids.extend(went.map(|(&id, _)| id));
+        }
+        if !ids.is_empty() {
+            ids.sort_unstable();
+            look(&ids, &mut |id, node| _ = self.meets(id, node))?;
+        }
+        *met = (*met).max(Some(self.at));
+        Ok(())
+    }
+
+    /// The nodes that were met so far and do not count at the moment.
+    pub(crate) fn met(&self) -> RoaringBitmap {
+        let mut nodes = RoaringBitmap::new();
+        for shard in &self.tombstones.met {
+            let shard = shard.read();
+            let dead = shard.iter().filter(|&(_, &since)| since <= self.at);
+            nodes.extend(dead.map(|(&node, _)| node));
+        }
+        nodes
+    }
+
     /// Whether a node is known to have a record that does not count: it never will again.
     #[inline]
     pub(crate) fn knows(&self, node: u32) -> bool {
@@ -188,6 +287,7 @@ impl Default for Tombstones {
             dead: AtomicUsize::new(0),
             shards: std::array::from_fn(|_| RwLock::default()),
             met: std::array::from_fn(|_| RwLock::default()),
+            rows_met: Mutex::default(),
         }
     }
 }
@@ -309,12 +409,11 @@ impl Tombstones {
 
     /// Bytes that the set takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Sixteen bytes, a byte of control, and a table that is two thirds full; eight where the node was met, and a list where an
-        // id was replaced more than once.
+        // Eight where the node was met, and a list where an id was replaced more than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
-        self.len() as u64 * 26 + met as u64 * 10 + lists as u64 * 50
+        self.len() as u64 * TOMBSTONE + met as u64 * 10 + lists as u64 * 50
     }
 }
 

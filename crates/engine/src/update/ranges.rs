@@ -33,6 +33,13 @@ impl IdRanges {
         before.is_some_and(|(_, &end)| id < end)
     }
 
+    /// Its ids from one on, ascending.
+    pub(crate) fn from(&self, least: u64) -> impl Iterator<Item = u64> + '_ {
+        let before = self.ranges.range(..least).next_back();
+        let ranges = before.into_iter().chain(self.ranges.range(least..));
+        ranges.flat_map(move |(&first, &end)| first.max(least)..end)
+    }
+
     /// Adds an id. The largest there is, is none.
     pub(crate) fn insert(&mut self, id: u64) {
         if self.contains(id) || id == u64::MAX {
@@ -89,6 +96,10 @@ mod tests {
                 for id in 0..41 {
                     prop_assert_eq!(ranges.contains(id), model.contains(&id));
                 }
+            }
+            for least in 0..41 {
+                let from: Vec<u64> = ranges.from(least).collect();
+                prop_assert_eq!(from, model.range(least..).copied().collect::<Vec<_>>());
             }
             let all = ranges.all();
             prop_assert!(all.windows(2).all(|two| two[0].0 + two[0].1 < two[1].0));

@@ -1,17 +1,21 @@
 //! What the logs say on top of a checkpoint: replayed when an index is opened.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use stratann_layout::{LogRecord, LogShape};
 use stratann_tier::Volume;
 
+use super::contents::each_vector;
 use super::fresh::{FreshGraph, FreshParameters};
 use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::Error;
 use crate::durable::{self, LogPosition, NextLog};
 use crate::index::Index;
+use crate::progress::Silent;
+use crate::stores::columns::{RowBytes, Windows};
 
 /// What a replay came to.
 pub(crate) struct Replayed {
@@ -41,6 +45,8 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let mut next_id = carried.next_id;
     let mut inserted = IdRanges::of(&carried.ids);
     let nodes = index.len() as u32;
+    // Of vectors on storage: who has them is looked for when it is known which are the last.
+    let (columns, mut rows) = (index.columns(), HashMap::new());
     let mut remove = |id: u64| {
         if !fresh.delete(id) {
             inserted.remove(id);
@@ -52,13 +58,25 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
         let id = record.id();
         if let LogRecord::Replace { .. } | LogRecord::Delete { .. } = record {
             remove(id);
+            rows.remove(&id);
         }
-        if let Some(vector) = record.vector() {
-            fresh.insert(id, vector);
+        let row = record.row().map(RowBytes::from);
+        if let Some(row) = &row {
+            columns.declare_logged(row)?;
+        }
+        match (record.vector(), row) {
+            (Some(vector), row) => _ = fresh.insert(id, vector, row),
+            (None, Some(row)) => {
+                if !fresh.set_row(id, row.clone()) {
+                    rows.insert(id, row);
+                }
+            }
+            (None, None) => {}
         }
         next_id = next_id.max(id.saturating_add(1));
         Ok(())
     })?;
+    put_rows(index, &deleted, rows)?;
     match &replayed.torn {
         _ if replayed.records == 0 => {}
         None => {
@@ -81,4 +99,50 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
         next_id,
         next: replayed.next,
     })
+}
+
+/// Gives vectors on storage their rows, by id.
+///
+/// # Errors
+/// Who has an id cannot be read.
+pub(crate) fn put_rows(
+    index: &Index,
+    deleted: &Tombstones,
+    rows: HashMap<u64, RowBytes>,
+) -> Result<(), Error> {
+    let columns = index.columns();
+    let mut windows = Windows::default();
+    let mut unknown = Vec::new();
+    for (&id, row) in &rows {
+        match columns.node_of(id, &mut windows)? {
+            Some(node) => columns.put(node, id, row.clone()),
+            None => unknown.push(id),
+        }
+    }
+    for (id, node) in nodes_of(index, deleted, &unknown)? {
+        if let Some(row) = rows.get(&id) {
+            columns.put(node, id, row.clone());
+        }
+    }
+    Ok(())
+}
+
+/// The nodes of ids that have no row yet, those that count: reads all vectors, if there are such ids. Nobody inserts meanwhile.
+///
+/// # Errors
+/// As those of [`each_vector`].
+fn nodes_of(index: &Index, deleted: &Tombstones, ids: &[u64]) -> Result<HashMap<u64, u32>, Error> {
+    let mut nodes = HashMap::new();
+    if ids.is_empty() {
+        return Ok(nodes);
+    }
+    let wanted: std::collections::HashSet<u64> = ids.iter().copied().collect();
+    each_vector(index, &Silent, &mut |node, id, _| {
+        if wanted.contains(&id) && !deleted.contains(id, node) {
+            let newest = nodes.entry(id).or_insert(node);
+            *newest = node.max(*newest);
+        }
+        Ok(())
+    })?;
+    Ok(nodes)
 }

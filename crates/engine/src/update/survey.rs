@@ -21,6 +21,7 @@ use crate::data::{VectorFile, VectorSource};
 use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::VectorsAt;
+use crate::stores::columns::RowBytes;
 use crate::stores::vectors::segments::Segments;
 use crate::stores::vectors::write::{KeptSegment, segment_vectors};
 use crate::{Error, Order, stored};
@@ -42,6 +43,8 @@ pub(super) struct Rows {
     /// Segments that do not, though they have vectors, and how many.
     pub(super) segments_rewritten: u64,
     pub(super) vectors_rewritten: u64,
+    /// What the new vectors, which are the last rows, have beside them.
+    pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
 /// Finds the rows of a merge with these options; what is copied of them is in `folder`.
@@ -86,18 +89,22 @@ fn is_removed(inputs: &Inputs<'_>, id: u64, node: u32) -> bool {
     inputs.removed.get(&id).is_some_and(|&bound| node < bound)
 }
 
-/// Appends the new vectors to a file, and their ids to `ids`. Says how many they are.
-fn push_new(inputs: &Inputs<'_>, file: &mut Spool, ids: &mut Vec<u64>) -> Result<u64, Error> {
-    let before = ids.len();
+/// Appends the new vectors to a file, and their ids to `ids`. Gives what they have beside them.
+fn push_new(
+    inputs: &Inputs<'_>,
+    file: &mut Spool,
+    ids: &mut Vec<u64>,
+) -> Result<Vec<Option<RowBytes>>, Error> {
+    let mut attributes = Vec::new();
     let mut written = Ok(());
-    inputs.fresh.for_each_in(inputs.epoch, |id, vector| {
+    inputs.fresh.for_each_in(inputs.epoch, |id, vector, row| {
         if written.is_ok() {
             ids.push(id);
+            attributes.push(row);
             written = file.push(vector);
         }
     });
-    written?;
-    Ok((ids.len() - before) as u64)
+    written.map(|()| attributes)
 }
 
 /// All rows, copied to a file.
@@ -121,11 +128,12 @@ fn copied(
         ids.push(id);
         file.push(vector)
     })?;
-    let merged = push_new(inputs, &mut file, &mut ids)?;
+    let attributes = push_new(inputs, &mut file, &mut ids)?;
     let rows = Rows {
         ids,
         row_of,
-        merged,
+        merged: attributes.len() as u64,
+        attributes,
         removed,
         kept: Vec::new(),
         segments_rewritten: 0,
@@ -174,7 +182,8 @@ fn in_place<'a>(
     })?;
     let mut new_ids = Vec::new();
     let mut file = Spool::create(folder, index.element(), index.dim())?;
-    let merged = push_new(inputs, &mut file, &mut new_ids)?;
+    let attributes = push_new(inputs, &mut file, &mut new_ids)?;
+    let merged = attributes.len() as u64;
 
     let vector_bytes = index.dim() * index.element().size();
     let capacity = segment_vectors(options, vector_bytes);
@@ -218,6 +227,7 @@ fn in_place<'a>(
         ids,
         row_of,
         merged,
+        attributes,
         removed: census.iter().map(|census| census.dying.len() as u64).sum(),
         kept: kept_segments,
         segments_rewritten: rewritten.len() as u64,

@@ -13,9 +13,12 @@ use stratann_vector::Element;
 
 mod ends;
 mod ids;
+mod lookups;
 mod once;
 mod overtaken;
+mod reading;
 mod roles;
+mod room;
 mod unsynced;
 
 use super::contents::each_vector;
@@ -27,12 +30,37 @@ use crate::progress::Silent;
 use crate::repair::{RepairOptions, repair_in};
 use crate::slow::{crashes, slow, step};
 use crate::verify::verify_in;
-use crate::{Compression, Error, Layout, OpenOptions, Order, SearchOptions, Update, stored};
+use crate::{
+    Compression, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row, RowTable,
+    SearchOptions, Update, Value, stored,
+};
 
 const DIM: usize = 16;
 const BASE: u64 = 40;
 
+/// The vector of each id, and a byte more where its row was given to it without the vector.
 type Model = BTreeMap<u64, Vec<u8>>;
+
+/// What version `version` of an id has beside its vector: that of the build nothing, and some others neither.
+fn row(id: u64, version: u64) -> Row {
+    let mut row = Row::default();
+    if ![0, 2, 9].contains(&version) {
+        row.attributes.extend([
+            ("id".to_owned(), Value::Integer(id as i64)),
+            ("version".to_owned(), Value::String(format!("v{version}"))),
+        ]);
+        row.payload = Some(format!("[{id}, {version}]"));
+    }
+    row
+}
+
+/// What an id has that was given a row without a vector.
+fn set_row(id: u64) -> Row {
+    Row {
+        attributes: [("set".to_owned(), Value::Integers(vec![id as i64, 7]))].into(),
+        payload: None,
+    }
+}
 
 /// The vector that version `version` of an id has; no two are equal.
 fn vector(id: u64, version: u64) -> Vec<u8> {
@@ -195,9 +223,64 @@ fn contents(live: &LiveIndex) -> Model {
     })
     .unwrap();
     for fresh in &overlay.fresh {
-        fresh.for_each(&mut insert);
+        fresh.for_each(|id, vector, _| insert(id, vector));
+    }
+    if !live.schema().is_empty() {
+        rows_are_theirs(live, &mut model);
     }
     model
+}
+
+/// Each has the row of its version, or the one that it was given, which the model is told.
+fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
+    let ids: Vec<u64> = model.keys().copied().collect();
+    let rows = match live.attributes(&ids) {
+        Ok(rows) => rows,
+        // Of damaged ids.
+        Err(error) => return assert_eq!(error.kind(), ErrorKind::Damaged, "{error}"),
+    };
+    for ((id, vector), found) in model.iter_mut().zip(rows) {
+        let found = found.unwrap();
+        let version = (0..10).find(|&version| self::vector(*id, version) == *vector);
+        if found == set_row(*id) {
+            vector.push(1);
+        } else {
+            assert_eq!(
+                Some(found),
+                version.map(|version| row(*id, version)),
+                "{id}"
+            );
+        }
+    }
+    let count = |text: &str| live.count(&Filter::parse(text).unwrap()).unwrap();
+    let set = model.values().filter(|vector| vector.len() > DIM).count() as u64;
+    if live.schema().get("set").is_some() {
+        assert_eq!(count("exists set"), set);
+        assert_eq!(count("set contains 7"), set);
+        assert_eq!(count("not exists set"), model.len() as u64 - set);
+    }
+    if live.schema().get("version").is_some() {
+        let of = |version| {
+            let of_version =
+                |(id, vector): &(&u64, &Vec<u8>)| **vector == self::vector(**id, version);
+            model.iter().filter(of_version).count() as u64
+        };
+        assert_eq!(count("version == 'v1'"), of(1));
+        assert_eq!(count("version in ['v4', 'v5']"), of(4) + of(5));
+        let ids = live
+            .scroll(&Filter::parse("id >= 0").unwrap(), None, 1_000)
+            .unwrap();
+        let expected = model.iter().filter(|(id, vector)| {
+            (1..9)
+                .filter(|&version| version != 2)
+                .any(|version| **vector == self::vector(**id, version))
+        });
+        let expected: Vec<u64> = expected.map(|(id, _)| *id).collect();
+        assert_eq!(
+            ids.into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
+            expected
+        );
+    }
 }
 
 /// One call.
@@ -206,6 +289,8 @@ enum Call {
     Insert(Vec<u64>, u64),
     Upsert(Vec<u64>, u64),
     Delete(Vec<u64>),
+    /// Ids, and the versions that they have: rows without vectors.
+    Set(Vec<(u64, u64)>),
     Flush,
     Compact,
 }
@@ -213,6 +298,7 @@ enum Call {
 fn script() -> Vec<Call> {
     vec![
         Call::Insert(vec![100, 101, 102], 1),
+        Call::Set(vec![(100, 1), (5, 0)]),
         Call::Delete(vec![3, 101]),
         Call::Upsert(vec![7, 102, 200], 2),
         Call::Flush,
@@ -220,6 +306,7 @@ fn script() -> Vec<Call> {
         Call::Compact,
         Call::Delete(vec![7, 3, 11]),
         Call::Insert(vec![300, 7], 4),
+        Call::Set(vec![(7, 4), (300, 4), (9, 0)]),
         Call::Compact,
         Call::Upsert(vec![300], 5),
         Call::Delete(vec![0]),
@@ -230,10 +317,22 @@ impl Call {
     fn make(&self, live: &LiveIndex) -> Result<(), Error> {
         let rows = |ids, version| wide_rows(live.index().dim(), ids, version);
         match self {
-            Call::Insert(ids, version) => live
-                .insert(&rows(ids, *version), Some(ids), &Silent)
-                .map(drop),
-            Call::Upsert(ids, version) => live.upsert(&rows(ids, *version), ids, &Silent),
+            Call::Insert(ids, version) => {
+                let beside = RowTable::new(ids.iter().map(|&id| row(id, *version)).collect());
+                live.insert_rows(&rows(ids, *version), &beside, Some(ids), &Silent)
+                    .map(drop)
+            }
+            // Without a row.
+            Call::Upsert(ids, 2) => live.upsert(&rows(ids, 2), ids, &Silent),
+            Call::Upsert(ids, version) => {
+                let beside = RowTable::new(ids.iter().map(|&id| row(id, *version)).collect());
+                live.upsert_rows(&rows(ids, *version), &beside, ids, &Silent)
+            }
+            Call::Set(set) => {
+                let ids: Vec<u64> = set.iter().map(|&(id, _)| id).collect();
+                let rows = RowTable::new(ids.iter().map(|&id| set_row(id)).collect());
+                live.set_attributes(&ids, &rows, &Silent)
+            }
             Call::Delete(ids) => live.delete(ids),
             Call::Flush => live.flush(),
             Call::Compact => live.compact(&Silent).map(drop),
@@ -248,6 +347,10 @@ impl Call {
                 .map(|&id| (id, Some(vector(id, *version))))
                 .collect(),
             Call::Delete(ids) => ids.iter().map(|&id| (id, None)).collect(),
+            Call::Set(ids) => {
+                let with_row = |&(id, version)| (id, Some([vector(id, version), vec![1]].concat()));
+                ids.iter().map(with_row).collect()
+            }
             Call::Flush | Call::Compact => Vec::new(),
         }
     }
@@ -419,7 +522,9 @@ fn find_all(live: &LiveIndex, model: &Model) {
 
 fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
     let dim = live.index().dim();
-    let bytes = model.values().flat_map(|vector| vector.repeat(dim / DIM));
+    let bytes = model
+        .values()
+        .flat_map(|vector| vector[..DIM].repeat(dim / DIM));
     let queries = Matrix::new(bytes.collect(), model.len(), dim, Element::U8).unwrap();
     let options = SearchOptions {
         k: 3,

@@ -3,8 +3,7 @@
 //! Entries are looked up many at a time, by id, so that each block is read about once for all of them. What was found is
 //! remembered as a bit an entry: in the end, an entry that no record has is superfluous.
 
-use stratann_layout::ids::ENTRIES;
-use stratann_layout::{IdsFile, Manifest};
+use stratann_layout::Manifest;
 use stratann_tier::Volume;
 
 use super::pages::NodeAt;
@@ -15,6 +14,8 @@ use crate::stores::ids::{IdTable, LastBlock};
 
 /// Records that are looked up at a time.
 const BATCH: usize = 1 << 16;
+/// Blocks between two looks at whether to go on.
+const BETWEEN_LOOKS: u64 = 256;
 
 /// What was found in the file of ids.
 pub(super) struct IdFile {
@@ -67,7 +68,11 @@ impl IdFile {
                     format!("outside id {id} is missing, which node {node} has"),
                 ),
             };
-            report.problem(self.ids.file(), Some(IdsFile::offset(entry)), what);
+            report.problem(
+                self.ids.file(),
+                Some(self.ids.entries().offset(entry)),
+                what,
+            );
         }
     }
 
@@ -88,7 +93,11 @@ impl IdFile {
                     let (id, node) = view.get(place);
                     let what =
                         format!("outside id {id} is that of node {node} here; no node has it");
-                    report.problem(self.ids.file(), Some(IdsFile::offset(entry)), what);
+                    report.problem(
+                        self.ids.file(),
+                        Some(self.ids.entries().offset(entry)),
+                        what,
+                    );
                 }
             }
         }
@@ -113,13 +122,13 @@ impl Check<'_> {
                     continue;
                 }
             };
-            let ((first, end), at) = (view.ends(), IdsFile::offset(view.first_entry()));
+            let ((first, end), at) = (view.ends(), entries.offset(view.first_entry()));
             if let Some(before) = before.filter(|&before| first <= before) {
                 let what = format!("outside id {first} comes after {before}: ids must ascend");
                 self.report.problem(name, Some(at), what);
             }
             before = Some(end);
-            if block % ENTRIES as u64 == 0 {
+            if block % BETWEEN_LOOKS == 0 {
                 self.advance(0)?;
             }
         }

@@ -11,6 +11,7 @@
 //!   placement.rs  what is said of where nodes are after direct inserts, and which of their ids count
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
+//!   columns.rs    what vectors have beside them, and which have what
 //!   id_file.rs    the file that says which node has which outside id
 //! ```
 //!
@@ -26,6 +27,7 @@
 
 mod added;
 mod clusters;
+mod columns;
 mod id_file;
 mod ids;
 mod journal;
@@ -39,6 +41,7 @@ mod streams;
 mod tests;
 
 use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,6 +60,7 @@ use crate::bits::Bits;
 use crate::durable::{self, LogPosition, log_number};
 use crate::places::{Places, Purpose};
 use crate::progress::{Progress, Stage};
+use crate::stores::columns::decoded;
 use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, Layout, stored};
@@ -209,6 +213,7 @@ pub(crate) fn verify_in(
             _ => 0,
         }),
         id_file,
+        whole_columns: HashSet::new(),
         progress,
     };
     check.claims();
@@ -217,6 +222,7 @@ pub(crate) fn verify_in(
     }
     check.log();
     check.current_clusters()?;
+    check.columns()?;
     check.sums();
     check.totals();
     check.repeated_ids();
@@ -244,6 +250,8 @@ struct Check<'a> {
     live: Bits,
     /// The file of ids, if it is there and opens.
     id_file: Option<IdFile>,
+    /// Files of columns whose checksums are right.
+    whole_columns: HashSet<(FileKind, Option<u32>)>,
     progress: &'a dyn Progress,
 }
 
@@ -341,17 +349,23 @@ impl Check<'_> {
                 records += 1;
                 let invalid = |vector| first_invalid(manifest.element, vector);
                 if record.vector().and_then(invalid).is_some() {
-                    wrong.push((sequence, record.id()));
+                    wrong.push((
+                        sequence,
+                        record.id(),
+                        "the vector",
+                        "has an element that is NaN or infinite",
+                    ));
+                }
+                if record.row().is_some_and(|row| decoded(row).is_err()) {
+                    wrong.push((sequence, record.id(), "the row", "does not decode"));
                 }
                 Ok(())
             })
         });
         self.report.log_records = records;
         let name = self.volume.name();
-        for (sequence, id) in wrong {
-            let what = format!(
-                "record {sequence} of the log, the vector of id {id}, has an element that is NaN or infinite"
-            );
+        for (sequence, id, part, why) in wrong {
+            let what = format!("record {sequence} of the log, {part} of id {id}, {why}");
             self.report.problem(&name, None, what);
         }
         match replayed {

@@ -3,11 +3,13 @@
 use stratann_codec::ListModel;
 use stratann_layout::{
     BLOCK, ChunksFile, DirectoryFile, EntryPoints, FileEntry, FileKind, HeatFile, NavigationFile,
-    header,
+    RecallFile, header,
 };
 
 use super::{Check, added_wrong};
+use crate::codebook::Codebook;
 use crate::stores::VectorsAt;
+use crate::stores::codes::low_codes_of;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Error, stored};
 
@@ -25,6 +27,12 @@ impl Check<'_> {
             self.id_file(name)?;
             return self.advance(entry.length);
         }
+        if matches!(kind, FileKind::Rows | FileKind::Columns) {
+            // What they say is checked in pairs, when the checksums of both are known to be right.
+            stored::check_stream(volume, manifest, kind, n)?;
+            self.whole_columns.insert((kind, n));
+            return self.advance(entry.length);
+        }
         let mut first = vec![0; BLOCK];
         volume.read_at(&entry.name, 0, &mut first)?;
         if header::stored_checksum(&first) != entry.header_crc32c {
@@ -37,7 +45,9 @@ impl Check<'_> {
                 self.length(kind, bytes_of(manifest.vectors, manifest.code_bytes), name)?
             }
             FileKind::Codebook => {
-                self.length(kind, bytes_of(4 * 256, manifest.dimension), name)?;
+                let low_codes = low_codes_of(manifest).unwrap_or(None);
+                let bytes = Codebook::content_bytes(manifest.dimension as usize, low_codes);
+                self.length(kind, bytes as u64, name)?;
                 self.codebook(name)?;
             }
             _ => {
@@ -93,7 +103,8 @@ impl Check<'_> {
             FileKind::Amended => drop(stored::amended(self.volume, manifest)?),
             FileKind::Navigation => {
                 let row_bytes = manifest.dimension as usize * manifest.element.size();
-                NavigationFile::decode(payload, manifest.vectors, row_bytes, name)?;
+                let dim = Some(manifest.dimension as usize);
+                NavigationFile::decode(payload, manifest.vectors, row_bytes, dim, name)?;
             }
             FileKind::Entries => {
                 let code_bytes = manifest.code_bytes as usize;
@@ -107,6 +118,7 @@ impl Check<'_> {
             FileKind::Directory => self.directory(&payload, name)?,
             FileKind::Chunks => self.chunks(n, &payload, name)?,
             FileKind::Heat => self.heat(&payload, name)?,
+            FileKind::Recall => drop(RecallFile::decode(&payload, name)?),
             FileKind::Placement => {
                 if let Some(facts) = &manifest.placement {
                     let placement = stored::placement_of(self.volume, manifest, facts, payload)?;

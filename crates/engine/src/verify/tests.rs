@@ -275,6 +275,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         offsets: vec![0, 1, 2],
         links: vec![1, 0],
         vectors: [&nodes[3].vector[..], &nodes[30].vector].concat(),
+        step: None,
     };
     writer.stream(FileKind::Navigation, None, &navigation.encode());
     let mut manifest = Manifest {
@@ -1043,12 +1044,17 @@ fn every_file_that_the_layout_needs_is_named() {
 
 /// Adds a whole file to an index.
 fn with_file(volume: &SimVolume, kind: FileKind, payload: &[u8]) {
+    with_encoded(volume, kind, &stream::encode(kind, payload, &[]));
+}
+
+/// The same of a file that is whole.
+fn with_encoded(volume: &SimVolume, kind: FileKind, bytes: &[u8]) {
     let mut manifest = stored::manifest(volume).unwrap();
     let mut writer = Writer {
         volume: volume.clone(),
         entries: std::mem::take(&mut manifest.files),
     };
-    writer.stream(kind, None, payload);
+    writer.file(kind, None, bytes);
     manifest.files = writer.entries;
     write(volume, MANIFEST, &manifest.encode());
 }

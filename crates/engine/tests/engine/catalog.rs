@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use stratann::{
-    BuildOptions, Catalog, CatalogOptions, Codebook, Error, Index, MOST_OPEN, Matrix, MatrixRef,
-    Metric, OpenOptions, Preset, SearchOptions, Silent, TrainOptions, VectorSource, brute_force,
-    build,
+    BuildOptions, Catalog, CatalogOptions, Codebook, Error, Filter, Index, MOST_OPEN, Matrix,
+    MatrixRef, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, Silent, TrainOptions,
+    Value, VectorSource, brute_force, build, build_with_rows,
 };
 use stratann_layout::Manifest;
 use tempfile::TempDir;
@@ -117,7 +117,7 @@ impl Place {
         let nothing = catalog.memory_bytes();
         let index = catalog.index(name).unwrap();
         let both = catalog.memory_bytes() - nothing;
-        let codebook = (2 * 4 * 256 * index.dim()) as u64;
+        let codebook = (4 * 256 * index.dim()) as u64;
         (both - codebook, codebook)
     }
 }
@@ -306,7 +306,7 @@ fn no_order_of_calls_exceeds_the_budget() {
         let options = small(preset, &codebooks[n % 3]);
         build(&base(rows), place.path(&n.to_string()), &options, &Silent).unwrap();
     }
-    let budget = place.budget(900_000);
+    let budget = place.budget(560_000);
     let catalog = place.catalog(Some(budget));
     let mut held: Vec<Arc<Index>> = Vec::new();
     let (mut opened, mut refused, mut state) = (0, 0, 7_u32);
@@ -719,6 +719,131 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(tight.ids, found.ids);
 }
 
+/// What the rows of quarters have: the south has nothing, and only the east has colours; in `wild` parts are texts.
+fn row(name: &str, id: u64) -> Row {
+    let part = match name {
+        "wild" => Value::String("x".into()),
+        _ => Value::Integer(id as i64 % 7),
+    };
+    let colour = Value::String(if id.is_multiple_of(2) { "red" } else { "blue" }.into());
+    let mut row = Row::default();
+    row.attributes.insert("part".into(), part);
+    if name == "east" {
+        row.attributes.insert("colour".into(), colour);
+    }
+    row
+}
+
+/// Those of [`quarters`] with rows; their ids are the rows' numbers.
+fn quarters_with_rows(place: &Place) -> [&'static str; 4] {
+    let (all, codebook) = (base(2_000), codebook(1));
+    let names = ["south", "north", "east", "west"];
+    for (n, name) in names.into_iter().enumerate() {
+        let rows = all.bytes().chunks_exact(500 * all.row_bytes()).nth(n);
+        let rows = MatrixRef::new(rows.unwrap(), 500, all.dim(), all.element()).unwrap();
+        let ids: Vec<u64> = (500 * n as u64..500 * (n as u64 + 1)).collect();
+        let options = BuildOptions {
+            ids: Some(ids.clone()),
+            ..small(Preset::AISAQ, &codebook)
+        };
+        if name == "south" {
+            build(&rows, place.path(name), &options, &Silent).unwrap();
+            continue;
+        }
+        let beside = RowTable::new(ids.iter().map(|&id| row(name, id)).collect());
+        build_with_rows(&rows, &beside, place.path(name), &options, &Silent).unwrap();
+    }
+    names
+}
+
+#[test]
+fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_union() {
+    let place = Place::new();
+    let names = quarters_with_rows(&place);
+    let (all, queries) = (base(2_000), queries(20));
+    let options = SearchOptions {
+        k: 20,
+        list: 500,
+        threads: 2,
+        ..SearchOptions::default()
+    };
+    // Room for one at a time is enough, also to find out which columns there are.
+    let costs = names.map(|name| place.costs(name).0);
+    let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
+    let tight = place.catalog(Some(place.budget(room)));
+    let wide = place.catalog(None);
+    type Matches = fn(u64) -> bool;
+    let filters: [(&str, Matches); 5] = [
+        ("part == 3", |id| id >= 500 && id % 7 == 3),
+        ("colour == 'red'", |id| {
+            (1_000..1_500).contains(&id) && id % 2 == 0
+        }),
+        ("colour != 'red' and part < 2", |id| {
+            id >= 500 && id % 7 < 2 && !((1_000..1_500).contains(&id) && id % 2 == 0)
+        }),
+        // What has no value there is also the south.
+        ("not exists colour", |id| !(1_000..1_500).contains(&id)),
+        ("part == 6 and colour == 'blue' and part > 7", |_| false),
+    ];
+    for (text, matches) in filters {
+        let ids: Vec<u64> = (0..2_000).filter(|&id| matches(id)).collect();
+        let rows = ids.iter().flat_map(|&id| all.row(id as usize)).copied();
+        let wanted = queries.rows() * 20;
+        let mut expected = vec![u64::MAX; wanted];
+        if !ids.is_empty() {
+            let rows = Matrix::new(rows.collect(), ids.len(), all.dim(), all.element()).unwrap();
+            let truth = brute_force(&rows, &queries, 20, Metric::L2, 2, &Silent).unwrap();
+            expected = truth.ids.iter().map(|&row| ids[row as usize]).collect();
+        }
+        let filter = Filter::parse(text).unwrap();
+        for catalog in [&wide, &tight] {
+            let found = catalog.search_filtered(&names, &queries, &options, &filter);
+            let found = found.unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(found.ids, expected, "{text}");
+            let explained = found.explained.unwrap();
+            assert_eq!(explained.matching, ids.len() as u64, "{text}");
+            let indexes = explained.indexes;
+            assert_eq!(indexes.within + indexes.before, 4, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_filter_that_does_not_fit_several_indexes_is_told() {
+    let place = Place::new();
+    let names = quarters_with_rows(&place);
+    let catalog = place.catalog(None);
+    let search = |names: &[&str], text: &str| {
+        let filter = Filter::parse(text).unwrap();
+        let found = catalog.search_filtered(names, &queries(1), &SearchOptions::default(), &filter);
+        match found {
+            Err(error @ Error::Filter { .. }) => error.to_string(),
+            other => panic!("{text}: {other:?}"),
+        }
+    };
+    // None has it: that is no index's fault.
+    let said = search(&names, "part == 3 or colr == 'red'");
+    assert!(said.contains("did you mean \"colour\""), "{said}");
+    assert!(
+        said.contains("character 14") && !said.contains("index \""),
+        "{said}"
+    );
+    let said = search(&names, "part == 'x'");
+    assert!(
+        said.contains("integer") && !said.contains("index \""),
+        "{said}"
+    );
+    // One has it as another type.
+    let rows = base(100);
+    let beside = RowTable::new((0..100).map(|id| row("wild", id)).collect());
+    let options = small(Preset::AISAQ, &codebook(1));
+    build_with_rows(&rows, &beside, place.path("wild"), &options, &Silent).unwrap();
+    let said = search(&["north", "south", "wild"], "part == 3");
+    assert!(said.contains("(index \"wild\")"), "{said}");
+    let said = search(&["south"], "part == 3");
+    assert!(said.contains("(index \"south\")"), "{said}");
+}
+
 #[test]
 fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
     let (codebook, place) = (codebook(1), Place::new());
@@ -747,11 +872,22 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         list: 200,
         ..options
     };
+    // More than there are: the last place is empty.
+    let found = catalog.search(&["few", "more"], &base(5), &all).unwrap();
+    for (ids, distances) in found.ids.chunks(106).zip(found.distances.chunks(106)) {
+        assert!(ids[..105].iter().all(|&id| id != u64::MAX));
+        assert_eq!((ids[105], distances[105]), (u64::MAX, f32::INFINITY));
+    }
+    let beyond = SearchOptions {
+        k: 1 << 17,
+        list: 1 << 17,
+        ..options
+    };
     let error = catalog
-        .search(&["few", "more"], &base(5), &all)
+        .search(&["few", "more"], &base(5), &beyond)
         .unwrap_err();
     assert!(
-        error.is_call_wrong() && error.to_string().contains("at most 105"),
+        error.is_call_wrong() && error.to_string().contains("at most 65536"),
         "{error}"
     );
 }

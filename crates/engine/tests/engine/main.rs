@@ -1,13 +1,17 @@
 //! The engine as a program that uses the library has it: built from real data, opened, searched, changed, damaged, replaced. One
 //! program, because each would be linked with the whole engine again.
 
+mod attributes;
 mod bounds;
 mod catalog;
 mod direct;
 mod fixtures;
 mod frozen;
+mod grown;
 mod index;
 mod kept;
 mod lengths;
+mod press;
+mod recall;
 mod replaced;
 mod submit;

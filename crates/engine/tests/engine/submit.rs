@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use stratann::{
-    BuildOptions, Durability, Error, ErrorKind, Index, LiveIndex, Matrix, MergeWhen, OpenOptions,
-    Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorSource, WriteOptions,
-    build, verify,
+    BuildOptions, Durability, Error, ErrorKind, Filter, Index, LiveIndex, Matrix, MergeWhen,
+    OpenOptions, Preset, Row, RowTable, SearchOptions, SearchResults, Silent, Strategy,
+    SubmittedSearch, Update, Value, VectorSource, Way, WriteOptions, build, build_with_rows,
+    verify,
 };
 
 use super::fixtures::{self, SIFT_BASE, SIFT_QUERIES, head};
@@ -382,4 +383,200 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
         .expect("a search that waits for ever");
     assert_eq!(searched.ids.len(), 80);
     assert_eq!(telling.join().unwrap().wait().unwrap().ids.len(), 10);
+}
+
+/// An index whose rows say which of 20 parts they are of, and have a list of tags.
+fn built_with_rows(folder: &Path, preset: Preset) -> PathBuf {
+    let path = folder.join(format!("{}-rows", preset.name));
+    let mut options = BuildOptions {
+        preset,
+        threads: 2,
+        ..BuildOptions::default()
+    };
+    if preset.name != Preset::SPANN.name {
+        (options.degree, options.build_list) = (Some(24), 32);
+    }
+    let rows = RowTable::new((0..ROWS as u64).map(part).collect());
+    build_with_rows(&base(0, ROWS), &rows, &path, &options, &Silent).unwrap();
+    path
+}
+
+fn part(id: u64) -> Row {
+    Row {
+        attributes: [("part".to_owned(), Value::Integer(id as i64 % 20))].into(),
+        payload: None,
+    }
+}
+
+fn filter(text: &str) -> Filter {
+    Filter::parse(text).unwrap()
+}
+
+#[test]
+fn what_matches_is_found_by_one_that_is_submitted_too() {
+    let folder = tempfile::tempdir().unwrap();
+    for preset in [Preset::STRATANN, Preset::DECOUPLEVS, Preset::SPANN] {
+        let path = built_with_rows(folder.path(), preset);
+        let options = match preset.name == Preset::SPANN.name {
+            true => SearchOptions::default(),
+            false => options(),
+        };
+        for memory in [None, Some(48 << 20)] {
+            let open = OpenOptions {
+                memory,
+                ..OpenOptions::default()
+            };
+            let index = Arc::new(Index::open(&path, &open).unwrap());
+            let all = queries(30);
+            for text in [
+                "part == 3",
+                "part < 15",
+                "part in [1, 2] and not part == 1",
+                "part > 99",
+            ] {
+                let (filter, what) = (filter(text), format!("{} {text}", preset.name));
+                let expected = index.search_filtered(&all, &options, &filter).unwrap();
+                let submit = |_| {
+                    let search = index.submit_filtered(all.clone(), &options, &filter, None);
+                    search.unwrap()
+                };
+                // Several wait for each other, and under the budget for room.
+                let searches: Vec<_> = (0..6).map(submit).collect();
+                for search in searches {
+                    let found = search.wait().unwrap();
+                    same(&found, &expected, &what);
+                    assert_eq!(found.explained, expected.explained, "{what}");
+                }
+            }
+            for way in [Way::Within, Way::Before] {
+                let options = SearchOptions {
+                    way: Some(way),
+                    ..options
+                };
+                let half = filter("part < 10");
+                let search = index.submit_filtered(all.clone(), &options, &half, None);
+                let found = search.unwrap().wait().unwrap();
+                assert_eq!(found.explained.unwrap().way, way, "{}", preset.name);
+                same(
+                    &found,
+                    &index.search_filtered(&all, &options, &half).unwrap(),
+                    preset.name,
+                );
+                // Without a filter there is none to choose.
+                index.submit(all.clone(), &options, None).unwrap_err();
+            }
+            assert_eq!(Arc::strong_count(&index), 1, "{}", preset.name);
+        }
+    }
+}
+
+#[test]
+fn one_with_a_filter_is_refused_late_or_cancelled_like_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built_with_rows(folder.path(), Preset::STRATANN);
+    let index = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
+    let all = queries(50);
+    let submit = |options: &SearchOptions, text, deadline| {
+        index.submit_filtered(all.clone(), options, &filter(text), deadline)
+    };
+    for (text, said) in [
+        ("prat == 3", "did you mean \"part\""),
+        ("part == 'x'", "integer"),
+    ] {
+        let error = submit(&options(), text, None).unwrap_err();
+        assert!(error.is_call_wrong(), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let wrong = SearchOptions { k: 0, ..options() };
+    assert!(
+        submit(&wrong, "part == 3", None)
+            .unwrap_err()
+            .is_call_wrong()
+    );
+    let late = submit(&options(), "part == 3", Some(Instant::now())).unwrap();
+    assert!(late.is_done());
+    assert!(matches!(late.wait(), Err(Error::DeadlineExceeded)));
+    let wide = SearchOptions {
+        list: 1_500,
+        threads: 1,
+        ..options()
+    };
+    let soon = Some(Instant::now() + Duration::from_millis(1));
+    let late = submit(&wide, "part != 3", soon).unwrap().wait();
+    assert!(matches!(late, Err(Error::DeadlineExceeded)), "{late:?}");
+    // Most of these are cancelled before what matches was looked for.
+    let cancelled: Vec<_> = (0..20)
+        .map(|_| submit(&wide, "part != 3", None).unwrap())
+        .collect();
+    cancelled.iter().for_each(SubmittedSearch::cancel);
+    let mut interrupted = 0;
+    for search in cancelled {
+        match search.wait() {
+            Err(Error::Interrupted) => interrupted += 1,
+            Ok(_) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(interrupted > 0);
+    drop(submit(&wide, "part != 3", None).unwrap());
+    let found = submit(&options(), "part == 3", None).unwrap().wait();
+    let expected = index.search_filtered(&all, &options(), &filter("part == 3"));
+    same(&found.unwrap(), &expected.unwrap(), "after the others");
+}
+
+#[test]
+fn a_filter_is_of_the_moment_of_the_submission() {
+    let folder = tempfile::tempdir().unwrap();
+    for (preset, update) in [
+        (Preset::STRATANN, Update::Merge),
+        (Preset::STRATANN, Update::Accumulate),
+        (Preset::DECOUPLEVS, Update::Merge),
+    ] {
+        let name = format!("{} {update:?}", preset.name);
+        let path = built_with_rows(&folder.path().join(&name), preset);
+        let write = WriteOptions {
+            durability: Durability::OnFlush,
+            threads: 1,
+            update: Some(update),
+            ..WriteOptions::default()
+        };
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
+        let ids: Vec<u64> = (ROWS as u64..ROWS as u64 + 200).collect();
+        let rows = RowTable::new(ids.iter().map(|&id| part(id)).collect());
+        live.insert_rows(&base(ROWS, 200), &rows, Some(&ids), &Silent)
+            .unwrap();
+        let (all, third) = (queries(20), filter("part == 3"));
+        let search = || live.search_filtered(&all, &options(), &third).unwrap().ids;
+        let submit = || {
+            let search = live.submit_filtered(all.clone(), &options(), &third, None);
+            search.unwrap()
+        };
+        let is_third = |&id: &u64| id % 20 == 3;
+        let before = search();
+        assert!(before.iter().all(is_third), "{name}");
+        assert!(before.iter().any(|&id| id >= ROWS as u64), "{name}");
+        let searches: Vec<_> = (0..4).map(|_| submit()).collect();
+        // What they found goes meanwhile, and the files that they read.
+        let mut gone = before.clone();
+        gone.sort_unstable();
+        gone.dedup();
+        live.delete(&gone).unwrap();
+        let after: Vec<_> = (0..4).map(|_| submit()).collect();
+        live.compact(&Silent).unwrap();
+        for search in searches {
+            assert_eq!(search.wait().unwrap().ids, before, "{name}");
+        }
+        for search in after {
+            let ids = search.wait().unwrap().ids;
+            let mut there = ids.iter().filter(|&&id| id != u64::MAX);
+            let right = |id: &u64| is_third(id) && gone.binary_search(id).is_err();
+            assert!(there.all(right), "{name}");
+        }
+        // A change whose call has returned is seen.
+        let other = RowTable::new(vec![part(3)]);
+        live.set_attributes(&[4], &other, &Silent).unwrap();
+        let near = SearchOptions { k: 1, ..options() };
+        let found = live.submit_filtered(base(4, 1), &near, &third, None);
+        assert_eq!(found.unwrap().wait().unwrap().ids, [4], "{name}");
+    }
 }

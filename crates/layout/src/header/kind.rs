@@ -58,6 +58,12 @@ pub enum FileKind {
     Grouped = 24,
     /// Which clusters were written anew since the build, and where, a byte string ([`crate::clusters::amended`]).
     Amended = 25,
+    /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]); one file for each segment.
+    Rows = 26,
+    /// Which nodes of a segment of columns have which values, a byte string ([`crate::columns::part`]); one file for each segment.
+    Columns = 27,
+    /// How much of the nearest searches find with which list, a byte string ([`crate::recall`]).
+    Recall = 28,
 }
 
 /// What of an index a file is for: each role may be on a tier of its own.
@@ -71,6 +77,8 @@ pub enum Role {
     Vectors,
     /// Which node has which outside id.
     Ids,
+    /// What vectors have beside them.
+    Columns,
     /// Changes since the checkpoint. The log stays where the manifest is: both are renamed into place.
     Log,
 }
@@ -138,7 +146,7 @@ struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 25] = [
+    pub const ALL: [FileKind; 28] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -164,12 +172,15 @@ impl FileKind {
         FileKind::Addressed,
         FileKind::Grouped,
         FileKind::Amended,
+        FileKind::Rows,
+        FileKind::Columns,
+        FileKind::Recall,
     ];
 
     /// The kind's name, role and form, and the format version that this build writes.
     #[rustfmt::skip]
     const fn row(self) -> Row {
-        use crate::{chunks, clusters, coupled, csr, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, slotted, stream};
+        use crate::{chunks, clusters, columns, coupled, csr, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, recall, slotted, stream};
         use Role::*;
         match self {
             Self::Graph => Row("graph", Topology, Form::fixed("coupled"), coupled::FORMAT_VERSION),
@@ -196,6 +207,9 @@ impl FileKind {
             Self::Addressed => Row("addressed", Vectors, Form::Clusters(Some("addressed")), clusters::FORMAT_VERSION),
             Self::Grouped => Row("grouped", Vectors, Form::Clusters(Some("grouped")), clusters::FORMAT_VERSION),
             Self::Amended => Row("amended", Topology, Form::Stream, clusters::amended::FORMAT_VERSION),
+            Self::Rows => Row("rows", Columns, Form::Stream, columns::rows::FORMAT_VERSION),
+            Self::Columns => Row("columns", Columns, Form::Stream, columns::part::FORMAT_VERSION),
+            Self::Recall => Row("recall", Topology, Form::Stream, recall::FORMAT_VERSION),
             Self::Log => Row("log", Log, Form::Log, log::FORMAT_VERSION),
         }
     }

@@ -3,7 +3,7 @@
 //! Records stand at multiples of 8 and say of themselves which log and offset they are of, so that the next one is found
 //! without what stands before it. It is taken for one only if so many records as are missing fit the gap.
 
-use super::{ALIGNMENT, DELETE, INSERT, KIND, LENGTH, LogShape, PAYLOAD, REPLACE, RESERVED};
+use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
@@ -95,11 +95,9 @@ impl Gap {
 
     fn record_at(&mut self, offset: u64, bytes: &[u8]) -> Option<RecordPlace> {
         // What is cheap comes first: most bytes are elements of vectors.
-        let payload = match bytes[KIND] {
-            INSERT | REPLACE => self.shape.vector_bytes(),
-            DELETE => 0,
-            _ => return None,
-        };
+        let length = u32_at(bytes, LENGTH) as usize;
+        let (vector, row) = self.shape.payload_of(bytes[KIND], length).ok()?;
+        let payload = vector + row;
         let sequence = u64_at(bytes, SEQUENCE);
         let shortest = record_bytes(0) as u64;
         let missing = offset.saturating_sub(self.start.offset) / shortest;
@@ -109,7 +107,6 @@ impl Gap {
             false => u64::MAX,
         };
         let plausible = bytes[RESERVED..LENGTH].iter().all(|&byte| byte == 0)
-            && u32_at(bytes, LENGTH) as usize == payload
             && (least..=most).contains(&sequence);
         if !plausible {
             return None;

@@ -17,12 +17,21 @@ const START: RecordPlace = RecordPlace {
 /// What a test remembers of a record: its id, and its vector unless it is a delete.
 type Owned = (u64, Option<Vec<u8>>);
 
+static ROWS: [u8; 64] = [201; 64];
+
+/// The row of every fifth id; what comes without a vector is one then, and no delete.
+fn row_of(id: u64) -> Option<&'static [u8]> {
+    (id % 5 == 1).then(|| &ROWS[..(id % 64) as usize])
+}
+
 fn borrowed((id, vector): &Owned) -> LogRecord<'_> {
-    match vector {
+    let (id, row) = (*id, row_of(*id));
+    match (vector, row) {
         // Every third id stands for one that was there before.
-        Some(vector) if id % 3 == 2 => LogRecord::Replace { id: *id, vector },
-        Some(vector) => LogRecord::Insert { id: *id, vector },
-        None => LogRecord::Delete { id: *id },
+        (Some(vector), _) if id % 3 == 2 => LogRecord::Replace { id, vector, row },
+        (Some(vector), _) => LogRecord::Insert { id, vector, row },
+        (None, Some(row)) => LogRecord::Row { id, row },
+        (None, None) => LogRecord::Delete { id },
     }
 }
 
@@ -30,6 +39,7 @@ fn owned(record: LogRecord<'_>) -> Owned {
     let replaces = matches!(record, LogRecord::Replace { .. });
     let vector = record.vector().map(<[u8]>::to_vec);
     assert_eq!(replaces, record.id() % 3 == 2 && vector.is_some());
+    assert_eq!(record.row(), row_of(record.id()));
     (record.id(), vector)
 }
 
@@ -86,6 +96,60 @@ fn bytes_stand_where_the_table_says() {
     covered.extend_from_slice(&(12_288u64 + 48).to_le_bytes());
     covered.extend_from_slice(&bytes[52..80]);
     assert_eq!(bytes[48..52], crc32c::crc32c(&covered).to_le_bytes());
+}
+
+#[test]
+fn rows_stand_behind_vectors_and_by_themselves() {
+    let (vector, row) = ([9; 13], [5, 6]);
+    let records = [
+        LogRecord::Insert {
+            id: 1,
+            vector: &vector,
+            row: Some(&row),
+        },
+        LogRecord::Replace {
+            id: 1,
+            vector: &vector,
+            row: Some(&[]),
+        },
+        LogRecord::Row { id: 1, row: &row },
+        LogRecord::Row { id: 1, row: &[] },
+    ];
+    let (mut bytes, mut place) = (Vec::new(), START);
+    for record in records {
+        let from = bytes.len();
+        place = encode_record(record, place, &mut bytes);
+        assert_eq!(bytes.len() - from, record.encoded_bytes());
+    }
+    assert_eq!(bytes.len(), 48 + 48 + 32 + 32);
+    assert_eq!(
+        (bytes[4], bytes[8], &bytes[41..44]),
+        (4, 15, &[5, 6, 0][..])
+    );
+    assert_eq!(
+        (bytes[52], bytes[56], bytes[100], bytes[104]),
+        (5, 13, 6, 2)
+    );
+    let mut reader = LogRecords::new(shape(), START, &bytes);
+    for record in records {
+        assert_eq!(reader.next_record().unwrap().1, record);
+    }
+    // One that is too long ends the log, whatever its checksum says.
+    let long = vec![0; MAX_ROW_BYTES + 1];
+    for record in [
+        LogRecord::Row { id: 1, row: &long },
+        LogRecord::Insert {
+            id: 1,
+            vector: &vector,
+            row: Some(&long),
+        },
+    ] {
+        let mut bytes = Vec::new();
+        encode_record(record, START, &mut bytes);
+        let end = LogRecords::new(shape(), START, &bytes).next_record();
+        let reason = end.unwrap_err().reason;
+        assert!(matches!(reason, EndReason::Length { .. }), "{reason}");
+    }
 }
 
 #[test]
@@ -182,6 +246,7 @@ fn header() -> LogHeader {
         number: 12,
         first_sequence: 1 << 40,
         marked: true,
+        rows: true,
     }
 }
 
@@ -190,7 +255,7 @@ fn header_round_trip() {
     let block = header().encode();
     assert_eq!(LogHeader::decode(&block, 12, "log").unwrap(), header());
     assert_eq!(block[8..10], [13, 0]);
-    assert_eq!(block[12..16], 2u32.to_le_bytes());
+    assert_eq!(block[12..16], 3u32.to_le_bytes());
     assert_eq!(block[32..40], 12_288u64.to_le_bytes());
     assert_eq!(block[48..52], 1u32.to_le_bytes());
     assert_eq!(block[52..56], 300u32.to_le_bytes());
@@ -220,6 +285,20 @@ fn header_round_trip() {
     LogShape::new(Element::F32, 65_537).unwrap_err();
 }
 
+#[test]
+fn a_log_without_rows_is_one_that_earlier_readers_know() {
+    let without = LogHeader {
+        rows: false,
+        ..header()
+    };
+    let (block, with) = (without.encode(), header().encode());
+    assert_eq!(block[12..16], 2u32.to_le_bytes());
+    assert_eq!(LogHeader::decode(&block, 12, "log").unwrap(), without);
+    // But for the version and the checksum it is the same.
+    assert_eq!(block[16..72], with[16..72]);
+    assert_eq!(without.start(), header().start());
+}
+
 fn header_fields() -> Vec<u8> {
     FileHeader::decode(&header().encode(), "log")
         .unwrap()
@@ -238,6 +317,7 @@ fn a_file_that_grows_may_be_longer_than_its_header_says() {
 fn logs_without_marks_are_read_as_ever() {
     let old = LogHeader {
         marked: false,
+        rows: false,
         ..header()
     };
     let front = old.encode_front();
@@ -250,7 +330,7 @@ fn logs_without_marks_are_read_as_ever() {
         (4096, 12_288)
     );
     // What one version says of the length is wrong in the other.
-    for (version, length) in [(1, 12_288), (2, 4096)] {
+    for (version, length) in [(1, 12_288), (2, 4096), (3, 4096), (4, 12_288)] {
         let block = FileHeader {
             version,
             ..FileHeader::new(FileKind::Log, length, header_fields())
@@ -300,8 +380,9 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
     assert_eq!(read_marks(&[], 12), None);
 }
 
-/// Twenty records, of which every fourth is a delete, and where each begins.
+/// Twenty records, of which every fourth is a delete and some have rows, two of them the longest, and where each begins.
 fn twenty() -> (Vec<u8>, Vec<usize>) {
+    let longest = vec![3; MAX_ROW_BYTES];
     let (mut out, mut place, mut starts) = (Vec::new(), START, Vec::new());
     for id in 0..20u64 {
         let vector = [id as u8; 13];
@@ -311,6 +392,10 @@ fn twenty() -> (Vec<u8>, Vec<usize>) {
             _ => LogRecord::Insert {
                 id,
                 vector: &vector,
+                row: match id {
+                    4 | 14 => Some(&longest),
+                    _ => row_of(id),
+                },
             },
         };
         place = encode_record(record, place, &mut out);
@@ -330,7 +415,7 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
     for (first, behind) in [(0, 1), (7, 8), (7, 11), (18, 19)] {
         let mut bytes = whole.clone();
         bytes[starts[first]..starts[behind]].fill(0xff);
-        for piece in [shape().longest_record(), 200, bytes.len()] {
+        for piece in [shape().longest_record(), 300_000, bytes.len()] {
             let mut gap = Gap::behind(shape(), missing(first), len);
             let mut found = None;
             loop {
@@ -429,7 +514,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300),
-        kind in 0u8..4,
+        kind in 0u8..8,
         length in prop::sample::select(vec![0u32, 13, 14, u32::MAX]),
         sealed: bool,
         offset: u64,

@@ -2,9 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::{FILE_NAME, IDS, KEPT, LARGEST, Manifest, PLACEMENT, STATE, STATE_DIGITS, field};
+use super::{
+    COLUMNS, FILE_NAME, IDS, KEPT, LARGEST, Manifest, PLACEMENT, RECALL, STATE, STATE_DIGITS, field,
+};
 use crate::error::LayoutError;
 use crate::header::FileKind;
+use crate::manifest::FileEntry;
 
 /// Whether a text is so many hexadecimal digits, in the only spelling that they have here.
 fn is_lower_hexadecimal(text: &str, digits: usize) -> bool {
@@ -154,6 +157,47 @@ impl Manifest {
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
+            return Err(field(file, at, "writer_features", found, expected));
+        }
+        Ok(())
+    }
+
+    /// Who does not know of columns must not change the index, so the bit says that there are some; and a segment of them is two files.
+    pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
+        let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
+        // A set, as below.
+        let files: Vec<&FileEntry> = self.files.iter().filter(of_columns).collect();
+        let roles: HashSet<&str> = files.iter().map(|entry| entry.role.as_str()).collect();
+        for entry in files {
+            let Some((kind @ (FileKind::Rows | FileKind::Columns), n)) = entry.kind() else {
+                continue;
+            };
+            if self.writer_features & COLUMNS == 0 {
+                let (found, expected) = (self.writer_features, "bit 2 set where there are columns");
+                return Err(field(file, at, "writer_features", found, expected));
+            }
+            let other = match kind {
+                FileKind::Rows => FileKind::Columns,
+                _ => FileKind::Rows,
+            };
+            let other = FileEntry::role_of(other, n);
+            if n.is_none() || !roles.contains(other.as_str()) {
+                let (what, found) = ("role of a file", format!("{:?}", entry.role));
+                let expected = format!("a number, and a file of the role {other:?} beside it");
+                return Err(field(file, at, what, found, expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of a file of what searches find.
+    pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
+            let (found, expected) = (
+                self.writer_features,
+                "bit 3 set where there is a file recall",
+            );
             return Err(field(file, at, "writer_features", found, expected));
         }
         Ok(())

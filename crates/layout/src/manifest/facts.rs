@@ -34,6 +34,9 @@ pub struct BuildFacts {
     pub segment_bytes: u64,
     /// The share of the nodes in the navigation graph.
     pub navigation: f64,
+    /// What low codes are, where codes are of two precisions and these are not as the preset has them; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub low_codes: String,
 }
 
 /// Facts about a segment of the vectors.
@@ -148,8 +151,10 @@ impl FileEntry {
             Some((name, number)) => (name, Some(number.parse().ok()?)),
         };
         let kind = FileKind::ALL.into_iter().find(|kind| kind.name() == name)?;
-        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks)
-            || matches!(kind.form(), Form::Clusters(_));
+        let in_segments = matches!(
+            kind,
+            FileKind::Vectors | FileKind::Chunks | FileKind::Rows | FileKind::Columns
+        ) || matches!(kind.form(), Form::Clusters(_));
         // One spelling only, so that no two roles are the same file's.
         let right = (segment.is_none() || in_segments) && self.role == Self::role_of(kind, segment);
         right.then_some((kind, segment))

@@ -78,6 +78,7 @@ fn sample() -> Manifest {
             chunk_bytes: 4 << 20,
             segment_bytes: 512 << 20,
             navigation: 0.01,
+            low_codes: String::new(),
         },
         placement: Some(PlacementFacts {
             nodes: 100_123,
@@ -227,6 +228,9 @@ fn newer_version_is_refused() {
     decode_value(&value).unwrap_err();
 }
 
+/// A feature bit that no version has yet.
+const UNKNOWN: u64 = 1 << 40;
+
 #[test]
 fn unknown_features_are_refused() {
     let mut manifest = sample();
@@ -239,10 +243,10 @@ fn unknown_features_are_refused() {
         "{text}"
     );
     manifest.reader_features = PLACEMENT;
-    manifest.writer_features |= 4;
+    manifest.writer_features |= UNKNOWN;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     let text = back.check_writable("MANIFEST").unwrap_err().to_string();
-    assert!(text.contains("writer feature bit 2"), "{text}");
+    assert!(text.contains("writer feature bit 40"), "{text}");
 }
 
 #[test]
@@ -265,6 +269,38 @@ fn a_file_of_ids_needs_a_feature_bit() {
     // An index of an earlier version has none.
     manifest.files.pop();
     Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+}
+
+#[test]
+fn columns_are_two_files_each_and_need_a_feature_bit() {
+    let mut manifest = sample();
+    let entry = |role: &str| FileEntry {
+        role: role.into(),
+        name: role.into(),
+        ..sample().files[0].clone()
+    };
+    manifest
+        .files
+        .extend(["rows-2", "columns-2", "rows-0", "columns-0"].map(entry));
+    let refused = |manifest: &Manifest| {
+        let error = Manifest::decode(&manifest.encode(), "m").unwrap_err();
+        error.to_string()
+    };
+    let text = refused(&manifest);
+    assert!(
+        text.contains("writer_features") && text.contains("bit 2"),
+        "{text}"
+    );
+    manifest.writer_features |= COLUMNS;
+    let back = Manifest::decode(&manifest.encode(), "m").unwrap();
+    back.check_writable("m").unwrap();
+    assert_eq!(back.column_segments(), [0, 2]);
+    manifest.files.pop();
+    let text = refused(&manifest);
+    assert!(text.contains("\"columns-0\" beside it"), "{text}");
+    manifest.files.pop();
+    manifest.files.push(entry("rows"));
+    assert!(refused(&manifest).contains("a number"));
 }
 
 #[test]
@@ -319,7 +355,7 @@ fn unknown_keys_need_a_feature_bit() {
             text.contains("is \"colour\", expected a key of this version"),
             "{text}"
         );
-        value["writer_features"] = (STATE | 4).into();
+        value["writer_features"] = (STATE | UNKNOWN).into();
         decode_value(&value).unwrap();
     }
     let mut value = body(&sample());
@@ -600,7 +636,10 @@ fn a_role_says_kind_and_segment() {
     };
     for kind in FileKind::ALL {
         assert_eq!(entry(kind.name()).kind(), Some((kind, None)));
-        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks)
+        let of_segments = [FileKind::Vectors, FileKind::Chunks];
+        let of_columns = [FileKind::Rows, FileKind::Columns];
+        let in_segments = of_segments.contains(&kind)
+            || of_columns.contains(&kind)
             || matches!(kind.form(), crate::header::Form::Clusters(_));
         for segment in [0, 3, u32::MAX] {
             let role = FileEntry::role_of(kind, Some(segment));

@@ -428,6 +428,11 @@ impl SlottedShape {
         self.has_lists()
     }
 
+    /// Bytes that a page has for records and what tells them apart, where records do not run on.
+    pub fn room(&self) -> usize {
+        self.page_bytes() - self.header_bytes()
+    }
+
     /// Bytes of a page in front of its arrays.
     #[inline]
     fn header_bytes(&self) -> usize {

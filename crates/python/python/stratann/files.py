@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any, Union
+from typing import IO, Any, Union
 
 import numpy
 
@@ -61,7 +61,7 @@ def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
         raise TypeError(f"array is {array.dtype} and {suffix} holds {dtype}: pass array.astype(numpy.{dtype})")
     with path.open("wb") as file:
         if suffix in _MATRICES:
-            numpy.array(array.shape, dtype="<u4").tofile(file)
+            write_header(file, *array.shape)
             numpy.ascontiguousarray(array).tofile(file)
         else:
             rows, dimension = array.shape
@@ -69,6 +69,11 @@ def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
             records["dimension"] = dimension
             records["row"] = array
             records.tofile(file)
+
+
+def write_header(file: IO[bytes], rows: int, dimension: int) -> None:
+    """What a big-ann file begins with; so many rows are to follow."""
+    numpy.array([rows, dimension], dtype="<u4").tofile(file)
 
 
 def _read_matrix(path: pathlib.Path, dtype: numpy.dtype[Any], mmap: bool) -> Any:

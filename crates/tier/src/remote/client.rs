@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ring::RingStream;
-use super::transport::Transport;
+use super::transport::{Transport, garbled};
 use super::wire::{
-    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Welcome,
+    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Protocol, Welcome,
 };
 use super::{Fault, Server, Way};
 use crate::error::TierError;
@@ -60,8 +60,16 @@ fn lost(error: &io::Error) -> Fault {
     Fault::Closed(error.to_string())
 }
 
+/// Connects to a server and is greeted.
+pub(super) fn connect(server: &Server, protocol: Protocol) -> Result<Transport, Fault> {
+    let mut transport = Connection::new(server, protocol)?.transport;
+    let lifted = transport.lift_timeouts();
+    lifted.map_err(|error| Fault::Unreachable(error.to_string()))?;
+    Ok(transport)
+}
+
 /// Connects to the first of a server's addresses that leads there.
-fn connect(server: &Server) -> io::Result<TcpStream> {
+fn reach(server: &Server) -> io::Result<TcpStream> {
     let mut failed = ErrorKind::AddrNotAvailable.into();
     for address in server.addresses() {
         match TcpStream::connect_timeout(&address, server.patience_each()) {
@@ -76,12 +84,12 @@ fn connect(server: &Server) -> io::Result<TcpStream> {
 }
 
 impl Connection {
-    fn new(server: &Server) -> Result<Connection, Fault> {
+    fn new(server: &Server, protocol: Protocol) -> Result<Connection, Fault> {
         let inner = &*server.inner;
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
         let transport = match &inner.way {
             Way::Tcp(_) | Way::Ucx(_) => {
-                let socket = connect(server).map_err(unreachable)?;
+                let socket = reach(server).map_err(unreachable)?;
                 socket.set_nodelay(true).map_err(unreachable)?;
                 Transport::new(socket, inner.tls.as_ref()).map_err(unreachable)?
             }
@@ -98,10 +106,14 @@ impl Connection {
             next_tag: 0,
         };
         let mut bytes = [0; GREETING];
-        connection.receive(&mut bytes)?;
+        let greeted = connection.receive(&mut bytes);
+        greeted.map_err(|fault| match fault {
+            Fault::Stalled(waited) => Fault::NoGreeting(waited),
+            fault => fault,
+        })?;
         let greeting = Greeting::decode(&bytes).ok_or_else(no_greeting)?;
         let channel = connection.transport.channel().map_err(unreachable)?;
-        let reply = server.reply(&greeting, &channel)?;
+        let reply = server.reply(protocol, &greeting, &channel)?;
         connection.send(&reply.encode())?;
         connection.receive(&mut bytes)?;
         let welcome = Welcome::decode(&bytes).ok_or_else(no_greeting)?;
@@ -113,8 +125,7 @@ impl Connection {
     fn failed(&self, error: &io::Error) -> Fault {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Stalled(self.patience),
-            // TLS says so of what is no TLS.
-            ErrorKind::InvalidData => Fault::Nonsense(error.to_string()),
+            ErrorKind::InvalidData => garbled(error),
             _ => lost(error),
         }
     }
@@ -224,7 +235,7 @@ pub(super) fn nonsense(what: &str) -> Fault {
 }
 
 fn no_greeting() -> Fault {
-    nonsense("no greeting of a memory server")
+    nonsense("no greeting of a server")
 }
 
 impl Client {
@@ -267,7 +278,7 @@ impl Client {
         let mut tried = || {
             let connection = match &mut *slot {
                 Some(connection) => connection,
-                None => slot.insert(Connection::new(&self.server)?),
+                None => slot.insert(Connection::new(&self.server, Protocol::Files)?),
             };
             connection.ask(frame, body, out, work)
         };

@@ -50,34 +50,49 @@ pub use client::{Client, RemoteFile};
 pub(crate) use link::Links;
 pub use tier::RemoteTier;
 pub use timed::{Timed, notice_when_gone};
-pub use transport::Tls;
+pub use transport::{Tls, Transport};
 pub use volume::{CopyNames, RemoteVolume};
 
 use crate::error::TierError;
-use wire::{Binding, Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
+use crate::span::Span;
+use wire::{Binding, Greeting, Protocol, Refusal, Reply, Secret, Side, Status, Welcome};
 
-/// Why a memory server did not do what it was asked for.
+/// Why a server did not do what it was asked for: what stands behind its name in a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// There is no connection to it.
-    #[error(
-        "cannot be reached ({0}): start `stratann memory-server` there, or check address and port"
-    )]
+    #[error("cannot be reached ({0}): start it there, or check address and port")]
     Unreachable(String),
     /// It sent nothing of use for a while.
     #[error(
-        "sent nothing of use for {0:?} while it was asked: it hangs, has too much to do, or the network is gone; try again, or restart it"
+        "sent nothing of use for {span} while it was asked: it hangs, has too much to do, or the network is gone; try again, or restart it",
+        span = Span(*.0)
     )]
     Stalled(Duration),
+    /// Somebody listens there, and never greets.
+    #[error(
+        "takes connections and sent no greeting for {span}: it hangs or was stopped; or that is the port of its health and metrics (--http), it wants TLS, or it is no server of StratANN: check address and port",
+        span = Span(*.0)
+    )]
+    NoGreeting(Duration),
     /// It ended the connection.
     #[error("ended the connection ({0}): it was stopped or restarted; try again")]
     Closed(String),
     /// It sent what cannot be meant.
     #[error(
-        "answered nonsense ({0}): it is no memory server of this version, or it or the network is broken"
+        "answered nonsense ({0}): it is no server of this version, or it or the network is broken"
     )]
     Nonsense(String),
+    /// It is another kind of server, or of another version.
+    #[error("{0}")]
+    Protocol(String),
+    /// Its certificate.
+    #[error(
+        "shows a certificate that is not believed ({0}): name a file that has it, or that of who signed it, in {variable}, and reach the server by a name that it is for",
+        variable = Tls::AUTHORITY
+    )]
+    Certificate(String),
     /// One of both does not know the secret.
     #[error(
         "{0}: give both the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET"
@@ -150,8 +165,10 @@ impl Server {
     /// # Errors
     /// Nobody knows the name; UCX is not there.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
+        // What it is for is said when it is asked.
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
+            protocol: None,
             fault: Fault::Unreachable(why),
         };
         if let Some(path) = name.strip_prefix(Self::RING) {
@@ -166,12 +183,18 @@ impl Server {
         let through_ucx = name.strip_prefix(Self::UCX);
         if through_ucx.is_some() {
             ucx::available().map_err(|reason| TierError::Unsupported {
-                what: format!("the memory server {name}"),
+                what: format!("the server {name}"),
                 reason,
             })?;
         }
-        let found = through_ucx
-            .unwrap_or(name)
+        let address = through_ucx.unwrap_or(name);
+        let port = address.rsplit_once(':').map(|(_, port)| port);
+        if port.is_none_or(|port| port.parse::<u16>().is_err()) {
+            let what =
+                "its name has no port: write HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710";
+            return Err(failed(what.to_owned()));
+        }
+        let found = address
             .to_socket_addrs()
             .map_err(|error| failed(error.to_string()))?;
         let addresses: Vec<SocketAddr> = found.collect();
@@ -284,18 +307,36 @@ impl Server {
     fn failed(&self, file: &str, fault: Fault) -> TierError {
         TierError::Server {
             place: format!("{}/{file}", self.inner.name),
+            protocol: Some(Protocol::Files),
             fault,
         }
     }
 
-    /// The answer to a server's greeting, over a channel.
-    fn reply(&self, greeting: &Greeting, channel: &Binding) -> Result<Reply, Fault> {
-        if greeting.version != VERSION {
+    /// Connects to a server of some protocol, within its patience, and is greeted: what is sent from then on is the protocol's. Reads and writes wait for as
+    /// long as it takes.
+    ///
+    /// # Errors
+    /// Nobody is there, or somebody else: another protocol or version, or who does not know the secret.
+    pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
+        if matches!(self.inner.way, Way::Ucx(_)) && protocol != Protocol::Files {
             let what = format!(
-                "it speaks version {}, and this is {VERSION}",
-                greeting.version
+                "is to be {protocol}, which is not reached through UCX: leave `{}` out",
+                Self::UCX
             );
-            return Err(Fault::Nonsense(what));
+            return Err(Fault::Protocol(what));
+        }
+        client::connect(self, protocol)
+    }
+
+    /// The answer to a server's greeting, over a channel.
+    fn reply(
+        &self,
+        protocol: Protocol,
+        greeting: &Greeting,
+        channel: &Binding,
+    ) -> Result<Reply, Fault> {
+        if greeting.version != protocol.version() {
+            return Err(Fault::Protocol(protocol.mismatch(greeting.version)));
         }
         let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
         let proof = match (&self.inner.secret, greeting.wants_secret) {
@@ -307,7 +348,7 @@ impl Server {
             }
         };
         Ok(Reply {
-            version: VERSION,
+            version: protocol.version(),
             nonce,
             proof,
         })

@@ -188,6 +188,21 @@ impl End {
     }
 }
 
+/// Rings at an eventfd.
+fn ring(theirs: &OwnedFd) {
+    // It fails where it has rung very often, or the other is gone, which shows elsewhere.
+    let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
+}
+
+/// Whether the other end of a socket is gone, through which nothing is ever sent.
+fn is_over(mut socket: &UnixStream) -> bool {
+    match socket.read(&mut [0u8]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+    }
+}
+
 /// A connection through shared memory. It reads and writes as a socket does, with time limits as a socket has them, or without waiting.
 pub struct RingStream {
     /// Before the socket, which tells the other that it ends.
@@ -338,8 +353,7 @@ impl RingStream {
 
     /// Tells the other end that there is something for it.
     fn ring(&self) {
-        // It fails where it has rung very often, or the other is gone, which shows elsewhere.
-        let _ = rustix::io::write(&self.theirs, &1u64.to_ne_bytes());
+        ring(&self.theirs);
     }
 
     /// Has it rung no more.
@@ -350,12 +364,7 @@ impl RingStream {
     /// Whether the other end is gone.
     fn is_over(&mut self) -> bool {
         self.looked = Instant::now();
-        let mut byte = [0u8];
-        match (&self.socket).read(&mut byte) {
-            Ok(0) => true,
-            Ok(_) => false,
-            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-        }
+        is_over(&self.socket)
     }
 
     /// Does something as soon as it can be done: `act` gives 0 as long as it cannot.
@@ -408,6 +417,102 @@ impl RingStream {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// The end of a connection that reads, apart from the one that writes: each may have a thread.
+#[derive(Debug)]
+pub struct RingReader(RingStream);
+
+/// The end of a connection that writes. Where there is no room it looks again every now and then: the eventfd is the reader's.
+pub struct RingWriter {
+    output: End,
+    theirs: OwnedFd,
+    socket: UnixStream,
+    limit: Option<Duration>,
+}
+
+/// How long a writer sleeps that has a reader beside it and no room in a ring of 1 MiB.
+const NO_ROOM: Duration = Duration::from_micros(100);
+
+impl RingStream {
+    /// Takes the two directions apart; both wait, as far as their time limits go.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
+        let writer = RingWriter {
+            // The reader's has the same memory, and is used no more.
+            output: End {
+                memory: self.output.memory.clone(),
+                ..self.output
+            },
+            theirs: self.theirs.try_clone()?,
+            socket: self.socket.try_clone()?,
+            limit: self.write_timeout,
+        };
+        self.waits = true;
+        Ok((RingReader(self), writer))
+    }
+}
+
+impl RingReader {
+    /// How long a read waits; `None` is for ever.
+    pub fn set_timeout(&mut self, limit: Option<Duration>) {
+        self.0.read_timeout = limit;
+    }
+
+    /// The socket beside the rings, whose end is that of the connection.
+    pub fn socket(&self) -> &UnixStream {
+        &self.0.socket
+    }
+}
+
+impl Read for RingReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out)
+    }
+}
+
+impl RingWriter {
+    /// How long a write waits; `None` is for ever.
+    pub fn set_timeout(&mut self, limit: Option<Duration>) {
+        self.limit = limit;
+    }
+}
+
+impl fmt::Debug for RingWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RingWriter({:?})", self.socket)
+    }
+}
+
+impl Write for RingWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let began = Instant::now();
+        loop {
+            let put = self.output.put(bytes)?;
+            if put > 0 {
+                if self.output.waited_for(READER) {
+                    ring(&self.theirs);
+                }
+                return Ok(put);
+            }
+            if is_over(&self.socket) {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            if self.limit.is_some_and(|limit| began.elapsed() >= limit) {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(NO_ROOM);
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -567,6 +672,46 @@ mod tests {
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).unwrap();
         assert_eq!(rest, b"the end");
+    }
+
+    #[test]
+    fn both_ends_write_all_they_have_before_either_has_read_anything() {
+        let (_root, client, server) = pair();
+        let bytes: Vec<u8> = (0..3 * RING).map(|at| (at % 253) as u8).collect();
+        let exchange = |stream: RingStream| {
+            let (mut reader, mut writer) = stream.split().unwrap();
+            let sent = bytes.clone();
+            let writes = thread::spawn(move || {
+                writer.write_all(&sent).unwrap();
+                writer
+            });
+            let mut found = vec![0; bytes.len()];
+            reader.read_exact(&mut found).unwrap();
+            assert!(found == bytes);
+            (reader, writes.join().unwrap())
+        };
+        let (client, server) = thread::scope(|scope| {
+            let client = scope.spawn(|| exchange(client));
+            let server = exchange(server);
+            (client.join().unwrap(), server)
+        });
+        // A ring that is full is waited for as long as it may, and the end of the other is an end.
+        let (_reader, mut writer) = client;
+        writer.set_timeout(Some(Duration::from_millis(20)));
+        let error = writer.write_all(&vec![1; RING + 1]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let (mut reader, other) = server;
+        writer.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest.len(), RING);
+        drop((reader, other));
+        writer.set_timeout(None);
+        writer.write_all(&vec![1; RING]).unwrap();
+        assert_eq!(
+            writer.write(&[1]).unwrap_err().kind(),
+            ErrorKind::BrokenPipe
+        );
     }
 
     #[test]

@@ -17,9 +17,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use super::client::{MOST_TEXT, OF_USE, nonsense};
 use super::link::Letters;
 use super::ring::RingStream;
-use super::transport::Transport;
+use super::transport::{Transport, garbled};
 use super::ucx::Lane;
-use super::wire::{Binding, Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, UNBOUND, Welcome};
+use super::wire::{
+    Binding, Frame, GREETING, Greeting, HEADER, Kind, Protocol, Reply, Sum, UNBOUND, Welcome,
+};
 use super::{Fault, Server, Tls, Way};
 use crate::buffer::Block;
 use crate::error::TierError;
@@ -442,14 +444,13 @@ impl State {
                     return Ok(None);
                 };
                 let greeting = Greeting::decode(bytes);
-                let greeting =
-                    greeting.ok_or_else(|| nonsense("no greeting of a memory server"))?;
+                let greeting = greeting.ok_or_else(|| nonsense("no greeting of a server"))?;
                 let channel = self
                     .transport
                     .as_ref()
                     .map_or(Ok(UNBOUND), Transport::channel);
                 let channel = channel.map_err(|error| broken(&error))?;
-                let reply = server.reply(&greeting, &channel)?;
+                let reply = server.reply(Protocol::Files, &greeting, &channel)?;
                 self.out.extend(reply.encode());
                 self.stage = Stage::Welcome(greeting, reply, channel);
                 self.advance();
@@ -460,7 +461,7 @@ impl State {
                     return Ok(None);
                 };
                 let welcome = Welcome::decode(bytes);
-                let welcome = welcome.ok_or_else(|| nonsense("no welcome of a memory server"))?;
+                let welcome = welcome.ok_or_else(|| nonsense("no welcome of a server"))?;
                 server.check(greeting, reply, &welcome, channel)?;
                 self.stage = Stage::Open;
                 let later = std::mem::take(&mut self.later);
@@ -562,8 +563,7 @@ impl State {
 /// What the end of a connection means.
 fn broken(error: &io::Error) -> Fault {
     match error.kind() {
-        // TLS says so of what is no TLS.
-        ErrorKind::InvalidData => Fault::Nonsense(error.to_string()),
+        ErrorKind::InvalidData => garbled(error),
         _ => Fault::Closed(error.to_string()),
     }
 }

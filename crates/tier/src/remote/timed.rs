@@ -48,6 +48,11 @@ impl Timed {
         &self.socket
     }
 
+    /// The socket alone, with the limits that it has.
+    pub fn into_socket(self) -> TcpStream {
+        self.socket
+    }
+
     /// From now on all that waits ends within so much time together, with [`ErrorKind::TimedOut`]; `None` lifts it.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::Fault;
 use super::ring::RingStream;
 use super::timed::Timed;
 use super::wire::{Binding, CHANNEL, UNBOUND};
@@ -101,10 +102,25 @@ impl Tls {
     }
 }
 
-/// A connection's bytes.
-pub(super) enum Transport {
+/// What it means that TLS says that what came cannot be.
+pub(super) fn garbled(error: &io::Error) -> Fault {
+    let said = error.get_ref();
+    match said.and_then(|said| said.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidMessage(_)) => Fault::Protocol(format!(
+            "speaks no TLS ({error}): reach it without, or start it with a certificate"
+        )),
+        Some(rustls::Error::InvalidCertificate(_)) => Fault::Certificate(error.to_string()),
+        _ => Fault::Nonsense(error.to_string()),
+    }
+}
+
+/// A connection's bytes, at the side of who connected. [`Server::connect`](super::Server::connect) gives one.
+pub enum Transport {
+    /// TCP.
     Plain(TcpStream),
+    /// TLS over TCP.
     Tls(Box<StreamOwned<ClientConnection, Timed>>),
+    /// Memory that two processes share.
     Ring(Box<RingStream>),
 }
 
@@ -156,6 +172,22 @@ impl Transport {
             Transport::Tls(stream) => stream.sock.limit(Some(limit)),
             Transport::Ring(stream) => {
                 stream.set_read_timeout(Some(limit));
+                Ok(())
+            }
+        }
+    }
+
+    /// Has reads and writes wait for as long as it takes.
+    pub(super) fn lift_timeouts(&mut self) -> io::Result<()> {
+        match self {
+            Transport::Plain(socket) => {
+                socket.set_read_timeout(None)?;
+                socket.set_write_timeout(None)
+            }
+            Transport::Tls(stream) => stream.sock.limit(None),
+            Transport::Ring(stream) => {
+                stream.set_read_timeout(None);
+                stream.set_write_timeout(None);
                 Ok(())
             }
         }

@@ -12,7 +12,8 @@
 //! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros. Over TLS the proof is of the channel as
 //! well ([`Binding`]): who stands in between with a certificate that is believed has two channels, and no proof for either.
 //!
-//! Behind that come frames, requests of the client and answers of the server, each with a header of 40 bytes and what it has behind it:
+//! The upper half of the version says which [`Protocol`] comes behind them. Of a server of files these are
+//! frames, requests of the client and answers of the server, each with a header of 40 bytes and what it has behind it:
 //!
 //! | offset | | request | answer |
 //! |---|---|---|---|
@@ -45,6 +46,84 @@ use crate::volume::LOCK_FILE;
 /// The version of this format.
 /// 1: the first. 2: proofs are of the channel, too.
 pub const VERSION: u32 = 2;
+/// The version of the roles' protocols, which are in crate `stratann-node` (`wire::VERSION`).
+const ROLES: u32 = 3;
+
+/// What a server is for. The number that greetings have for a version is its upper half, so that who comes to another server than he wants is
+/// told so, and not that versions differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Protocol {
+    /// A memory server that keeps files: this module.
+    Files = 0,
+    /// The memory role of DistVS.
+    Memory = 1,
+    /// The compute role.
+    Compute = 2,
+    /// The storage role.
+    Storage = 3,
+}
+
+impl Protocol {
+    /// What its greetings have for a version.
+    pub fn version(self) -> u32 {
+        let version = match self {
+            Protocol::Files => VERSION,
+            Protocol::Memory | Protocol::Compute | Protocol::Storage => ROLES,
+        };
+        (self as u32) << 16 | version
+    }
+
+    /// Which one a greeting's version is of, if any.
+    pub fn of(version: u32) -> Option<Protocol> {
+        [
+            Protocol::Files,
+            Protocol::Memory,
+            Protocol::Compute,
+            Protocol::Storage,
+        ]
+        .into_iter()
+        .find(|&protocol| protocol as u32 == version >> 16)
+    }
+
+    /// What is wrong with a server whose greeting has this version, where this protocol is spoken.
+    pub fn mismatch(self, version: u32) -> String {
+        match Protocol::of(version) {
+            Some(other) if other != self => {
+                format!("is {other}, not {self}: check address and port")
+            }
+            Some(_) => {
+                let (own, theirs) = (self.version() & 0xFFFF, version & 0xFFFF);
+                format!("speaks version {theirs}, and this is {own}: use the same on both sides")
+            }
+            None => format!(
+                "is a server of a later version (it speaks protocol {}): use the same on both sides",
+                version >> 16
+            ),
+        }
+    }
+
+    /// What a server of it is called where its name stands in front: `the storage server`.
+    pub fn role(self) -> &'static str {
+        match self {
+            Protocol::Files | Protocol::Memory => "the memory server",
+            Protocol::Compute => "the compute server",
+            Protocol::Storage => "the storage server",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Files => "a memory server of files",
+            Protocol::Memory => "a memory server of DistVS",
+            Protocol::Compute => "a compute server",
+            Protocol::Storage => "a storage server",
+        })
+    }
+}
+
 /// What each greeting begins with.
 const MAGIC: &[u8; 8] = b"STRATANN";
 /// Bytes of the server's first greeting, and of its second.

@@ -33,6 +33,7 @@ use crate::BLOCK;
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::executor::Thread;
+use crate::holder::Holder;
 use crate::memory::{PromptQueue, Source};
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
@@ -602,6 +603,7 @@ impl Volume for SimVolume {
             return Err(TierError::InUse {
                 place: PLACE.to_owned(),
                 lock: place("LOCK"),
+                holder: Holder::default(),
             });
         }
         state.disks[self.disk].locked = true;

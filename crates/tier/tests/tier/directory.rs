@@ -24,10 +24,54 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
             && text.contains("LOCK"),
         "{text}"
     );
+    // It says who: this process, until that says more of itself.
+    let process = std::process::id();
+    let own = format!(
+        "another handle of this process ({process}), or a process of that number in another container,"
+    );
+    assert!(text.contains(&own), "{text}");
+    first.held_as("the storage of servers", "Change it through them");
+    // One that has not locked it says nothing.
+    again.held_as("nobody", "Nothing");
+    let text = again.lock().unwrap_err().to_string();
+    let told = format!("{own} has it open for changes, as the storage of servers (lock file");
+    assert!(
+        text.contains(&told) && text.contains("). Change it through them. Search"),
+        "{text}"
+    );
+    // Another process is named by its number, which may be that of one that is no more, or of another host; what is no such text is nobody's.
+    let elsewhere = format!("{process} far-away\na server\n\n");
+    let same_number = format!(
+        "process {process} of host far-away, if it still runs, has it open for changes, as a server (lock"
+    );
+    let lock = path.join("LOCK");
+    for (written, told) in [
+        (&*elsewhere, &*same_number),
+        (
+            "4711\n\n\n",
+            "process 4711, if it still runs, has it open for changes (lock",
+        ),
+        (
+            "4711 \u{7}\na \u{7}bell\n\n",
+            "process 4711, if it still runs, has it open for changes (lock",
+        ),
+        (
+            "x\n",
+            "another process, or another handle of this one, has it",
+        ),
+        ("", "another process, or another handle of this one, has it"),
+    ] {
+        fs::write(&lock, written).unwrap();
+        let text = again.lock().unwrap_err().to_string();
+        assert!(text.contains(told) && text.contains("wait"), "{text}");
+    }
     // Readers need no lock.
     assert!(again.list().unwrap().is_empty());
     drop(guard);
-    again.lock().unwrap();
+    assert_eq!(fs::read(&lock).unwrap(), b"");
+    let _guard = again.lock().unwrap();
+    let text = first.lock().unwrap_err().to_string();
+    assert!(text.contains(&own), "{text}");
 }
 
 #[test]

@@ -354,7 +354,24 @@ fn wrong_shapes_and_numbers_are_refused() {
 fn parts_make_the_same_quantiser() {
     let vectors = sample(500, 10, 9);
     let quantiser = ProductQuantizer::train(&vectors, 10, 3, &training(1)).unwrap();
-    let again = ProductQuantizer::from_parts(10, 3, quantiser.centroids().to_vec()).unwrap();
+    let centroids = quantiser.centroids();
+    let again = ProductQuantizer::from_parts(10, 3, centroids.clone()).unwrap();
+    assert_eq!(again.centroids(), centroids);
+    assert_eq!(again.memory_bytes(), 4 * 256 * 10);
+    // Chunks of 4, 3 and 3 elements, each `[256][width]`: what a code stands for is found there.
+    let (code, mut decoded) = ([7, 200, 31], [0.0; 10]);
+    again.decode(&code, &mut decoded);
+    let chunk = |from: usize, width: usize, at: usize| &centroids[from + at * width..][..width];
+    let expected = [
+        chunk(0, 4, 7),
+        chunk(4 * 256, 3, 200),
+        chunk(7 * 256, 3, 31),
+    ];
+    assert_eq!(decoded[..], expected.concat());
+    let mut rows = Vec::new();
+    again.decode_rows(&[&[1, 2, 3], &code[..]].concat(), &[1], &mut rows);
+    let bytes = decoded.iter().flat_map(|x| x.to_le_bytes());
+    assert!(rows.into_iter().eq(bytes));
     let (mut codes, mut found) = (vec![0; 1500], vec![0; 1500]);
     quantiser.encode(&vectors, &mut codes, 1);
     again.encode(&vectors, &mut found, 2);

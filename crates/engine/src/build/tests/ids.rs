@@ -59,13 +59,44 @@ fn ids_that_are_no_row_numbers_have_a_file_of_their_own() {
 }
 
 #[test]
-fn ids_that_are_row_numbers_in_any_order_have_none() {
-    let backwards = (0..ROWS as u64).rev().collect();
-    for ids in [None, Some(backwards)] {
-        let (volume, index) = built(Layout::Packed, ids);
-        assert_eq!(index.manifest().writer_features & IDS, 0);
-        assert!(index.manifest().file("ids").is_none());
-        assert!(IdTable::open(&volume, index.manifest()).unwrap().is_none());
+fn ids_that_are_the_numbers_of_their_nodes_have_none() {
+    let backwards: Vec<u64> = (0..ROWS as u64).rev().collect();
+    for (order, ids, has_one) in [
+        (Order::Input, None, false),
+        (Order::Input, Some(backwards.clone()), true),
+        (Order::Locality, None, true),
+        (Order::Locality, Some(backwards), true),
+    ] {
+        let (folder, volume) = (tempfile::tempdir().unwrap(), SimVolume::new());
+        let options = BuildOptions {
+            ids: ids.clone(),
+            order: Some(order),
+            ..options(Layout::Packed)
+        };
+        super::super::build_rows(&volume, &rows(ROWS), &options, folder.path());
+        let open = OpenOptions::default();
+        let index = Index::open_in(Arc::new(volume.clone()), folder.path(), &open).unwrap();
+        let place = format!("{order}, {}", ids.is_some());
+        let manifest = index.manifest();
+        assert_eq!(manifest.writer_features & IDS == IDS, has_one, "{place}");
+        assert_eq!(manifest.file("ids").is_some(), has_one, "{place}");
+        let table = IdTable::open(&volume, manifest).unwrap();
+        assert_eq!(table.is_some(), has_one, "{place}");
+        // A header and one block, in which ten bits lead from each row number to its node; pairs would be three.
+        let length = manifest.file("ids").map(|entry| entry.length);
+        assert_eq!(length, has_one.then_some(2 * 4096), "{place}");
+        each_vector(&index, &Silent, &mut |node, id, vector| {
+            let found = table
+                .as_ref()
+                .map_or(Ok(Some(id as u32)), |table| table.node_of(id));
+            assert_eq!(found.unwrap(), Some(node), "{place}: {id}");
+            let rows = index.vectors(&[id], &Silent).unwrap();
+            assert_eq!(rows.vectors, vector, "{place}: {id}");
+            Ok(())
+        })
+        .unwrap();
+        let report = verify_in(&volume, &Silent).unwrap();
+        assert!(report.clean(), "{place}: {:?}", report.problems);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use stratann_layout::log::marks::read_marks;
-use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
+use stratann_layout::log::{EndReason, FIRST_RECORD, FORMAT_VERSION, Gap};
 use stratann_layout::{
     BLOCK, LayoutError, LogHeader, LogRecord, LogRecords, LogShape, RecordPlace,
 };
@@ -13,7 +13,7 @@ use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
 use crate::stored::name_of;
 
-/// Bytes that a replay reads at once. The longest record has a quarter of it.
+/// Bytes that a replay reads at once. The longest record has about half of it.
 const PIECE: usize = 1 << 20;
 
 /// How often marks are read before they count as damaged: a writer may be at both of them while they are read once.
@@ -46,6 +46,8 @@ pub(crate) struct NextLog {
     /// The place of the first record that was replayed and is not known to be durable: from there on everything is written
     /// anew.
     pub(crate) undurable: Option<RecordPlace>,
+    /// Whether the log that has it may have rows.
+    pub(crate) rows: bool,
 }
 
 impl NextLog {
@@ -57,6 +59,7 @@ impl NextLog {
             replaces: false,
             sequence,
             undurable: None,
+            rows: false,
         }
     }
 }
@@ -110,6 +113,7 @@ pub(crate) fn replay(
             replaces: !numbers.is_empty(),
             sequence: from.sequence,
             undurable: None,
+            rows: false,
         },
         records: 0,
         torn,
@@ -171,7 +175,7 @@ pub(crate) fn replay(
         }
         if end.sequence > first {
             let next = log.next_after(end, from);
-            replayed.next.undurable = next.undurable;
+            (replayed.next.undurable, replayed.next.rows) = (next.undurable, next.rows);
             if numbers.last() == Some(&log.header.number) {
                 replayed.next = next;
             }
@@ -384,8 +388,8 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
 fn may_be_torn(front: &[u8], len: u64) -> bool {
     // One with marks is longer; that it is one is said before what is torn, or nothing is.
     let first = front.get(..16).unwrap_or_default();
-    len <= BLOCK as u64
-        || len <= FIRST_RECORD && (first.ends_with(&[2, 0, 0, 0]) || first.iter().all(|&b| b == 0))
+    let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
+    len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))
 }
 
 impl Reading {
@@ -436,6 +440,7 @@ impl Reading {
             },
             replaces,
             sequence: end.sequence,
+            rows: undurable.is_some() && self.header.rows,
             undurable,
         }
     }

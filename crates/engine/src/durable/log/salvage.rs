@@ -123,6 +123,7 @@ impl Source {
                 number,
                 first_sequence: 0,
                 marked: false,
+                rows: false,
             });
             Ok::<_, Error>(Reading {
                 len: volume.len(&name)?,
@@ -281,7 +282,7 @@ impl Work {
     }
 }
 
-/// How many records of full length so many bytes have, at least one if there are any.
+/// How many records of full length so many bytes have, rows left out, at least one if there are any.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
-    bytes.div_ceil(reading.header.shape.longest_record() as u64)
+    bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

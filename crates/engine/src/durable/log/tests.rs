@@ -24,6 +24,10 @@ fn shape() -> LogShape {
     LogShape::new(Element::U8, 600).unwrap()
 }
 
+/// Ids from here on have rows.
+const WITH_ROWS: u64 = 1_000_000;
+const ROW: &[u8] = b"what a vector has beside it";
+
 /// The id of a record in these tests says what it is: every fourth is a delete.
 fn vector(id: u64) -> Option<Vec<u8>> {
     (id % 4 != 3).then(|| {
@@ -35,7 +39,11 @@ fn vector(id: u64) -> Option<Vec<u8>> {
 
 fn record(id: u64, vector: &Option<Vec<u8>>) -> LogRecord<'_> {
     match vector {
-        Some(vector) => LogRecord::Insert { id, vector },
+        Some(vector) => LogRecord::Insert {
+            id,
+            vector,
+            row: (id >= WITH_ROWS).then_some(ROW),
+        },
         None => LogRecord::Delete { id },
     }
 }
@@ -263,6 +271,108 @@ fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
             },
         );
         assert!(torn > 20, "{durability:?}: only {torn} torn logs");
+    }
+}
+
+#[test]
+fn a_crash_where_the_first_row_comes_loses_nothing_that_was_acknowledged() {
+    for durability in ALL {
+        let mut rows = 0;
+        let world = World {
+            next_id: WITH_ROWS - 4,
+            ..World::new()
+        };
+        let volume = SimVolume::new();
+        crash_everywhere(
+            &volume,
+            &world,
+            durability,
+            STEPS,
+            &mut |image, world, _| {
+                rows += usize::from(found(image, world.from).unwrap().0.last() > Some(&WITH_ROWS));
+            },
+        );
+        assert!(rows > 20, "{durability:?}: rows were found {rows} times");
+    }
+}
+
+/// The format versions of the logs in a volume.
+fn versions(volume: &SimVolume) -> Vec<u32> {
+    let version = |number| {
+        let mut four = [0; 4];
+        volume.read_at(&log_name(number), 12, &mut four).unwrap();
+        u32::from_le_bytes(four)
+    };
+    let numbers = numbers_in(volume).unwrap();
+    numbers.into_iter().map(version).collect()
+}
+
+#[test]
+fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
+    let volume = SimVolume::new();
+    let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
+    append(&log, 1).unwrap();
+    assert_eq!(versions(&volume), [2]);
+    append(&log, WITH_ROWS).unwrap();
+    append(&log, WITH_ROWS + 1).unwrap();
+    append(&log, 2).unwrap();
+    assert_eq!(versions(&volume), [2, 3]);
+    let (found, replayed) = found(&volume, ORIGIN).unwrap();
+    assert_eq!(found, [1, WITH_ROWS, WITH_ROWS + 1, 2]);
+    // What goes over to another file takes its version there.
+    drop(log);
+    let log = start_next(&volume, &replayed.next, Durability::Always).unwrap();
+    append(&log, 4).unwrap();
+    assert_eq!(versions(&volume), [2, 3]);
+    log.rotate().unwrap();
+    append(&log, 5).unwrap();
+    assert_eq!(versions(&volume), [2, 3, 2]);
+    append(&log, WITH_ROWS + 4).unwrap();
+    assert_eq!(versions(&volume), [2, 3, 2, 3]);
+    assert_eq!(ids(&volume).len(), 7);
+    // Before a sync that fails, rows were in memory.
+    volume.fail_after(1, Failure::Io);
+    append(&log, WITH_ROWS + 5).unwrap_err();
+    volume.heal();
+    log.rotate().unwrap();
+    append(&log, 6).unwrap();
+    assert_eq!(ids(&volume).len(), 8);
+    // One without a record is replaced, or, if that fails, followed.
+    for fails in [false, true] {
+        let volume = SimVolume::new();
+        let log = start(&volume, ORIGIN, Durability::Always).unwrap();
+        if fails {
+            for at in 0.. {
+                volume.fail_after(at, Failure::Io);
+                let failed = append(&log, WITH_ROWS).is_err();
+                volume.heal();
+                if log.is_broken() {
+                    log.rotate().unwrap();
+                }
+                if !failed {
+                    break;
+                }
+                assert!(ids(&volume).is_empty(), "operation {at}");
+            }
+        } else {
+            append(&log, WITH_ROWS).unwrap();
+            assert_eq!(versions(&volume), [3]);
+        }
+        append(&log, WITH_ROWS + 1).unwrap();
+        assert_eq!(ids(&volume), [WITH_ROWS, WITH_ROWS + 1]);
+        assert_eq!(ids(&volume.crash_image(1, Crash::ALL[0])).len(), 2);
+    }
+}
+
+#[test]
+fn a_budget_bounds_what_is_kept_until_it_is_synced() {
+    let volume = SimVolume::new();
+    let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
+    log.keep_within(64 << 10);
+    for id in (0..400).step_by(4) {
+        append(&log, id).unwrap();
+        let state = log.shared.state.lock();
+        assert!(state.unsynced.capacity() <= 4 << 10, "{id}");
     }
 }
 
@@ -778,6 +888,7 @@ fn a_long_log_is_read_in_pieces() {
         log.append(LogRecord::Insert {
             id,
             vector: &vector,
+            row: None,
         })
         .unwrap();
     }
@@ -1129,6 +1240,7 @@ fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
         number: 1,
         first_sequence: 0,
         marked: false,
+        rows: false,
     };
     let volume = SimVolume::new();
     let mut file = volume.create("log-000001").unwrap();
@@ -1158,7 +1270,7 @@ fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
     };
     let log = start(&volume, next, Durability::Always).unwrap();
     append(&log, 77).unwrap();
-    assert_eq!(volume.read("log-000002").unwrap()[12], 2);
+    assert_eq!(versions(&volume), [1, 2]);
     // A damaged header of an old log with a few records is no torn one.
     change(&volume, "log-000001", Some(4096 + 700), Some(60));
     let text = found(&volume, ORIGIN).unwrap_err().to_string();
@@ -1264,10 +1376,12 @@ fn wrong_calls_are_refused() {
         LogRecord::Insert {
             id: 1,
             vector: &good,
+            row: None,
         },
         LogRecord::Insert {
             id: 2,
             vector: &good[1..],
+            row: None,
         },
     ];
     let text = log.append_all(&records).unwrap_err().to_string();

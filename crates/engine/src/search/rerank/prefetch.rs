@@ -29,7 +29,8 @@ impl Reranker<'_> {
         most: usize,
         counters: &mut Counters,
     ) -> Result<(), Error> {
-        if self.unchanged < self.rerank.batch || frontier.live() < self.head {
+        let waits = self.rerank.ratio > 0.0 || self.unchanged < self.rerank.batch;
+        if waits || frontier.live() < self.head {
             return Ok(());
         }
         let before = counters.vector_reads;

@@ -5,9 +5,11 @@
 
 mod best_first;
 mod pipelined;
+mod press;
 
 use self::best_first::best_first;
 use self::pipelined::pipelined;
+use self::press::press;
 use super::reader::{NodeReader, Page};
 use super::traversal::Traversal;
 use crate::Error;
@@ -21,6 +23,8 @@ named! {
         BestFirst = "best-first", "Waits for the whole beam (DiskANN)",
         /// PipeANN's search: reacts to each completion, and its width grows as the search converges.
         Pipelined = "pipelined", "Reacts to each read; the beam widens as the search converges (PipeANN)",
+        /// DistVS's search: codes of low precision rule out most neighbours, those of high precision decide which node is next.
+        Press = "press", "From coarse to fine codes; needs nested ones, as the preset distvs has (DistVS)",
     }
 }
 
@@ -35,5 +39,6 @@ pub(super) async fn run<'a, N: NodePages>(
     match strategy {
         Strategy::BestFirst => best_first(traversal, reader, width, beam).await,
         Strategy::Pipelined => pipelined(traversal, reader, width).await,
+        Strategy::Press => press(traversal, reader, width, beam).await,
     }
 }

@@ -114,6 +114,40 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
 }
 
 #[test]
+fn more_than_there_ever_were_is_answered_with_padding() {
+    let folder = tempfile::tempdir().unwrap();
+    let queries = normal(3, 99);
+    let few: Vec<u64> = (0..40).collect();
+    for preset in Preset::ALL {
+        let options = BuildOptions {
+            preset,
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        let path = folder.path().join(preset.name);
+        build(&normal(few.len(), 7), &path, &options, &Silent).unwrap();
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let options = SearchOptions {
+            k: 60,
+            list: 60,
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        for (ids, distances) in found.ids.chunks(60).zip(found.distances.chunks(60)) {
+            let mut all = ids[..40].to_vec();
+            all.sort_unstable();
+            assert_eq!(all, few, "{preset}");
+            assert!(
+                distances[..40].is_sorted() && distances[39].is_finite(),
+                "{preset}"
+            );
+            assert_eq!(ids[40..], [u64::MAX; 20], "{preset}");
+            assert_eq!(distances[40..], [f32::INFINITY; 20], "{preset}");
+        }
+    }
+}
+
+#[test]
 fn more_than_are_left_is_answered_with_padding() {
     let folder = tempfile::tempdir().unwrap();
     let index = live(&built(folder.path(), Preset::DISKANN, None));
@@ -310,6 +344,7 @@ fn all_nodes(index: &Index) -> Vec<bool> {
             thread,
             progress: &Silent,
             admission: Admission::default(),
+            among: None,
         };
         scan.each_vector(pages, &mut counters, &mut each)
             .await

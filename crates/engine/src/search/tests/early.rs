@@ -411,7 +411,7 @@ fn nobody_stops_early_who_did_not_ask_for_it() {
     assert!(!SearchOptions::default().stop_early);
     for stored in [COUPLED, BEST] {
         let index = stored_under(stored, Faults::none());
-        let plan = index.plan_search(&small().queries, &SearchOptions::default(), None);
-        assert!(!plan.unwrap().stop_early);
+        let plan = index.plan_search(&small().queries, &SearchOptions::default(), None, None);
+        assert_eq!(plan.unwrap().0.ends, Ends::WithItsList);
     }
 }

@@ -309,6 +309,7 @@ fn other_tasks_of_a_thread_go_on_beside_a_scan() {
             thread: &thread,
             progress: &Silent,
             admission: Admission::default(),
+            among: None,
         };
         let scanned = Box::pin(async {
             let (mut counters, mut met) = (Counters::default(), 0);

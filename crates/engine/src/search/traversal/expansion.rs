@@ -5,6 +5,8 @@
 //!      └───vector──> exact distance ──> answers          (now, or when the traversal is done)
 //! ```
 
+use stratann_vector::LowCodes;
+
 use super::*;
 use crate::search::leading::ByLeading;
 
@@ -177,8 +179,18 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 return Err(self.bad_link(node, largest));
             }
         }
-        self.score(if N::CODES { codes } else { self.codes });
+        if N::CODES {
+            self.score(codes);
+        } else if self.low.is_some() {
+            self.meet();
+        } else {
+            self.score_in_memory();
+        }
         self.amended = amended;
+        if self.low.is_some() {
+            // They come into the candidate list when the nearest of all that this round met are known.
+            return Ok(());
+        }
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
             let neighbour = if N::CODES {
                 self.list[fresh as usize]
@@ -258,14 +270,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 self.look();
             }
         }
-        self.score(self.codes);
-        let bound = self.ranking.bound(WORTH_DECODING);
+        self.score_in_memory();
+        let worth = self.ranking.bound(WORTH_DECODING);
         for (slot, (&node, &score)) in self.fresh.iter().zip(&self.scores).enumerate() {
             let key = key(score, node);
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            if N::VECTORS && slot < count && score <= bound {
+            // Those that the list may end with are ranked whatever the code's error.
+            let ranks = N::VECTORS && slot < count;
+            if ranks
+                && (score <= worth || key <= self.frontier.bound())
+                && !self.ranking.admission().rules_out(node)
+            {
                 self.unranked.push((key, self.held.len() as u32));
             }
         }
@@ -358,6 +375,125 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let ranked = encoded.and_then(|()| self.rank(key, &record));
         self.cached = part;
         ranked
+    }
+
+    /// Estimates the distances of the nodes in `fresh` by the codes in memory.
+    #[inline]
+    pub(super) fn score_in_memory(&mut self) {
+        let Some(code_parts) = self.setting.code_parts else {
+            return self.score(self.codes);
+        };
+        if let Some(low) = &mut self.low {
+            let (fresh, scores, timer) = (&self.fresh, &mut self.scores, self.setting.timer);
+            timer.time(Part::Codes, || low.score(code_parts.low, fresh, scores));
+            self.counters.distance_computations += fresh.len() as u64;
+            self.counters.low_computations += fresh.len() as u64;
+            return self.go_on(code_parts);
+        }
+        if code_parts.low_codes() == LowCodes::Separate {
+            return self.score(code_parts.rest);
+        }
+        let Self {
+            fresh,
+            scores,
+            joined,
+            places,
+            ..
+        } = self;
+        code_parts.join(fresh, joined);
+        places.extend(places.len() as u32..fresh.len() as u32);
+        scores.resize(scores.len().max(fresh.len()), 0.0);
+        let (places, scores) = (&places[..fresh.len()], &mut scores[..fresh.len()]);
+        let timer = self.setting.timer;
+        timer.time(Part::Codes, || {
+            self.table.score(joined, places, scores);
+            code_parts.correct(fresh, scores);
+        });
+        self.counters.distance_computations += fresh.len() as u64;
+    }
+
+    /// Makes the estimates of the nodes in `fresh` by low codes, in `scores`, estimates by high ones.
+    fn go_on(&mut self, code_parts: CodeParts<'_>) {
+        let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
+        let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
+        timer.time(Part::Codes, || code_parts.go_on(table, fresh, sums, scores));
+        self.counters.distance_computations += fresh.len() as u64;
+    }
+
+    /// The nodes in `fresh` into L_low, by their low codes.
+    fn meet(&mut self) {
+        let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
+            return;
+        };
+        let (fresh, timer) = (&self.fresh, self.setting.timer);
+        timer.time(Part::Codes, || low.meet(code_parts.low, fresh));
+        self.counters.distance_computations += fresh.len() as u64;
+        self.counters.low_computations += fresh.len() as u64;
+    }
+
+    /// Where there is an L_low, begins where its codes say. False: there is none.
+    pub(super) fn begin_by_low_codes(&mut self) -> bool {
+        let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
+            return false;
+        };
+        let entry = self.setting.entries.first().copied().unwrap_or(0);
+        let before = low.computations();
+        self.scores.clear();
+        low.seeds(code_parts.low, entry, &mut self.fresh, &mut self.scores);
+        let computations = low.computations() - before;
+        self.counters.distance_computations += computations;
+        self.counters.low_computations += computations;
+        for &seed in &self.fresh {
+            self.visited.insert(seed);
+        }
+        self.go_on(code_parts);
+        self.admit_fresh();
+        true
+    }
+
+    /// Where a search by one precision is to begin at seeds, begins there: found by low codes where there are any. False: it is not to.
+    pub(super) fn begin_at_seeds(&mut self) -> bool {
+        let Some(seeding) = &mut self.seeding else {
+            return false;
+        };
+        let entry = self.setting.entries.first().copied().unwrap_or(0);
+        let parts = self.setting.code_parts;
+        let codes = parts.map_or(self.codes, |parts| parts.low);
+        self.scores.clear();
+        seeding.seeds(codes, entry, &mut self.fresh, &mut self.scores);
+        self.counters.distance_computations += seeding.computations();
+        for &seed in &self.fresh {
+            self.visited.insert(seed);
+        }
+        if parts.is_some() {
+            self.counters.low_computations += seeding.computations();
+            self.score_in_memory();
+        }
+        self.admit_fresh();
+        true
+    }
+
+    /// The nodes in `fresh` into the candidate list, with the estimates in `scores`.
+    fn admit_fresh(&mut self) {
+        for (&node, &score) in self.fresh.iter().zip(&self.scores) {
+            Self::admit(
+                &mut self.frontier,
+                &self.ranking,
+                frontier::key(score, node),
+            );
+        }
+    }
+
+    /// The nearest of L_low that are left into the candidate list, by high codes: `ExpandHigh` of PRESS (DistVS §3.1).
+    pub(crate) fn refine(&mut self) {
+        let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
+            return;
+        };
+        self.fresh.clear();
+        self.scores.clear();
+        low.take(&mut self.fresh, &mut self.scores);
+        self.go_on(code_parts);
+        self.admit_fresh();
     }
 
     /// Estimates distances by the codes in the places that `fresh` names.

@@ -11,9 +11,12 @@ use crate::frontier::KeyIs;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
     /// The nearest candidate that nobody has asked for, while so many reads are on their way: if it has promise, where a search may
-    /// stop early.
+    /// stop early, or is among as many as a recall takes.
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
+        if let Some(depth) = self.ranking.promise.depth() {
+            return self.frontier.take_unread_among(depth);
+        }
         match self.ranking.promise.bounds(on_their_way) {
             None => self.frontier.take_unread(),
             Some(bounds) => self.frontier.take_unread_within(&bounds),

@@ -10,7 +10,7 @@ use stratann_vector::Element;
 use super::Pages;
 use crate::build::raw::write_raw;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, Planned};
+use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -271,6 +271,7 @@ impl NodeWriter for CoupledShape {
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
+        _: &PagePlan,
     ) -> Result<Written, Error> {
         let header = self.header(build.source.rows() as u64);
         let (mut builder, mut page) = (PageBuilder::new(*self), 0);

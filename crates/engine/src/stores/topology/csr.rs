@@ -12,7 +12,7 @@ use stratann_vector::Element;
 use super::Pages;
 use crate::build::raw::write_raw;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, Planned};
+use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -208,6 +208,7 @@ impl NodeWriter for CsrShape {
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
+        _: &PagePlan,
     ) -> Result<Written, Error> {
         let header = self.header();
         Sweep::with_codes(build, graph, codebook, |sweep| {

@@ -17,7 +17,7 @@ use crate::build::codes::NodeCodes;
 use crate::build::files::write_stream;
 use crate::build::raw::write_raw;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, Planned};
+use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -252,13 +252,14 @@ impl NodeWriter for InlineShape {
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
+        _: &PagePlan,
     ) -> Result<Written, Error> {
         // A node may have any other as a neighbour, so all codes come first.
         let rows = graph.rows.in_order(&graph.order, build.source);
         let codes = NodeCodes::encode(build, &rows, codebook)?;
         // Of which the first is the medoid.
         let entries = build.entry_points(graph.entry);
-        let mut sweep = Sweep::new(build, graph, None)?;
+        let mut sweep = Sweep::new(build, graph, None, "writing")?;
         let header = self.header(build.source.rows() as u64);
         let (mut builder, mut page) = (InlineBuilder::new(*self), 0);
         let mut of_list = Vec::new();

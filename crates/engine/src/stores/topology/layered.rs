@@ -18,7 +18,7 @@ use crate::build::files::write_stream;
 use crate::build::precision::leading_step;
 use crate::build::slotted::SlottedFile;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, Planned};
+use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned, Sizes};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -203,8 +203,29 @@ impl NodeWriter for LayeredFormat {
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
+        plan: &PagePlan,
     ) -> Result<Written, Error> {
-        Sweep::with_codes(build, graph, codebook, |sweep| write(build, self, sweep))
+        Sweep::with_codes(build, graph, codebook, |sweep| {
+            write(build, self, sweep, plan)
+        })
+    }
+
+    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
+        let coding = &self.segments.coding;
+        let mut sweep = Sweep::new(build, graph, None, "measuring records")?;
+        let lists = coding.learn_lists(sweep.lists())?;
+        let step = leading_step(build, coding, &mut sweep, self.pages.page_bytes())?;
+        let mut encoder = Encoder::new(lists, build.options.threads);
+        let mut sizes = Sizes::on(build, &self.pages, *coding);
+        for range in sweep.segments(self.segments.segment_nodes()) {
+            let code = coding.learn_parts(&sweep.rows(), range.clone(), step)?;
+            while let Some(nodes) = sweep.next(range.end)? {
+                encoder.encode(&nodes, Some(&code))?;
+                sizes.add(&encoder);
+            }
+        }
+        sizes.step = Some(step);
+        Ok(Some(sizes))
     }
 }
 
@@ -212,12 +233,17 @@ fn write(
     build: &Build<'_>,
     format: &LayeredFormat,
     sweep: &mut Sweep<'_>,
+    plan: &PagePlan,
 ) -> Result<Written, Error> {
     let coding = &format.segments.coding;
     let lists = coding.learn_lists(sweep.lists())?;
-    let step = leading_step(build, coding, sweep, format.pages.page_bytes())?;
+    let step = match plan.step {
+        Some(step) => step,
+        None => leading_step(build, coding, sweep, format.pages.page_bytes())?,
+    };
     let mut encoder = Encoder::new(lists, build.options.threads);
-    let mut pages = SlottedFile::create(&build.checkpoint, format.pages, None, 0)?;
+    let pages = SlottedFile::create(&build.checkpoint, format.pages, None, 0)?;
+    let mut pages = pages.planned(&plan.firsts);
     let (mut segments, mut segment_files) = (Vec::new(), Vec::new());
     let mut vector_models = Vec::new();
     for (n, range) in (0..).zip(sweep.segments(format.segments.segment_nodes())) {

@@ -11,7 +11,7 @@ use crate::build::encode::Encoder;
 use crate::build::files::write_stream;
 use crate::build::slotted::SlottedFile;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, Planned};
+use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned, Sizes};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -135,8 +135,17 @@ impl NodeWriter for DecoupledFormat {
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
+        plan: &PagePlan,
     ) -> Result<Written, Error> {
-        Sweep::with_codes(build, graph, codebook, |sweep| write(build, self, sweep))
+        Sweep::with_codes(build, graph, codebook, |sweep| {
+            write(build, self, sweep, plan)
+        })
+    }
+
+    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
+        let nodes = graph.order.len();
+        let sizes = Sizes::on(build, &self.lists, self.segments.coding);
+        Ok(Some(sizes.of_lists_alone(nodes)))
     }
 }
 
@@ -144,10 +153,12 @@ fn write(
     build: &Build<'_>,
     format: &DecoupledFormat,
     sweep: &mut Sweep<'_>,
+    plan: &PagePlan,
 ) -> Result<Written, Error> {
     let lists = format.segments.coding.learn_lists(sweep.lists())?;
     let mut encoder = Encoder::new(lists, build.options.threads);
-    let mut adjacency = SlottedFile::create(&build.checkpoint, format.lists, None, 0)?;
+    let adjacency = SlottedFile::create(&build.checkpoint, format.lists, None, 0)?;
+    let mut adjacency = adjacency.planned(&plan.firsts);
     let (mut segments, mut segment_files) = (Vec::new(), Vec::new());
     let mut vector_bytes = 0;
     let kept = build.carried.kept;

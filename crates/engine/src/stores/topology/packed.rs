@@ -9,8 +9,8 @@ use crate::build::coding::Coding;
 use crate::build::encode::Encoder;
 use crate::build::files::write_stream;
 use crate::build::slotted::SlottedFile;
-use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, Planned};
+use crate::build::sweep::{Nodes, Sweep, Written};
+use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned, Sizes};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -183,19 +183,33 @@ impl NodeWriter for PackedFormat {
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
+        plan: &PagePlan,
     ) -> Result<Written, Error> {
-        Sweep::with_codes(build, graph, codebook, |sweep| write(build, self, sweep))
+        Sweep::with_codes(build, graph, codebook, |sweep| {
+            write(build, self, sweep, plan)
+        })
+    }
+
+    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
+        let mut sweep = Sweep::new(build, graph, None, "measuring records")?;
+        let mut sizes = Sizes::on(build, &self.shape, self.coding);
+        encode(build, self, &mut sweep, |_, encoder| {
+            sizes.add(encoder);
+            Ok(())
+        })?;
+        Ok(Some(sizes))
     }
 }
 
-fn write(
+/// Encodes all nodes and calls `each` with every batch of them, encoded. Gives the encoder and the models of vectors.
+fn encode(
     build: &Build<'_>,
     format: &PackedFormat,
     sweep: &mut Sweep<'_>,
-) -> Result<Written, Error> {
+    mut each: impl FnMut(&Nodes<'_>, &Encoder) -> Result<(), Error>,
+) -> Result<(Encoder, Vec<Vec<u8>>), Error> {
     let lists = format.coding.learn_lists(sweep.lists())?;
     let mut encoder = Encoder::new(lists, build.options.threads);
-    let mut pages = SlottedFile::create(&build.checkpoint, format.shape, None, 0)?;
     let mut vector_models = Vec::new();
     for segment in sweep.segments(format.segment_nodes) {
         let end = segment.end;
@@ -206,11 +220,26 @@ fn write(
         vector_models.push(vectors.model.to_bytes());
         while let Some(nodes) = sweep.next(end)? {
             encoder.encode(&nodes, Some(&vectors))?;
-            for (place, code) in encoder.codes().enumerate() {
-                pages.push(nodes.id(place), code.list, code.vector)?;
-            }
+            each(&nodes, &encoder)?;
         }
     }
+    Ok((encoder, vector_models))
+}
+
+fn write(
+    build: &Build<'_>,
+    format: &PackedFormat,
+    sweep: &mut Sweep<'_>,
+    plan: &PagePlan,
+) -> Result<Written, Error> {
+    let pages = SlottedFile::create(&build.checkpoint, format.shape, None, 0)?;
+    let mut pages = pages.planned(&plan.firsts);
+    let (encoder, vector_models) = encode(build, format, sweep, |nodes, encoder| {
+        for (place, code) in encoder.codes().enumerate() {
+            pages.push(nodes.id(place), code.list, code.vector)?;
+        }
+        Ok(())
+    })?;
     let (pages, counts) = pages.finish()?;
     let directory = DirectoryFile {
         list_model: encoder.list_model(),

@@ -239,13 +239,29 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// The page of a node that is on its way from one page to another.
+/// The page of a node that is on its way from one page to another, or whose insert has not come so far.
 pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// What the table has for one that is on its way: its insert has come so far, and it is an answer.
+const ON_ITS_WAY: u32 = u32::MAX - 1;
+
+/// Where a node stands at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// On a page, or waiting to be put on it.
+    On(u64),
+    /// On its way from one page to another.
+    Moves,
+    /// On none: its insert has not come so far, or was given up. Whoever inserts it has not heard that it is in.
+    NotYet,
+}
 
 /// How often a thread lets others run while a node is on its way from one page to another.
 const YIELDS: u32 = 1_000;
 /// How often it sleeps then, and how long: 100 ms in all. A node that is on no page even then has an insert that was given up.
 const NAPS: u32 = 500;
+/// How often for one that was on a page before: 10 s in all.
+const NAPS_OF_MOVED: u32 = 50_000;
 const NAP: Duration = Duration::from_micros(200);
 
 /// Where nodes are.
@@ -344,8 +360,21 @@ impl Placement {
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u32 {
         match self.a_page {
-            0 => self.page_of.get(node),
+            // No file has so many pages.
+            0 => match self.page_of.get(node) {
+                ON_ITS_WAY => NOWHERE,
+                page => page,
+            },
             nodes => node / nodes,
+        }
+    }
+
+    /// Where a node of the table stands.
+    pub(crate) fn standing(&self, node: u32) -> Standing {
+        match self.page_of.get(node) {
+            ON_ITS_WAY => Standing::Moves,
+            NOWHERE => Standing::NotYet,
+            page => Standing::On(page.into()),
         }
     }
 
@@ -353,10 +382,12 @@ impl Placement {
     /// may be long where the thread that moves it has lost its processor.
     #[cold]
     pub(crate) fn page_soon(&self, node: u32) -> u32 {
-        for turn in 0..YIELDS + NAPS {
-            let page = self.page_of(node);
-            if page != NOWHERE {
-                return page;
+        for turn in 0..YIELDS + NAPS_OF_MOVED {
+            match self.page_of.get(node) {
+                ON_ITS_WAY => {}
+                NOWHERE if turn < YIELDS + NAPS => {}
+                NOWHERE => break,
+                page => return page,
             }
             match turn < YIELDS {
                 true => std::thread::yield_now(),
@@ -366,13 +397,16 @@ impl Placement {
         NOWHERE
     }
 
-    /// Says that a node's record is on another page now, which is in [`unwritten`](Placement::unwritten).
+    /// Says that a node's record is on another page now, which is in [`unwritten`](Placement::unwritten), or [`NOWHERE`] for
+    /// a moment.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
         // Before the page that it is on now is asked for: it may have been on it long ago.
         if let Some(cache) = self.cache.get() {
             cache.remove(node);
         }
-        self.page_of.set(node, page);
+        let leaves = page == NOWHERE && self.page_of(node) != NOWHERE;
+        self.page_of
+            .set(node, if leaves { ON_ITS_WAY } else { page });
     }
 
     /// Puts a page that was composed anew, where pages stay in their places, before the one that is there.

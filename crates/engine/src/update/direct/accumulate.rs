@@ -112,10 +112,11 @@ pub(super) fn link<N: Composable>(
                 },
             );
             if weight.is_some() {
-                return page;
+                return Ok(page);
             }
         }
-    }) else {
+    })?
+    else {
         return Ok(None);
     };
     inserter.born();

@@ -4,6 +4,7 @@
 //!   pages        written and synced where they are: on pages that the last checkpoint does not name
 //!   placement-…  the table from node to page, codes and ids that came since the build, ids that went
 //!   pending-…    changes and nodes that are on no page yet
+//!   rows-…       what vectors have beside them that came or was given since, and columns-… which have what
 //!   MANIFEST     names these two and the files of the build, and the log that goes on from here
 //! ```
 //!
@@ -114,10 +115,17 @@ impl Direct {
         let pages = &self.index.graph().pages;
         let (waiting, journaled) =
             on_pages!(pages, pages => changes::write_waiting(self, pages, &checkpoint))?;
+        let columns = self.index.columns();
+        let is_dead = |id, node| self.deleted.contains(id, node);
+        let memory = self.index.memory().for_segment();
+        let written = columns.write_new(volume, &checkpoint, Vec::new(), &is_dead, memory)?;
         let mut files = vec![placed, waiting];
         let replaced = |role: &str| files.iter().any(|file| file.role == role);
         manifest.files.retain(|file| !replaced(&file.role));
         manifest.files.append(&mut files);
+        if let Some(written) = &written {
+            written.name_in(&mut manifest);
+        }
         manifest.format_version = FORMAT_VERSION;
         manifest.reader_features |= PLACEMENT;
         manifest.checkpoint = checkpoint.number();
@@ -134,6 +142,10 @@ impl Direct {
             self.store.undecided();
         })?;
         drop(checkpoint);
+        // It is what the next one goes on from, whether a crash may take it back or not.
+        if let Some(written) = written {
+            columns.committed(written);
+        }
         self.health.committed(manifest);
         if let Err(error) = committed.durable(volume) {
             // A crash may bring back this checkpoint or the one before: until another one is durable, no page of either is written

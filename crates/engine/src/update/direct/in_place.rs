@@ -319,7 +319,7 @@ pub(super) fn link<N: Rewritable>(
         inserter.code_of(&neighbour, &mut work.codes);
     }
     let vector = &inserter.walker.traversal.ranking.query;
-    let Some((node, appended)) = direct.number(new_node, |node| {
+    let Some((node, ())) = direct.number(new_node, |node| {
         let page = placement.page_of(node);
         let _one = direct.locks[direct.stripe(page)].lock();
         let first = inserter.pages.first_node(page);
@@ -334,11 +334,11 @@ pub(super) fn link<N: Rewritable>(
         direct.journal.changed.lock().insert(page);
         direct.store.counts.composed.fetch_add(1, Ordering::Relaxed);
         placement.push(node, page);
-        Ok::<_, Error>(())
-    }) else {
+        Ok(())
+    })?
+    else {
         return Ok(None);
     };
-    appended?;
     inserter.born();
     placement.pending.learn(node, new_node.code);
     let mut linked = false;

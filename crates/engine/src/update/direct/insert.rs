@@ -44,6 +44,8 @@ pub(super) struct NewNode<'a> {
     pub(super) code: &'a [u8],
     /// Its vector as it stands in a segment; empty where vectors stand beside lists.
     pub(super) apart: &'a [u8],
+    /// What it has beside its vector, if anything was said of that.
+    pub(super) row: Option<&'a [u8]>,
 }
 
 /// The nearest neighbours of a new node that are asked to link back to it, beside those that are diverse.
@@ -157,8 +159,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
     /// Inserts a vector as `link` does. Gives its node; `None` if there is no room for its code.
     pub(super) async fn insert<W>(
         &mut self,
-        id: u64,
-        vector: &[u8],
+        (id, vector, row): (u64, &[u8], Option<&[u8]>),
         link: Link<N, W>,
         work: &mut W,
     ) -> Result<Option<u32>, Error> {
@@ -191,6 +192,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             id,
             code: &code,
             apart: &apart,
+            row,
         };
         let node = link(self, work, &new_node);
         (self.code, self.apart) = (code, apart);

@@ -45,11 +45,11 @@ use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
 use crate::plan::query_bytes;
-use crate::search::{Admission, Plan, Timer, Within};
+use crate::search::{Admission, Ends, Plan, Timer, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
 use crate::stores::{GraphStores, NodePages, on_pages};
-use crate::{Error, Update};
+use crate::{Error, Press, Update};
 
 /// How vectors are inserted directly.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -274,7 +274,9 @@ impl Direct {
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
         let takes = on_pages!(&graph.pages, pages => takes(pages, update));
-        if !takes || matches!(update, Update::Merge | Update::Rebalance) {
+        // CodeParts of codes stand each in one piece, to which nothing is added.
+        let merges = matches!(update, Update::Merge | Update::Rebalance);
+        if !takes || merges || index.code_parts().is_some() {
             return Ok(None);
         }
         let in_place = !graph.composition.records_move();
@@ -283,7 +285,7 @@ impl Direct {
         let beyond = if preset.whole_page { 0 } else { BEYOND };
         let list = choices.list.unwrap_or(degree + beyond);
         let budget = index.options().memory;
-        let room = budget.map(|_| index.memory().inserting);
+        let room = budget.map(|_| index.memory().inserting - index.memory().rows);
         let Room {
             threads,
             in_flight,
@@ -331,13 +333,21 @@ impl Direct {
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
+                // Inserts begin where searches do that have no seeds.
+                press: Press {
+                    seeds: 0,
+                    ..Press::default()
+                },
                 navigation: preset.navigation && index.has_navigation(),
                 whole_page: preset.whole_page,
                 rerank: preset.rerank,
                 exact: false,
-                stop_early: false,
+                ends: Ends::WithItsList,
                 hold: true,
                 parts: false,
+                way: crate::search::Way::Within,
+                walked: list,
+                longest: usize::MAX,
             },
             deleted: overlay.deleted.clone(),
             inserted: overlay.inserted.clone(),
@@ -408,19 +418,37 @@ impl Direct {
 
     /// Gives a node its number: its code goes into its place, its vector into its segment if it is apart, and `place` says what
     /// page it belongs to. `None`: there is no room.
-    fn number<T>(&self, new_node: &NewNode<'_>, place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
+    ///
+    /// # Errors
+    /// What `place` says: then it has no number.
+    fn number<T>(
+        &self,
+        new_node: &NewNode<'_>,
+        place: impl FnOnce(u32) -> Result<T, Error>,
+    ) -> Result<Option<(u32, T)>, Error> {
         let _one = self.numbering.lock();
         let node = self.placement().nodes();
         if node >= u32::MAX - 2 {
-            return None;
+            return Ok(None);
         }
-        if !self.in_place {
-            self.index.codes().append(new_node.code)?;
+        if !self.in_place && self.index.codes().append(new_node.code).is_none() {
+            return Ok(None);
         }
         if let Some(added) = self.added() {
             added.append(node, new_node.id, new_node.apart);
         }
-        Some((node, place(node)))
+        // Before anyone can come across the node. Where others have something beside them, that it has nothing is said as well.
+        let columns = self.index.columns();
+        if new_node.row.is_some() || !columns.is_empty() {
+            columns.put(node, new_node.id, new_node.row.unwrap_or_default().into());
+        }
+        match place(node) {
+            Ok(placed) => Ok(Some((node, placed))),
+            Err(error) => {
+                columns.take_back(node);
+                Err(error)
+            }
+        }
     }
 
     /// Vectors that came after the build, where vectors are apart.
@@ -559,7 +587,10 @@ impl Direct {
                 continue;
             };
             let inserted = match &mut inserter {
-                Ok(inserter) => inserter.insert(id, vector, link, &mut work).await,
+                Ok(inserter) => {
+                    let new = (id, vector, record.row());
+                    inserter.insert(new, link, &mut work).await
+                }
                 Err(_) => Ok(None),
             };
             // The vector is in the log, and waits in memory: nothing is lost, but it is to be told.

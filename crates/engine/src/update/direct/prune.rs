@@ -287,6 +287,7 @@ mod tests {
             code_bytes: Some(1),
             threads: 1,
             seed: 1,
+            low_codes: None,
         };
         let codebook = Codebook::train(&rows, &options, &crate::progress::Silent).unwrap();
         let mut codes = vec![0; list.len()];

@@ -37,7 +37,11 @@ pub(super) fn link<N: Composable>(
         // Nobody would find it: it waits in memory.
         return Ok(None);
     }
-    let Some((node, ())) = direct.number(new_node, |node| placement.push(node, NOWHERE)) else {
+    let push = |node| {
+        placement.push(node, NOWHERE);
+        Ok(())
+    };
+    let Some((node, ())) = direct.number(new_node, push)? else {
         return Ok(None);
     };
     let mut stripes: Vec<usize> = inserter

@@ -49,7 +49,7 @@ fn fill(graph: &FreshGraph, rows: &Matrix, numbers: std::ops::Range<usize>, thre
                     if row >= numbers.end {
                         break;
                     }
-                    graph.insert(row as u64, rows.row(row));
+                    graph.insert(row as u64, rows.row(row), None);
                 }
             });
         }
@@ -78,7 +78,7 @@ const WIDE: usize = 200;
 fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; N]) -> [f64; N] {
     let kernel = graph.kernel;
     let (mut ids, mut bytes) = (Vec::new(), Vec::new());
-    graph.for_each(|id, vector| {
+    graph.for_each(|id, vector, _| {
         ids.push(id);
         bytes.extend_from_slice(vector);
     });
@@ -178,7 +178,7 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     // `recall` would not find their vectors if they were answered.
     assert!(deleted.iter().all(|&id| !graph.contains(id)));
     for &id in &deleted {
-        graph.insert(id, rows.row(id as usize));
+        graph.insert(id, rows.row(id as usize), None);
     }
     check("and inserted again", &graph, &queries, 0.98);
 }
@@ -201,7 +201,7 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
                     if id >= 6_000 {
                         break;
                     }
-                    graph.insert(id as u64, rows.row(id + 7_000));
+                    graph.insert(id as u64, rows.row(id + 7_000), None);
                 }
             });
         }
@@ -269,7 +269,7 @@ fn rows_that_are_equal_hide_nothing() {
     // 2,000 rows of 10 different values: far more of each than a list has room for.
     let graph = FreshGraph::new(Metric::L2, Element::U8, 2, FreshParameters::default());
     for id in 0..2_000u64 {
-        graph.insert(id, &[(id % 10) as u8 * 20, 7]);
+        graph.insert(id, &[(id % 10) as u8 * 20, 7], None);
     }
     let mut scratch = FreshScratch::default();
     for value in 0..10u8 {
@@ -315,7 +315,7 @@ fn one_id_replaced_over_and_over_is_one_answer() {
     let mut vector = rows.row(0).to_vec();
     for turn in 0..3_000u64 {
         vector[(turn % 128) as usize] ^= 1;
-        graph.insert(0, &vector);
+        graph.insert(0, &vector, None);
     }
     assert_eq!((graph.len(), graph.slots()), (1_000, 4_000));
     let found = answers(&graph, &vector, 10, 32, &mut FreshScratch::default());
@@ -333,13 +333,13 @@ fn each_is_visited_once_in_the_order_of_insertion() {
         []
     );
     let slots: Vec<u32> = [30, 10, 20, 10]
-        .map(|id| graph.insert(id, &[id as u8]))
+        .map(|id| graph.insert(id, &[id as u8], None))
         .to_vec();
     assert_eq!(slots, [0, 1, 2, 3]);
     assert!(graph.delete(30) && !graph.delete(30) && !graph.delete(1));
-    graph.insert(30, &[31]);
+    graph.insert(30, &[31], None);
     let mut seen = Vec::new();
-    graph.for_each(|id, vector| seen.push((id, vector.to_vec())));
+    graph.for_each(|id, vector, _| seen.push((id, vector.to_vec())));
     assert_eq!(seen, [(20, vec![20]), (10, vec![10]), (30, vec![31])]);
     assert_eq!((graph.len(), graph.slots()), (3, 5));
     assert!(graph.contains(10) && !graph.contains(11));
@@ -423,9 +423,9 @@ fn searches_see_one_state_while_others_change_it() {
                     let id = 1_000 + 2 * (random(&mut state) % 50) + writer;
                     let mut vector = rows.row(id as usize).to_vec();
                     vector[turn % 128] ^= 1;
-                    graph.insert(id, &vector);
+                    graph.insert(id, &vector, None);
                     let id = 2_000 + 2 * (turn as u64 % 20) + writer;
-                    graph.insert(id, rows.row(id as usize));
+                    graph.insert(id, rows.row(id as usize), None);
                     assert!(graph.contains(id) && graph.delete(id) && !graph.contains(id));
                 }
             });
@@ -445,7 +445,7 @@ fn searches_see_one_state_while_others_change_it() {
             missed += usize::from(!ids.contains(&id));
             let mut live = HashSet::new();
             if searches % 100 == 0 {
-                graph.for_each(|id, _| assert!(live.insert(id), "{id} twice"));
+                graph.for_each(|id, _, _| assert!(live.insert(id), "{id} twice"));
                 assert!((0..1_100).all(|id| live.contains(&id)), "an id is gone");
             }
         }
@@ -500,7 +500,7 @@ proptest! {
             match step {
                 Step::Insert(id, vector) => {
                     let vector = bytes(element, vector);
-                    prop_assert_eq!(graph.insert(id, &vector), slots);
+                    prop_assert_eq!(graph.insert(id, &vector, None), slots);
                     slots += 1;
                     model.insert(id, vector);
                 }
@@ -527,7 +527,7 @@ proptest! {
             prop_assert_eq!((graph.len(), graph.slots()), (model.len(), slots as usize));
         }
         let mut seen = HashMap::new();
-        graph.for_each(|id, vector| {
+        graph.for_each(|id, vector, _| {
             seen.insert(id, vector.to_vec());
         });
         prop_assert_eq!(seen, model);
@@ -601,4 +601,24 @@ fn speed() {
             println!("  recall@10 {recall:.4} at list {LIST}");
         }
     }
+}
+
+#[test]
+fn a_row_that_took_the_place_of_another_is_counted_alone() {
+    let rows = Matrix::new(vec![1, 2, 3, 4], 2, 2, Element::U8).unwrap();
+    let graph = graph(Metric::L2, &rows);
+    graph.insert(7, rows.row(0), Some(RowBytes::from(vec![1; 10_000])));
+    let (takes, charged) = (graph.memory_bytes(), graph.charged_bytes());
+    for _ in 0..50 {
+        assert!(graph.set_row(7, RowBytes::from(vec![2; 10_000])));
+    }
+    assert_eq!(
+        (graph.memory_bytes(), graph.charged_bytes()),
+        (takes, charged)
+    );
+    graph.set_row(7, RowBytes::from(vec![2; 10]));
+    assert_eq!(graph.charged_bytes(), charged - 9_990);
+    // Of a vector that was replaced, who searches may want the row.
+    graph.insert(7, rows.row(1), Some(RowBytes::from(vec![1; 10_000])));
+    assert!(graph.charged_bytes() > charged);
 }

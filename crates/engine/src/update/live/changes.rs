@@ -2,16 +2,19 @@
 //!
 //! What can fail comes before the log: once a change is there, it is made, and what it cannot be made in now is tried again.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use stratann_layout::LogRecord;
 
+use super::attributes::{declared, read_rows};
 use super::directly::place_directly;
 use super::{LiveIndex, State};
 use crate::Error;
-use crate::data::{VectorSource, check_rows};
+use crate::data::{RowSource, VectorSource, check_rows};
 use crate::progress::{Progress, Stage};
+use crate::stores::columns::{RowBytes, row_charge};
 use crate::threads;
 
 /// Rows that are logged and inserted at a time.
@@ -21,17 +24,25 @@ pub(super) const BATCH: usize = 256;
 const LAST_ID: u64 = u64::MAX - 1;
 
 /// Ids of a call, given back when it ends.
-struct Reservation<'a> {
+pub(super) struct Reservation<'a> {
     index: &'a LiveIndex,
-    ids: &'a [u64],
+    ids: Cow<'a, [u64]>,
+}
+
+impl Reservation<'_> {
+    pub(super) fn ids(&self) -> &[u64] {
+        &self.ids
+    }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let mut reserved = self.index.reserved.lock();
-        for id in self.ids {
+        for id in &*self.ids {
             reserved.remove(id);
         }
+        drop(reserved);
+        self.index.given_back.notify_all();
     }
 }
 
@@ -49,8 +60,34 @@ impl LiveIndex {
         ids: Option<&[u64]>,
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
+        self.insert_all(vectors, None, ids, progress)
+    }
+
+    /// As [`insert`](LiveIndex::insert), of vectors that have something beside them: a row for each, which is as durable as its vector.
+    ///
+    /// # Errors
+    /// As those of [`insert`](LiveIndex::insert); more or fewer rows than vectors, one that cannot be read, or that has a value of another type
+    /// than its column.
+    pub fn insert_rows(
+        &self,
+        vectors: &dyn VectorSource,
+        rows: &dyn RowSource,
+        ids: Option<&[u64]>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<u64>, Error> {
+        self.insert_all(vectors, Some(rows), ids, progress)
+    }
+
+    fn insert_all(
+        &self,
+        vectors: &dyn VectorSource,
+        attributes: Option<&dyn RowSource>,
+        ids: Option<&[u64]>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<u64>, Error> {
         self.health.check()?;
         self.check(vectors)?;
+        self.check_attributes(attributes, vectors.rows())?;
         let rows = vectors.rows();
         let automatic = ids.is_none();
         let ids = match ids {
@@ -61,14 +98,13 @@ impl LiveIndex {
             None => self.next_ids(rows as u64)?,
         };
         let reservation = self.reserve(&ids)?;
-        let state = self.state();
         for &id in &ids {
-            if state.contains(id)? {
+            if self.contains(id)? {
                 let expected = "an id that is not in the index (or upsert, which replaces)";
                 return Err(Error::call("id", id, expected));
             }
         }
-        self.put(vectors, &ids, progress)
+        self.put(vectors, attributes, &ids, progress)
             .map_err(|error| match error {
                 // Nobody knows the ids that were given to what is in, but for this error.
                 Error::Partly {
@@ -93,7 +129,7 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Inserts vectors; one whose id is in the index replaces the one that has it.
+    /// Inserts vectors; one whose id is in the index replaces the one that has it, and what that had beside it: it has nothing then.
     ///
     /// # Errors
     /// As [`insert`](LiveIndex::insert), but for ids that are there.
@@ -103,11 +139,36 @@ impl LiveIndex {
         ids: &[u64],
         progress: &dyn Progress,
     ) -> Result<(), Error> {
+        self.upsert_all(vectors, None, ids, progress)
+    }
+
+    /// As [`upsert`](LiveIndex::upsert), of vectors that have something beside them: a row for each, in place of the one that its id had.
+    ///
+    /// # Errors
+    /// As those of [`upsert`](LiveIndex::upsert) and, of rows, of [`insert_rows`](LiveIndex::insert_rows).
+    pub fn upsert_rows(
+        &self,
+        vectors: &dyn VectorSource,
+        rows: &dyn RowSource,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        self.upsert_all(vectors, Some(rows), ids, progress)
+    }
+
+    fn upsert_all(
+        &self,
+        vectors: &dyn VectorSource,
+        attributes: Option<&dyn RowSource>,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
         self.health.check()?;
         self.check(vectors)?;
         check_ids(ids, vectors.rows())?;
+        self.check_attributes(attributes, vectors.rows())?;
         let _reservation = self.reserve(ids)?;
-        self.put(vectors, ids, progress)
+        self.put(vectors, attributes, ids, progress)
     }
 
     /// Deletes ids: no search that begins after this answers them.
@@ -127,11 +188,19 @@ impl LiveIndex {
             if !known.live {
                 return Err(Error::call("id", id, "an id in the index"));
             }
-            built.push(known.built);
+            built.push((id, known.built));
         }
-        let records: Vec<_> = ids.iter().map(|&id| LogRecord::Delete { id }).collect();
+        self.delete_known(&state, &built)
+    }
+
+    /// Logs that ids are deleted, of each of which it is said whether the build has it, and makes them no answers. Under the gate.
+    pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
+        let records: Vec<_> = ids
+            .iter()
+            .map(|&(id, _)| LogRecord::Delete { id })
+            .collect();
         self.append(&records)?;
-        for (&id, built) in ids.iter().zip(built) {
+        for &(id, built) in ids {
             state.remove(id, built);
         }
         Ok(())
@@ -139,7 +208,7 @@ impl LiveIndex {
 
     /// Logs records: all of them, or none. Where a sync of the log failed, in this call or before, the next one is started: what was
     /// acknowledged goes there, what was not is taken back.
-    fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
+    pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
         if self.log.is_broken() {
             self.log.rotate()?;
         }
@@ -200,20 +269,41 @@ impl LiveIndex {
         Ok(())
     }
 
-    fn reserve<'a>(&'a self, ids: &'a [u64]) -> Result<Reservation<'a>, Error> {
+    pub(super) fn reserve<'a>(&'a self, ids: &'a [u64]) -> Result<Reservation<'a>, Error> {
         let mut reserved = self.reserved.lock();
         if let Some(id) = ids.iter().find(|id| reserved.contains(id)) {
             let expected = "an id that no other call is changing at the same time";
             return Err(Error::call("id", id, expected));
         }
         reserved.extend(ids);
-        Ok(Reservation { index: self, ids })
+        Ok(Reservation {
+            index: self,
+            ids: ids.into(),
+        })
+    }
+
+    /// Reserves those of some ids, all different, that no other call is changing; waits until there are some.
+    pub(super) fn reserve_free(&self, ids: &[u64]) -> Reservation<'_> {
+        let mut reserved = self.reserved.lock();
+        loop {
+            let free = ids.iter().filter(|id| !reserved.contains(id));
+            let free: Vec<u64> = free.copied().collect();
+            if !free.is_empty() || ids.is_empty() {
+                reserved.extend(&free);
+                return Reservation {
+                    index: self,
+                    ids: free.into(),
+                };
+            }
+            self.given_back.wait(&mut reserved);
+        }
     }
 
     /// Logs and inserts rows whose ids are reserved. An error behind the first rows says how many are in.
     fn put(
         &self,
         vectors: &dyn VectorSource,
+        attributes: Option<&dyn RowSource>,
         ids: &[u64],
         progress: &dyn Progress,
     ) -> Result<(), Error> {
@@ -225,16 +315,18 @@ impl LiveIndex {
             Some(direct) => direct.batch(),
             None => BATCH,
         };
-        for (first, ids) in (0..total).step_by(batch).zip(ids.chunks(batch)) {
+        let mut first = 0;
+        while first < total {
+            let ids = &ids[first..total.min(first + batch)];
             let mut put = match progress.interrupted() {
                 true => Err(Error::Interrupted),
-                false => self.put_some(vectors, first, ids, &mut rows),
+                false => self.put_some(vectors, attributes, first, ids, &mut rows),
             };
             // Nothing of these was changed: what waits may make room for them.
-            if matches!(put, Err(Error::Memory { .. })) && self.rebalance_for_room() {
-                put = self.put_some(vectors, first, ids, &mut rows);
+            if matches!(put, Err(Error::Memory { .. })) && self.make_room() {
+                put = self.put_some(vectors, attributes, first, ids, &mut rows);
             }
-            put.map_err(|error| match first {
+            let put = put.map_err(|error| match first {
                 0 => error,
                 done => Error::Partly {
                     done,
@@ -248,20 +340,28 @@ impl LiveIndex {
                 },
             })?;
             self.checkpoint_if_due();
-            progress.advance(ids.len() as u64);
+            progress.advance(put as u64);
+            first += put;
         }
         Ok(())
     }
 
-    /// Logs and inserts the rows from `first` on, as many as there are ids: all of them, or none.
+    /// Logs and inserts the rows from `first` on, as many as there are ids, or fewer where what they have beside them is long: all of these, or
+    /// none. Says how many.
     fn put_some(
         &self,
         vectors: &dyn VectorSource,
+        attributes: Option<&dyn RowSource>,
         first: usize,
         ids: &[u64],
         rows: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
         let row_bytes = vectors.row_bytes();
+        let mut given = read_rows(attributes, first, ids.len())?;
+        let ids = match attributes {
+            Some(_) => &ids[..given.len()],
+            None => ids,
+        };
         rows.resize(ids.len() * row_bytes, 0);
         vectors.read(first, rows)?;
         // These bytes are the ones that are logged: the caller may have written to them since all were looked at.
@@ -274,20 +374,25 @@ impl LiveIndex {
         if let Some(direct) = &state.direct {
             direct.check()?;
         }
-        self.check_room(&state, ids.len(), row_bytes)?;
+        let (columns, attributes) = declared(&state, &mut given)?;
+        let bytes = attributes.iter().map(|row| row_charge(row)).sum();
+        self.check_room(&state, ids.len(), row_bytes, bytes)?;
         let mut records = Vec::with_capacity(ids.len());
         let mut built = HashSet::new();
-        for (&id, vector) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
+        for (at, (&id, vector)) in ids.iter().zip(rows.chunks_exact(row_bytes)).enumerate() {
+            let row = attributes.get(at).map(|row| &**row);
             let known = state.known(id)?;
             if known.built {
                 built.insert(id);
             }
             records.push(match known.live {
-                true => LogRecord::Replace { id, vector },
-                false => LogRecord::Insert { id, vector },
+                true => LogRecord::Replace { id, vector, row },
+                false => LogRecord::Insert { id, vector, row },
             });
         }
         self.append(&records)?;
+        columns.keep();
+        self.charge(ids.len(), row_bytes, bytes);
         if let Some(direct) = state.direct.as_ref().filter(|_| state.since.is_none()) {
             place_directly(&state, direct, &mut records);
         }
@@ -297,22 +402,25 @@ impl LiveIndex {
                 .iter()
                 .for_each(|record| place(&state, record, &built));
         });
-        Ok(())
+        Ok(ids.len())
     }
 }
 
 /// Makes a vector that is logged an answer, in memory. `built` are ids of the checkpoint's build.
 fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     let id = record.id();
+    let row = record.row().map(RowBytes::from);
     match *record {
-        LogRecord::Replace { vector, .. } => state.replace(id, vector, built.contains(&id)),
-        LogRecord::Insert { vector, .. } => _ = state.fresh().insert(id, vector),
+        LogRecord::Replace { vector, .. } => state.replace(id, vector, row, built.contains(&id)),
+        LogRecord::Insert { vector, .. } => _ = state.fresh().insert(id, vector, row),
+        // Of rows alone, see `attributes`.
+        LogRecord::Row { .. } => {}
         LogRecord::Delete { .. } => state.remove(id, built.contains(&id)),
     }
 }
 
 /// Refuses ids that are too few, too many, not unique, or no ids.
-fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
+pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         let found = format!("{} for {rows} rows", ids.len());
         return Err(Error::call("ids", found, "one a row"));

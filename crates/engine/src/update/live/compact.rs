@@ -12,14 +12,14 @@
 //! is no way back. Where the commit itself fails, what the directory names is what goes on: the files of both stay until a
 //! later commit is durable, and where nobody can tell, nothing is changed any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLock;
 
 use super::directly::direct_of;
-use super::{CompactReport, LiveIndex, State};
+use super::{Before, CompactReport, LiveIndex, State};
 use crate::durable::LogPosition;
 use crate::index::Index;
 use crate::progress::Progress;
@@ -65,8 +65,8 @@ impl Drop for Frozen<'_> {
         }
         let _gate = self.live.gate.write();
         let fresh = &self.state.overlay.fresh;
-        fresh[1].for_each(|id, vector| {
-            fresh[0].insert(id, vector);
+        fresh[1].for_each(|id, vector, row| {
+            fresh[0].insert(id, vector, row);
         });
         *self.live.state.write() = Arc::new(State {
             index: self.state.index.clone(),
@@ -78,6 +78,7 @@ impl Drop for Frozen<'_> {
             ids: self.state.ids.clone(),
             direct: self.state.direct.clone(),
             since: None,
+            rows_since: Arc::default(),
         });
     }
 }
@@ -98,6 +99,7 @@ impl LiveIndex {
         match &compacted {
             Ok(report) => {
                 self.health.recovered(Concern::Merge);
+                self.merges.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(
                     index = %self.path.display(),
                     vectors = report.vectors,
@@ -124,7 +126,8 @@ impl LiveIndex {
         let overlay = &state.overlay;
         // What was inserted directly.
         let moved = state.index.len() as u64 > state.index.manifest().vectors;
-        if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
+        let rows = state.index.columns().has_new();
+        if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved && !rows {
             return Ok(None);
         }
         let inserted = overlay.inserted.read().all();
@@ -156,6 +159,7 @@ impl LiveIndex {
             ids: state.ids.clone(),
             direct: state.direct.clone(),
             since: Some(Arc::default()),
+            rows_since: Arc::default(),
         });
         *self.state.write() = state.clone();
         Ok(Some(Frozen {
@@ -187,7 +191,8 @@ impl LiveIndex {
     /// The same, where nobody else merges.
     pub(super) fn rebalance_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let state = self.state();
-        if !state.index.has_clusters() || state.fresh().slots() == 0 {
+        let waits = state.fresh().slots() > 0 || state.index.columns().has_new();
+        if !state.index.has_clusters() || !waits {
             let bytes = merge::bytes_in(&*self.volume)?;
             return Ok(CompactReport {
                 vectors: state.overlay.live(state.index.len()) as u64,
@@ -281,6 +286,9 @@ impl LiveIndex {
                 .halt("a merge was committed that was not made ready");
             return Ok(report);
         };
+        if let before @ (Before::NotYet | Before::Kept(_)) = &mut *self.before.lock() {
+            *before = Before::Kept(state.clone());
+        }
         *self.state.write() = Arc::new(next);
         // Whatever kept clusters from taking what waited, it is over.
         self.rebalance_after.store(0, Ordering::Relaxed);
@@ -298,6 +306,8 @@ impl LiveIndex {
         frozen.merged = true;
         self.checkpointed
             .store(frozen.log_from.sequence, Ordering::Relaxed);
+        // What came meanwhile is in memory, and counted there.
+        self.charged.store(0, Ordering::Relaxed);
         self.reads.clear();
         Ok(report)
     }
@@ -331,6 +341,14 @@ impl LiveIndex {
                 (deleted, inserted)
             }
         };
+        // Rows that vectors were given since; of those that went since, nobody wants them.
+        let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
+        let mut rows = std::mem::take(&mut *state.rows_since.lock());
+        rows.retain(|id, _| !gone_ids.contains(id));
+        index
+            .columns()
+            .declare_all(&state.index.columns().schema())?;
+        replay::put_rows(&index, &deleted, rows)?;
         let overlay = Overlay {
             fresh: vec![state.overlay.fresh[1].clone()],
             deleted: Arc::new(deleted),
@@ -342,6 +360,7 @@ impl LiveIndex {
             ids,
             direct: direct.map(Arc::new),
             since: None,
+            rows_since: Arc::default(),
             index,
         })
     }

@@ -40,11 +40,15 @@ impl LiveIndex {
             // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
             let _gate = self.gate.write();
             direct.check()?;
-            let vector = |&id: &u64| fresh.vector(id).map(|vector| (id, vector));
+            let vector = |&id: &u64| fresh.vector(id).map(|(vector, row)| (id, vector, row));
             let rows: Vec<_> = ids.iter().filter_map(vector).collect();
             let records: Vec<_> = rows
                 .iter()
-                .map(|(id, vector)| LogRecord::Insert { id: *id, vector })
+                .map(|(id, vector, row)| LogRecord::Insert {
+                    id: *id,
+                    vector,
+                    row: row.as_deref(),
+                })
                 .collect();
             let left = direct.insert(&records);
             for (at, record) in records.iter().enumerate() {
@@ -66,6 +70,7 @@ impl LiveIndex {
                 ids: state.ids.clone(),
                 direct: state.direct.clone(),
                 since: None,
+                rows_since: Arc::default(),
             });
             self.health.recovered(Concern::Vectors);
         }
@@ -90,6 +95,7 @@ impl LiveIndex {
         direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))?;
         self.health.recovered(Concern::Commit);
         self.checkpointed.store(sequence, Ordering::Relaxed);
+        self.charged.store(0, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -132,7 +138,7 @@ impl LiveIndex {
             return;
         };
         let since = self.log.next_sequence() - self.checkpointed.load(Ordering::Relaxed);
-        if direct.is_due(since)
+        if (direct.is_due(since) || self.are_rows_due(&state))
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
@@ -157,7 +163,7 @@ impl LiveIndex {
         if !self.rebalances(state) {
             return;
         }
-        let waits = state.fresh().len() as u64;
+        let waits = self.waiting(state);
         let due = self.rebalance_due_after(state, self.options.direct.checkpoint);
         // What the manifest does not say, the checkpoint itself refuses.
         let due = due.unwrap_or(waits);
@@ -168,10 +174,10 @@ impl LiveIndex {
 
     /// Moves what waits into the clusters on storage because nothing more may wait, whatever went wrong the last time; false if that is not how
     /// vectors get in, or it could not be done.
-    pub(super) fn rebalance_for_room(&self) -> bool {
-        let state = self.state();
-        let waits = state.fresh().len() as u64;
-        waits > 0 && self.rebalances(&state) && self.rebalance_or_say_why_not(waits)
+    pub(super) fn rebalance_for_room(&self, state: &State) -> bool {
+        let waits = self.waiting(state);
+        let some = waits > 0 || state.index.columns().has_new();
+        some && self.rebalances(state) && self.rebalance_or_say_why_not(waits)
     }
 
     fn rebalance_or_say_why_not(&self, waits: u64) -> bool {
@@ -215,10 +221,10 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
     let replaced = records.iter().filter(|record| waits(record));
     let replaced: Vec<u64> = replaced.map(|record| record.id()).collect();
     for record in records.iter_mut() {
-        if let LogRecord::Replace { id, vector } = *record
+        if let LogRecord::Replace { id, vector, row } = *record
             && replaced.contains(&id)
         {
-            *record = LogRecord::Insert { id, vector };
+            *record = LogRecord::Insert { id, vector, row };
         }
     }
     let left = direct.insert(records);

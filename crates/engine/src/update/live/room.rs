@@ -1,16 +1,30 @@
-//! What new vectors may take in memory, under a memory budget: where they wait for a merge, stand in copies of pages, or are on their way into
+//! What new vectors and rows may take in memory, under a memory budget: where they wait for a merge, stand in copies of pages, or are on their way into
 //! clusters.
+//!
+//! What is let in is charged as the log of it is when the index is opened again ([`logged_bytes`](crate::update::logged_bytes)), and against no more
+//! than there is for it then.
+
+use std::sync::atomic::Ordering;
 
 use super::changes::BATCH;
 use super::{LiveIndex, State};
-use crate::index::BESIDE_FRESH;
+use crate::update::logged::vector_charge;
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
 use crate::{Error, stored};
 
+/// Bytes of rows that are worth a checkpoint where no budget says how much there is.
+const MOST_ROWS: u64 = 64 << 20;
+
+/// Bytes of rows that wait for a checkpoint.
+fn waiting_rows(state: &State) -> u64 {
+    state.index.columns().new_bytes() + state.overlay.charged_rows()
+}
+
 impl LiveIndex {
-    /// Whether so many rows more may wait in memory, or, of an index that puts them on storage at once, stand in the copies of its pages that are
-    /// there ([`Places`](crate::Places)).
+    /// Whether so many vectors more, and so many bytes of charges ([`row_charge`](crate::stores::columns::row_charge)) of what they have beside them, may wait in memory. Of an index that
+    /// puts vectors on storage at once, rows wait for a checkpoint, and vectors have to have room in the copies of its pages that are there
+    /// ([`Places`](crate::Places)).
     ///
     /// # Errors
     /// A budget that has no room for them.
@@ -19,6 +33,7 @@ impl LiveIndex {
         state: &State,
         rows: usize,
         row_bytes: usize,
+        attributes: u64,
     ) -> Result<(), Error> {
         #[cfg(test)]
         crate::plan::refusal::check()?;
@@ -28,11 +43,13 @@ impl LiveIndex {
         };
         if state.direct.is_some() {
             // They go to storage.
-            return self.check_copies(state, rows, budget);
+            self.check_copies(state, rows, budget)?;
+            return self.check_rows(state, attributes, budget);
         }
-        let room = memory.inserting + memory.changes + memory.unused;
-        let more = rows as u64 * (row_bytes as u64 + BESIDE_FRESH);
-        let wanted = state.overlay.memory_bytes() + more;
+        let room = memory.for_waiting();
+        let more = rows as u64 * vector_charge(row_bytes) + attributes;
+        let waits = state.overlay.charged_bytes() + state.index.columns().new_bytes();
+        let wanted = waits + more;
         if wanted > room {
             return Err(Error::Memory {
                 budget,
@@ -43,6 +60,65 @@ impl LiveIndex {
             });
         }
         Ok(())
+    }
+
+    /// Whether rows that take so much more may wait for a checkpoint.
+    fn check_rows(&self, state: &State, more: u64, budget: u64) -> Result<(), Error> {
+        let room = state.index.memory().for_rows();
+        let wanted = waiting_rows(state) + more;
+        if more == 0 || wanted <= room {
+            return Ok(());
+        }
+        Err(Error::Memory {
+            budget,
+            needs: budget + (wanted - room),
+            part: "the index and what vectors have beside them, which waits in memory for a checkpoint: nothing was changed (fewer at a time need less)"
+                .into(),
+        })
+    }
+
+    /// Whether rows wait that are worth a checkpoint, or the log would take so much in memory when it is replayed.
+    pub(super) fn are_rows_due(&self, state: &State) -> bool {
+        let memory = state.index.memory();
+        let logged = self.charged.load(Ordering::Relaxed);
+        match memory.budget.filter(|_| memory.for_changes) {
+            Some(_) => {
+                let most = |room: u64| room / 4 * 3;
+                state.index.columns().new_bytes() > most(memory.for_rows())
+                    || logged > most(memory.for_log())
+            }
+            None => state.index.columns().new_bytes() > MOST_ROWS,
+        }
+    }
+
+    /// How many vectors what waits in memory and in the log for a merge or a rebalance is worth: rows that were set alone count by what they are charged,
+    /// those as well that others have replaced, since they are in the log.
+    pub(super) fn waiting(&self, state: &State) -> u64 {
+        let each = vector_charge(state.index.dim() * state.index.element().size());
+        let logged = self.charged.load(Ordering::Relaxed) / each;
+        logged.max(state.fresh().len() as u64)
+    }
+
+    /// What is logged is charged until a checkpoint has it.
+    pub(super) fn charge(&self, vectors: usize, row_bytes: usize, attributes: u64) {
+        let more = vectors as u64 * vector_charge(row_bytes) + attributes;
+        self.charged.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Has what waits go to storage because nothing more may wait; false if that is not how it gets there, or it could not be done.
+    pub(super) fn make_room(&self) -> bool {
+        let state = self.state();
+        if state.direct.is_none() {
+            return self.rebalance_for_room(&state);
+        }
+        let Some(_one) = self.merging.try_lock().filter(|_| waiting_rows(&state) > 0) else {
+            return false;
+        };
+        let made = self.drain_fresh().and_then(|()| self.checkpoint());
+        if let Err(error) = &made {
+            self.health.no_checkpoint(error);
+        }
+        made.unwrap_or(false)
     }
 
     /// Whether copies in memory may grow by so many rows more. They were charged as long as they were when the index was opened; what comes
@@ -85,13 +161,12 @@ impl LiveIndex {
         else {
             return Ok(wanted);
         };
-        let each = (state.index.dim() * state.index.element().size()) as u64 + BESIDE_FRESH;
+        let each = vector_charge(state.index.dim() * state.index.element().size());
         // What is deleted takes room that vectors do not have.
-        let beside = state.overlay.deleted.memory_bytes();
+        let beside = state.overlay.deleted.memory_bytes() + waiting_rows(state);
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();
-        let waiting = memory.inserting + memory.changes + memory.unused;
-        let waiting = waiting.saturating_sub(beside) / each;
+        let waiting = memory.for_waiting().saturating_sub(beside) / each;
         // They come some at a time, and whether it is due is asked in between.
         let most = on_their_way.min(waiting).saturating_sub(BATCH as u64);
         Ok(wanted.min(most.max(1)))
@@ -107,7 +182,9 @@ impl LiveIndex {
         else {
             return Ok(());
         };
-        let wanted = needs.bytes(state.fresh().len() as u64) + state.overlay.memory_bytes();
+        let wanted = needs.bytes(state.fresh().len() as u64)
+            + state.overlay.memory_bytes()
+            + state.index.columns().new_bytes();
         if wanted > room {
             let budget = state.index.memory().budget.unwrap_or_default();
             return Err(Error::Memory {
@@ -126,7 +203,7 @@ impl LiveIndex {
     fn room_for_changes(&self, state: &State) -> Option<u64> {
         let memory = state.index.memory();
         memory.budget.filter(|_| memory.for_changes)?;
-        Some(memory.inserting + memory.changes + memory.unused + BEYOND_SEARCH)
+        Some(memory.for_waiting() + BEYOND_SEARCH)
     }
 
     /// `None` where there are no clusters.

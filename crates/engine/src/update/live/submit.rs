@@ -9,6 +9,7 @@ use stratann_tier::is_worker;
 
 use super::LiveIndex;
 use crate::data::Matrix;
+use crate::filter::Filter;
 use crate::index::Index;
 use crate::search::{Searched, submitted};
 use crate::update::due::Reads;
@@ -32,17 +33,38 @@ impl LiveIndex {
         options: &SearchOptions,
         deadline: Option<Instant>,
     ) -> Result<SubmittedSearch, Error> {
+        submitted(self.now(), queries, options, None, deadline)
+    }
+
+    /// Searches a batch of queries as [`search_filtered`](LiveIndex::search_filtered) does, and returns at once, as [`submit`](LiveIndex::submit); sees
+    /// every change whose call returned before this one began. Otherwise as [`Index::submit_filtered`].
+    ///
+    /// # Errors
+    /// As those of [`Index::submit_filtered`].
+    ///
+    /// # Panics
+    /// As [`Index::submit`].
+    pub fn submit_filtered(
+        &self,
+        queries: Matrix,
+        options: &SearchOptions,
+        filter: &Filter,
+        deadline: Option<Instant>,
+    ) -> Result<SubmittedSearch, Error> {
+        submitted(self.now(), queries, options, Some(filter), deadline)
+    }
+
+    /// What a search sees that is submitted now.
+    fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
-        let searched = AtMoment {
+        Box::new(AtMoment {
             // Not what puts vectors into the graph, which ends with the index that is open for changes.
             index: state.index.clone(),
             overlay: state.overlay.clone(),
             moment,
             reads: self.reads.clone(),
             _counted: Submitted::count(&self.submitted),
-        };
-        drop(state);
-        submitted(Box::new(searched), queries, options, deadline)
+        })
     }
 }
 
@@ -75,6 +97,10 @@ impl Searched for AtMoment {
         // Where the last handle was closed by a thread that searches, others may change the index meanwhile.
         let outcome = outcome.map_err(|error| self.index.outdated(error));
         outcome.inspect(|results| {
+            if results.explained.is_some() {
+                // What a filter has a search read says nothing of the graph.
+                return;
+            }
             let seen = (&*self.index, &self.overlay);
             self.reads.add(options, results, deleted(seen));
         })

@@ -34,6 +34,7 @@ mod local;
 mod tests;
 mod write;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -144,8 +145,10 @@ pub(super) fn rebalance(
     let start = Instant::now();
     let bytes_before = bytes_in(&**volume)?;
     let mut rows = Vec::with_capacity(inputs.fresh.len());
-    inputs.fresh.for_each_in(inputs.epoch, |id, vector| {
+    let mut attributes = HashMap::new();
+    inputs.fresh.for_each_in(inputs.epoch, |id, vector, row| {
         rows.push((id, Box::<[u8]>::from(vector)));
+        attributes.extend(row.map(|row| (id, row)));
     });
     let first = stores.nodes() as u32;
     let nodes = u64::from(first) + rows.len() as u64;
@@ -180,7 +183,11 @@ pub(super) fn rebalance(
         progress,
     };
     let (amended, files) = writing.all(changes, &new, first, inputs)?;
+    let columns = writing.columns(&new, &attributes, inputs)?;
     let mut manifest = writing.manifest(&amended, files, inputs);
+    if let Some(columns) = columns {
+        columns.name_in(&mut manifest);
+    }
     begin_state(&mut manifest)?;
     ready(&manifest)?;
     let committed = checkpoint.commit(&manifest)?;

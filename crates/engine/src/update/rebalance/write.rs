@@ -1,6 +1,6 @@
 //! The files of a checkpoint of clusters: those that changed, new vectors, and the tables that say what counts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use stratann_layout::manifest::{FORMAT_VERSION, PLACEMENT};
 use stratann_layout::{
@@ -17,6 +17,7 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 use crate::stores::clusters::reader::ClusterReader;
+use crate::stores::columns::{Found, RowBytes, Written, segment_memory};
 use crate::stores::composition::Made;
 use crate::update::merge::Inputs;
 use crate::update::ranges::IdRanges;
@@ -78,6 +79,35 @@ impl Writing<'_> {
         Ok((amended, files))
     }
 
+    /// Writes what new vectors have beside them, and what others were given since the last checkpoint.
+    pub(super) fn columns(
+        &self,
+        new: &[New],
+        rows: &HashMap<u64, RowBytes>,
+        inputs: &Inputs<'_>,
+    ) -> Result<Option<Written>, Error> {
+        let columns = self.index.columns();
+        if columns.is_empty() && rows.is_empty() {
+            return Ok(None);
+        }
+        let found = |new: &New| Found {
+            node: new.node,
+            id: new.id,
+            row: rows.get(&new.id).cloned().unwrap_or_default(),
+        };
+        let is_dead = |id, node| {
+            let bound = inputs.removed.get(&id);
+            bound.is_some_and(|&bound| node < bound)
+        };
+        columns.write_new(
+            self.volume,
+            self.checkpoint,
+            new.iter().map(found).collect(),
+            &is_dead,
+            segment_memory(inputs.memory),
+        )
+    }
+
     /// The manifest that names them, and what stays of those before.
     pub(super) fn manifest(
         &self,
@@ -92,6 +122,8 @@ impl Writing<'_> {
                     let mut members = amended.members.iter();
                     !members.any(|segment| segment.number == number)
                 }
+                // Segments of columns have numbers of their own, and say themselves what they replace.
+                Some((FileKind::Rows | FileKind::Columns, _)) => false,
                 Some((_, Some(number))) => {
                     let mut extents = amended.extents.iter();
                     !extents.any(|segment| segment.number == number)

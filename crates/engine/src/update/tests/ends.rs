@@ -511,7 +511,7 @@ fn a_merge_goes_on_without_nodes_that_were_given_up() {
         placement.relocate(last, crate::stores::topology::placement::NOWHERE);
         overlay.deleted.mark_dead(last);
         // Its vector, as `insert` leaves it.
-        overlay.fresh[0].insert(109, wide_rows(case.dim(), &[109], 1).row(0));
+        overlay.fresh[0].insert(109, wide_rows(case.dim(), &[109], 1).row(0), None);
         drop((index, overlay));
         live.compact(&Silent).unwrap();
         let mut model = first();

@@ -1,6 +1,6 @@
 //! Ids that are not row numbers: those that a checkpoint has a file of, and those of an earlier version that had none.
 
-use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
+use stratann_layout::manifest::{COLUMNS, FILE_NAME as MANIFEST, IDS};
 
 use super::*;
 use crate::RepairOptions;
@@ -8,7 +8,7 @@ use crate::repair::repair_in;
 use crate::update::ids::StoredIds;
 
 /// An index whose ids are no row numbers: 3 and 11 were deleted, 100 to 102 inserted, and both merged.
-fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
+pub(super) fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
     let volume = base(case, folder);
     let live = open(case, &volume, folder, Durability::Always).unwrap();
     let mut model = first();
@@ -24,12 +24,12 @@ fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
 }
 
 /// Has a manifest name no file of ids, as one of an earlier version.
-fn forget_ids(volume: &SimVolume) {
+pub(super) fn forget_ids(volume: &SimVolume) {
     let mut manifest = stored::manifest(volume).unwrap();
     let name = manifest.file("ids").unwrap().name.clone();
     manifest.files.retain(|entry| entry.name != name);
     manifest.state = None;
-    manifest.writer_features = 0;
+    manifest.writer_features &= COLUMNS;
     let mut file = volume.create(MANIFEST).unwrap();
     file.write_at(0, &manifest.encode()).unwrap();
     file.sync().unwrap();

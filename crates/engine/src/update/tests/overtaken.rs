@@ -23,7 +23,7 @@ type Deed = Box<dyn FnOnce() + Send>;
 
 /// What is done before the read that is so many reads away.
 #[derive(Clone, Default)]
-struct Ambush(Arc<Mutex<Option<(u64, Deed)>>>);
+pub(super) struct Ambush(Arc<Mutex<Option<(u64, Deed)>>>);
 
 impl std::fmt::Debug for Ambush {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -32,12 +32,12 @@ impl std::fmt::Debug for Ambush {
 }
 
 impl Ambush {
-    fn set(&self, reads: u64, deed: Deed) {
+    pub(super) fn set(&self, reads: u64, deed: Deed) {
         *self.0.lock() = Some((reads, deed));
     }
 
     /// Whether it came to it.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.0.lock().take().is_none()
     }
 
@@ -168,7 +168,7 @@ impl ReadQueue for WatchedQueue {
 const MANY: u64 = 500;
 
 /// A vector that nearly is the one that an id had at first, so that both are nearest to it.
-fn nearly(case: Case, id: u64, version: u64) -> Matrix {
+pub(super) fn nearly(case: Case, id: u64, version: u64) -> Matrix {
     let mut bytes = vector(id, 0);
     let at = (version as usize - 1) % DIM;
     bytes[at] ^= 1;
@@ -176,7 +176,7 @@ fn nearly(case: Case, id: u64, version: u64) -> Matrix {
     Matrix::new(bytes, 1, case.dim(), Element::U8).unwrap()
 }
 
-fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
+pub(super) fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
     let volume = base_of(case, MANY, folder);
     let ambush = Ambush::default();
     let volume = Watched {
@@ -189,9 +189,14 @@ fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
 
 /// The nearest of a vector that an id had at first.
 fn nearest(live: &LiveIndex, id: u64) -> u64 {
+    nearest_with(live, id, 100)
+}
+
+/// The same with a list of this length: one with room for all nodes looks at every one, and walks nowhere.
+fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     let options = SearchOptions {
         k: 1,
-        list: 100,
+        list,
         threads: 1,
         ..SearchOptions::default()
     };
@@ -305,25 +310,23 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
             continue;
         };
         moving += 1;
-        for &(node, id) in ids.iter().step_by(101) {
-            let page = placement.page_of(node);
-            let search = || {
+        // Without deletions nothing looks at every vector.
+        live.delete(&[ids[1].1]).unwrap();
+        for (at, &(node, id)) in ids.iter().step_by(101).enumerate() {
+            // A search of all vectors once took such a node for one whose insert has not come so far, and left it out; and one that was longer
+            // on its way than a node is looked for on its page, for damage when it had come.
+            for list in [100, 2 * MANY as usize] {
+                let moment = Duration::from_millis(if at == 0 { 500 } else { 30 });
+                let page = placement.page_of(node);
                 placement.relocate(node, NOWHERE);
-                let since = Instant::now();
-                thread::scope(|scope| {
-                    let searching = scope.spawn(|| nearest(&live, id));
-                    thread::sleep(Duration::from_millis(30));
+                let found = thread::scope(|scope| {
+                    let searching = scope.spawn(|| nearest_with(&live, id, list));
+                    thread::sleep(moment);
                     placement.relocate(node, page);
-                    let away = since.elapsed();
-                    (searching.join().unwrap(), away)
-                })
-            };
-            // What is away for longer than a search waits, as this thread has lost its processor too, may be missed.
-            let (mut found, mut away) = search();
-            while found != id && away > GIVES_UP {
-                (found, away) = search();
+                    searching.join().unwrap()
+                });
+                assert_eq!(found, id, "{case:?}, node {node}, list {list}");
             }
-            assert_eq!(found, id, "{case:?}, node {node}");
         }
     }
     assert!(moving > 3, "{moving}");

@@ -2,6 +2,7 @@
 
 use stratann_layout::ids::{self, ENTRY};
 use stratann_layout::manifest::IDS;
+use stratann_layout::{IdsFile, stream};
 
 use super::*;
 
@@ -20,7 +21,27 @@ fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
     entries.sort_unstable();
     change(&mut entries);
     let bytes = entries.iter().flat_map(|&(id, node)| ids::entry(id, node));
-    with_file(&volume, FileKind::Ids, &bytes.collect::<Vec<u8>>());
+    let file = stream::encode(FileKind::Ids, &bytes.collect::<Vec<u8>>(), &[]);
+    with_encoded(&volume, FileKind::Ids, &file);
+    volume
+}
+
+/// The same of an index whose ids are row numbers: nodes stand alone.
+fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
+    let says = in_manifest(|manifest| {
+        manifest.writer_features = IDS;
+        manifest.next_id = manifest.vectors;
+    });
+    let volume = index(Layout::Packed, &says);
+    let mut numbered: Vec<(u64, u32)> = nodes().into_iter().map(|node| node.id).zip(0..).collect();
+    numbered.sort_unstable();
+    assert!((0..).zip(&numbered).all(|(row, &(id, _))| id == row));
+    let mut nodes: Vec<u32> = numbered.into_iter().map(|(_, node)| node).collect();
+    change(&mut nodes);
+    let (file, mut payload) = (IdsFile::nodes_alone(nodes.len() as u64), Vec::new());
+    file.push_nodes(&nodes, &mut payload);
+    let file = stream::encode(FileKind::Ids, &payload, &file.fields());
+    with_encoded(&volume, FileKind::Ids, &file);
     volume
 }
 
@@ -93,6 +114,50 @@ fn entries_of_other_nodes_are_named_with_their_places() {
         ];
         assert_eq!(found, expected, "{layout}");
     }
+}
+
+#[test]
+fn nodes_of_row_numbers_that_are_others_are_named_with_their_places() {
+    let wrong = |change: &dyn Fn(&mut Vec<u32>)| -> Vec<(u64, String)> {
+        let problems = report(&with_nodes(change)).problems;
+        let of_ids = |problem: Problem| {
+            assert!(problem.file.ends_with("/ids"), "{problem:?}");
+            (problem.offset.unwrap_or(0), problem.what)
+        };
+        problems.into_iter().map(of_ids).collect()
+    };
+    assert_eq!(wrong(&|_| {}), []);
+    // Six bits each.
+    let at = |entry: usize| (BLOCK + 4 + entry * 6 / 8) as u64;
+    let (third, fourth) = (node_of(3), node_of(4));
+    assert_eq!(
+        wrong(&|nodes| nodes.swap(3, 4)),
+        [
+            (
+                at(3),
+                format!("outside id 3 is that of node {fourth} here; node {third} has it"),
+            ),
+            (
+                at(4),
+                format!("outside id 4 is that of node {third} here; node {fourth} has it"),
+            ),
+        ]
+    );
+    assert_eq!(
+        wrong(&|nodes| nodes[9] = nodes[8]),
+        [(
+            at(9),
+            format!(
+                "outside id 9 is that of node {} here; node {} has it",
+                node_of(8),
+                node_of(9)
+            ),
+        )]
+    );
+    let few = wrong(&|nodes| nodes.retain(|&node| node < 59));
+    assert_eq!(few.len(), 1, "{few:?}");
+    let said = "it has 59 ids; the MANIFEST says 60 vectors";
+    assert!(few[0].1.contains(said), "{few:?}");
 }
 
 #[test]

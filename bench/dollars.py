@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Queries per dollar of systems that were measured, at the prices of DistVS's Table 5.
+
+    bench/dollars.py check                                             whether the model gives the paper's own figures
+    bench/dollars.py measure STRATANN FOLDER SYSTEMS.json [--data ../shared/data] [--sets photo-sift-1m,package-text] [--cores 1]
+    bench/dollars.py table SYSTEMS.json [SYSTEMS.json ..]              what they give
+
+`measure` builds an index of DiskANN's layout and searches it as `diskann` and `pipeann` (with its navigation graph) do, at recall@10 .95
+with one thread, eight queries in flight: CPU (median of `--rounds`) and bytes read a query, peak memory of the process (a few thousand
+queries and their ground truth included), bytes on storage.
+`--cores` are those on which it runs, as `taskset` has them (all, if nobody says).
+
+SYSTEMS.json is what any bench may write: `{"machine": .., "systems": [..]}`, and of a system
+
+    {"data": "photo-sift-1m", "system": "diskann", "recall": 0.95, "machines": [
+        {"kind": "server", "count": 5, "memory_bytes": .., "disk_bytes": .., "cpu_us": .., "bytes_read": ..}]}
+
+where a query takes `cpu_us` and reads `bytes_read` on some one of the machines of each kind, and memory and disk are of each machine. Queries
+a second are what the kind that is busiest can do at the most:
+
+    cores x count / cpu_us                        by CPU alone
+    disk_bytes_per_second x count / bytes_read    where that is less, by the SSD of the paper's machines
+
+and queries a dollar are that through the price a second of all machines (`prices/dollars.toml`). That is a model: memory bandwidth, the network,
+and cores that wait are not in it, and sizes are those of the data set that was measured, of which the price of memory and disk is almost
+nothing beside that of cores; so it compares CPU, the more so the smaller the data set. Needs Python 3.11 and nothing else.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tomllib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Extension of the vectors, metric.
+DATA = {"photo-sift-100k": ("u8bin", "l2"), "photo-sift-1m": ("u8bin", "l2"), "package-text": ("fbin", "cosine")}
+# Options of searches. Both have the same pages and the same graph, so that one index serves them.
+SYSTEMS = {"diskann": [], "pipeann": ["--preset", "pipeann", "--nav"]}
+MACHINES = 5
+RECALL = "0.95"
+
+
+def main():
+    with open(os.path.join(HERE, "prices", "dollars.toml"), "rb") as file:
+        job = tomllib.load(file)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = parser.add_subparsers(dest="task", required=True)
+    tasks.add_parser("check")
+    measuring = tasks.add_parser("measure")
+    measuring.add_argument("stratann")
+    measuring.add_argument("folder")
+    measuring.add_argument("systems")
+    measuring.add_argument("--data", default=os.environ.get("STRATANN_DATA", os.path.join(HERE, "../../shared/data")))
+    measuring.add_argument("--sets", default="photo-sift-1m,package-text")
+    measuring.add_argument("--cores")
+    measuring.add_argument("--rounds", type=int, default=5)
+    tasks.add_parser("table").add_argument("systems", nargs="+")
+    arguments = parser.parse_args()
+    if arguments.task == "check":
+        check(job)
+    elif arguments.task == "measure":
+        measure(arguments)
+    else:
+        systems = []
+        for path in arguments.systems:
+            with open(path) as file:
+                systems += json.load(file)["systems"]
+        table(job, systems)
+
+
+def dollars_a_month(price, cores, memory_gb, disk_gb):
+    return cores * price["core"] + memory_gb * price["memory_gb"] + disk_gb * price["disk_gb"]
+
+
+def queries_a_dollar(price, queries_a_second, a_month):
+    return queries_a_second * price["month_hours"] * 3600 / a_month
+
+
+def check(job):
+    """Whether the paper's figures come out of its measurements, to the last digit that it prints or half a percent."""
+    paper, price = job["paper"], job["price"]
+    wrong = 0
+    for one in paper["sets"]:
+        for system, disks in paper["machines_with_disk"].items():
+            rate, memory, printed = one[system]
+            cores = paper["machines"] * job["machine"]["cores"]
+            computed = queries_a_dollar(price, rate, dollars_a_month(price, cores, memory, disks * one["gb"])) / 1e6
+            fits = abs(computed - printed) <= max(0.01, 0.005 * printed)
+            wrong += not fits
+            print(f"{one['name']:10} {system:9} {computed:6.2f} and in the paper {printed:6.2f}{'' if fits else '   NOT THE SAME'}")
+    if wrong:
+        sys.exit(f"{wrong} figures are not the paper's")
+
+
+def measure(arguments):
+    """Writes what the baselines take to SYSTEMS.json."""
+    os.makedirs(arguments.folder, exist_ok=True)
+    words = ["taskset", "-c", arguments.cores] if arguments.cores else []
+
+    def run(*command):
+        done = subprocess.run([*words, arguments.stratann, *command, "--quiet"], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)} failed")
+        return done.stdout
+
+    systems = []
+    for data in arguments.sets.split(","):
+        extension, metric = DATA[data]
+        base, queries = (os.path.join(arguments.data, f"{data}.{part}.{extension}") for part in ("base", "query"))
+        index = os.path.join(arguments.folder, f"{data}-diskann")
+        if not os.path.exists(os.path.join(index, "MANIFEST")):
+            run("build", base, index, "--preset", "diskann", "--metric", metric, "--overwrite")
+        for system, search in SYSTEMS.items():
+            options = ["--truth", os.path.join(arguments.data, f"{data}.truth100.bin"), "--json", "-T", "1", "--in-flight", "8", *search]
+            width = json.loads(run("search", index, queries, "--find-list", "--recall", RECALL, *options).splitlines()[-1])["list"]
+            rounds = [json.loads(run("search", index, queries, "--list", str(width), *options)) for _ in range(arguments.rounds)]
+            found = rounds[0]
+            of_machine = {
+                "kind": "server",
+                "count": MACHINES,
+                "memory_bytes": found["peak_rss_bytes"],
+                "disk_bytes": sum(os.path.getsize(os.path.join(index, name)) for name in os.listdir(index)),
+                "cpu_us": statistics.median(one["cpu_us"] for one in rounds),
+                "cpu_us_of_rounds": [one["cpu_us"] for one in rounds],
+                "bytes_read": found["per_query"]["bytes_read"],
+            }
+            reads = found["per_query"]["graph_reads"] + found["per_query"]["vector_reads"]
+            systems.append({"data": data, "system": system, "list": width, "recall": found["recall"], "reads": reads, "machines": [of_machine]})
+    with open("/proc/cpuinfo") as file:
+        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    with open(arguments.systems, "w") as file:
+        json.dump({"machine": models[0] if models else "unknown", "systems": systems}, file, indent=1)
+
+
+def table(job, systems):
+    """What the systems give, with the CPU alone and with the paper's SSD."""
+    price, machine = job["price"], job["machine"]
+    print("| | | recall@10 | CPU us | kB read | memory of all | on storage of all | $ a month | q/s by CPU | M queries a $ | q/s with the SSD | M queries a $ |")
+    print("|---" * 12 + "|")
+    for system in systems:
+        kinds = system["machines"]
+        cores = machine["cores"] * sum(kind["count"] for kind in kinds)
+        memory, disk = (sum(kind["count"] * kind[of] for kind in kinds) / 1e9 for of in ("memory_bytes", "disk_bytes"))
+        a_month = dollars_a_month(price, cores, memory, disk)
+        by_cpu = min(machine["cores"] * kind["count"] / kind["cpu_us"] * 1e6 for kind in kinds if kind["cpu_us"])
+        by_disk = [machine["disk_bytes_per_second"] * kind["count"] / kind["bytes_read"] for kind in kinds if kind["bytes_read"]]
+        rates = [by_cpu, min([by_cpu, *by_disk])]
+        cells = [f"{rate:.0f} | {queries_a_dollar(price, rate, a_month) / 1e6:.1f}" for rate in rates]
+        cpu, read = (" + ".join(f"{kind[of] / unit:.0f}" for kind in kinds) for of, unit in (("cpu_us", 1), ("bytes_read", 1e3)))
+        facts = [system["data"], system["system"], f"{system['recall']:.3f}", cpu, read, f"{memory * 1e3:.0f} MB", f"{disk * 1e3:.0f} MB", f"{a_month:.0f}"]
+        print("| " + " | ".join([*facts, *cells]) + " |")
+
+
+main()

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What attributes and a payload cost an insert: rows a second with them beside the same rows without.
+
+    bench/insert_attributes.py BASE.(u8bin|fbin) FOLDER [--presets stratann,odinann,diskann,decouplevs] [--rounds 7] [--rows 1000] [--call 100] [--built 50000] [--what both,columns,payload] [--metric l2]
+
+For each preset two indexes of the first rows of BASE: one that has nothing beside its vectors, and one with three columns (a text of a hundred, an integer and a time) and a payload of 200 bytes. One process has copies of both open
+(`durability=100`, no merge by itself) and takes turns: each round inserts the next rows into one and the same rows into the other, in calls of so many, with a `flush` of the log in the clock; who begins alternates. `--what` has inserts
+with columns or payload alone in the same rounds, into other copies. Ratios are those of each round; medians of all. CPU is of the process, user and system, with all its threads. Where inserts wait for a merge
+(diskann, decouplevs), each round then merges (`compact`), which is measured by itself and together with them. Values are lists of Python's beforehand; what the package makes of them is in the clock, as for any caller.
+Needs the Python package and numpy. FOLDER keeps the built indexes.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import time
+
+import numpy
+import stratann
+
+ELEMENTS = {"u8bin": numpy.uint8, "fbin": numpy.float32}
+MERGED = ("diskann", "decouplevs")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base")
+    parser.add_argument("folder")
+    parser.add_argument("--presets", default="stratann,odinann,diskann,decouplevs")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rows", type=int, default=1000, help="inserted in a round")
+    parser.add_argument("--call", type=int, default=100, help="rows of a call")
+    parser.add_argument("--built", type=int, default=50_000)
+    parser.add_argument("--what", default="both", help="both, columns, payload: what is inserted beside nothing")
+    parser.add_argument("--metric", default="l2")
+    arguments = parser.parse_args()
+    os.makedirs(arguments.folder, exist_ok=True)
+    dim = int(numpy.fromfile(arguments.base, "<u4", 2)[1])
+    needed = arguments.built + arguments.rounds * arguments.rows
+    base = numpy.fromfile(arguments.base, ELEMENTS[arguments.base.rsplit(".", 1)[1]], offset=8).reshape(-1, dim)[:needed]
+    if len(base) < needed:
+        parser.error(f"{arguments.base} has {len(base)} rows: {needed} are needed")
+    columns, payload = beside(needed)
+    names = ["nothing", *arguments.what.split(",")]
+    print("| preset | beside the vectors | rows a second | of those without | CPU, us a row | of that without | merge, s | with the merge: rows a second | of those without | CPU of that without |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for preset in arguments.presets.split(","):
+        folders = {name: built(arguments, preset, name, base, columns, payload) for name in names}
+        indexes = {name: stratann.open(folder, durability=100, merges=False) for name, folder in folders.items()}
+        rounds = {name: [] for name in names}
+        for number in range(arguments.rounds):
+            first = arguments.built + number * arguments.rows
+            for name in names if number % 2 else names[::-1]:
+                rounds[name].append(one_round(arguments, preset, indexes[name], name, base, columns, payload, first))
+        for name in names:
+            pairs = list(zip(rounds[name], rounds["nothing"]))
+            median = lambda of: statistics.median(of)
+            ratio = lambda better, key: f"{median([(mine[key] / plain[key]) ** better for mine, plain in pairs]):.2f}"
+            rate = lambda key: f"{median([arguments.rows / mine[key] for mine, _ in pairs]):.0f}"
+            cpu = f"{median([1e6 * mine['cpu'] / arguments.rows for mine, _ in pairs]):.0f}"
+            merged = f"{median([mine['merge'] for mine, _ in pairs]):.2f} | {rate('all')} | {ratio(-1, 'all')} | {ratio(1, 'all cpu')}" if preset in MERGED else " |  |  | "
+            spread = sorted((plain["seconds"] / mine["seconds"]) for mine, plain in pairs)
+            print(
+                f"| `{preset}` | {name} | {rate('seconds')} | {ratio(-1, 'seconds')} ({spread[0]:.2f} to {spread[-1]:.2f}) | {cpu} | {ratio(1, 'cpu')} | {merged} |",
+                flush=True,
+            )
+        for name, index in indexes.items():
+            if len(index) != needed:
+                raise SystemExit(f"{preset}, {name}: {len(index)} vectors, there should be {needed}")
+            index.close()
+            shutil.rmtree(folders[name])
+
+
+def beside(rows):
+    """Columns and a payload of 200 bytes for each row, drawn with a seed."""
+    drawn = numpy.random.default_rng(17)
+    kinds = [f"kind-{number}" for number in range(100)]
+    columns = {
+        "kind": [kinds[number] for number in drawn.integers(0, 100, rows)],
+        "number": drawn.integers(0, 1_000_000, rows).tolist(),
+        "taken": list(numpy.datetime64("2024-01-01T00:00:00", "us") + drawn.integers(0, 10**13, rows).astype("timedelta64[us]")),
+    }
+    # 198 letters and their quotes.
+    return columns, [drawn.bytes(99).hex() for _ in range(rows)]
+
+
+def given(name, columns, payload, rows):
+    """What goes beside the vectors of these rows."""
+    said = {}
+    if name in ("both", "columns"):
+        said["attributes"] = {column: values[rows] for column, values in columns.items()}
+    if name in ("both", "payload"):
+        said["payload"] = payload[rows]
+    return said
+
+
+def built(arguments, preset, name, base, columns, payload):
+    """A copy of an index of the first rows."""
+    kept = os.path.join(arguments.folder, f"{preset}.{name}.{arguments.built}")
+    if not os.path.exists(os.path.join(kept, "MANIFEST")):
+        rows = slice(arguments.built)
+        stratann.build(base[rows], kept, metric=arguments.metric, preset=preset, overwrite=True, **given(name, columns, payload, rows)).close()
+    shutil.rmtree(kept + ".copy", ignore_errors=True)
+    return shutil.copytree(kept, kept + ".copy")
+
+
+def one_round(arguments, preset, index, name, base, columns, payload, first):
+    """Seconds and CPU of the inserts, and of the merge if there is one."""
+    calls = [slice(at, min(at + arguments.call, first + arguments.rows)) for at in range(first, first + arguments.rows, arguments.call)]
+    ready = [(base[rows], numpy.arange(rows.start, rows.stop, dtype=numpy.uint64), given(name, columns, payload, rows)) for rows in calls]
+    began, spent = time.perf_counter(), cpu()
+    for vectors, ids, said in ready:
+        index.insert(vectors, ids, **said)
+    index.flush()
+    inserted, used = time.perf_counter(), cpu()
+    if preset in MERGED:
+        index.compact()
+    end, all_used = time.perf_counter(), cpu()
+    return {"seconds": inserted - began, "cpu": used - spent, "merge": end - inserted, "all": end - began, "all cpu": all_used - spent}
+
+
+def cpu():
+    spent = os.times()
+    return spent.user + spent.system
+
+
+if __name__ == "__main__":
+    main()

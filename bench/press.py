@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Table 1 of DistVS: distance computations by low and high codes and by exact vectors, of PRESS and of searches with one precision.
+
+    bench/press.py STRATANN DATA FOLDER DATASET [--recall R] [--beams W[,W..]] [--single-beams W[,W..]] [--code-bytes B] [--separate] [--more L,R[:L,R..]]
+
+DATASET is photo-sift-100k, photo-sift-1m or package-text, in the folder DATA. Builds three indexes in FOLDER if they are not there, of the same graph (R=64,
+L=100, one thread): with nested codes of B bytes (32 of uint8, 96 of float32: C_high = 4 and 16), with separate codes, the high ones as long and the low ones half as long (--separate),
+and with codes of half as many bytes, trained by themselves. Searches them with growing lists, and prints what each method takes at the recall (0.95), on the line between
+the two lists around it:
+
+    low-only   best-first search by the short codes, half of the list re-ranked, with each of --single-beams (8, 1), from the graph's entry
+    high-only  the same by the long codes
+    ... seeds  the same two from where PRESS begins: seeds that the low codes find, with what finding them takes
+    paper      PRESS with the paper's numbers (D_low = 2 D_high, refinement ratio .3, from the graph's entry), with each width of the beam (8, 1)
+    ... seeds  the same from seeds
+    PRESS      with those of the preset, by nested codes; with --separate by separate ones, too, of which high-only is run as well
+    --more     PRESS with other numbers: LOW,RATIO for each, as 2,0.2:4,0.15
+
+"Equiv." is low / C_low + high / C_high + full (the paper's §3.1), with shares of high-only and low-only: of those that begin at the entry, as the paper has it, and of those with seeds.
+Rounds are hops over the beam: for PRESS too few by 2 with a beam of 8, since its
+first rounds visit 1, 2 and 4 nodes. "Pulled" is what a compute server would fetch that pulls high codes and searches by them alone (DistVS-H, the paper's Figure 12): kB of high codes a query.
+CPU is microseconds a query of one thread, eight queries in flight, lists read from storage. Needs Python 3.8 and nothing else.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+SETS = {
+    # name: ending, metric, bytes of a vector, bytes of a high code, list sizes
+    "photo-sift-100k": ("u8bin", "l2", 128, 32, [16, 20, 25, 30, 40, 50, 65, 80, 100, 130, 160, 200, 250, 320, 400, 500]),
+    "photo-sift-1m": ("u8bin", "l2", 128, 32, [20, 30, 40, 50, 65, 80, 100, 130, 160, 200, 250, 320, 400, 500, 650, 800]),
+    "package-text": ("fbin", "cosine", 1536, 96, [20, 30, 40, 50, 65, 80, 100, 130, 160, 200, 250, 320, 400]),
+}
+
+
+def main():
+    words, options = [], {"--recall": "0.95", "--beams": "8,1", "--single-beams": "8,1", "--code-bytes": "", "--more": ""}
+    separate = "--separate" in sys.argv
+    given = iter(word for word in sys.argv[1:] if word != "--separate")
+    for word in given:
+        if word in options:
+            options[word] = next(given, "")
+        else:
+            words.append(word)
+    if len(words) != 4 or words[3] not in SETS:
+        sys.exit(__doc__)
+    program, data, folder, name = words
+    ending, metric, row, high, lists = SETS[name]
+    recall = float(options["--recall"])
+    usual, high = high, int(options["--code-bytes"] or high)
+    os.makedirs(folder, exist_ok=True)
+    base, queries = (os.path.join(data, f"{name}.{part}.{ending}") for part in ("base", "query"))
+    truth = os.path.join(data, f"{name}.truth100.bin")
+
+    def index(what, code_bytes, *more):
+        path = os.path.join(folder, f"{name}-{what}" + ("" if high == usual else f"-{high}"))
+        if not os.path.exists(os.path.join(path, "MANIFEST")):
+            build = [program, "build", base, path, "--overwrite", "--quiet", "--metric", metric, "--degree", "64"]
+            build += ["--build-list", "100", "--threads", "1", "--code-bytes", str(code_bytes), *more]
+            subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        return path
+
+    nested = index("nested", high, "--preset", "distvs")
+    apart = index("separate", high, "--preset", "distvs", "--low-codes", "separate") if separate else None
+    short = index("short", high // 2, "--preset", "decouplevs", "--order", "locality")
+    one = ["--strategy", "best-first", "--rerank-ratio", "0.5", "--no-nav"]
+    paper = ["--low-list", "2", "--refine", "0.3"]
+    from_seeds, from_entry = ["--seeds", "64"], ["--seeds", "0"]
+    print(f"{name}: C_high = {row / high:.2f}, C_low = {row / (high // 2):.2f}\n")
+    print("| method | list | low | high | full | equiv. | hops | CPU | rounds | of high-only, entry | of low-only, entry | of high-only, seeds | of low-only, seeds | pulled, kB |")
+    print("|---" * 14 + "|")
+    known = {}
+
+    def show(method, path, beam, *more, low_only=False, beside=None):
+        before = None
+        for size in lists:
+            search = [program, "search", path, queries, "--truth", truth, "-k", "10", "--threads", "1", "--in-flight", "8", "--list", str(size), "--json", *more]
+            said = json.loads(subprocess.run(search, check=True, stdout=subprocess.PIPE).stdout)
+            per = said["per_query"]
+            low, full = per.get("low_computations", 0), per["reranked"]
+            rest = per["distance_computations"] - low - full
+            low, rest = (rest, 0) if low_only else (low, rest)
+            work = low / (row / (high // 2)) + rest / (row / high) + full
+            now = (said["recall"], size, low, rest, full, work, per["hops"], said["cpu_us"])
+            if now[0] >= recall:
+                share = (recall - before[0]) / (now[0] - before[0]) if before else 1
+                mixed = [a + (b - a) * share for a, b in zip(before or now, now)]
+                known[method] = mixed[5]
+                shares = (f"{mixed[5] / known[of]:.2f}" if beside and of in known else "" for of in beside or [""] * 4)
+                figures = " | ".join(f"{value:.0f}" for value in mixed[1:])
+                print(f"| {method} | {figures} | {mixed[6] / beam:.1f} | {' | '.join(shares)} | {mixed[3] * high / 1000:.1f} |", flush=True)
+                return
+            before = now
+        print(f"| {method} | recall {before[0]:.3f} with the longest list" + " |" * 13, flush=True)
+
+    for beam in options["--single-beams"].split(","):
+        wide = ["--beam", beam, *one]
+        show(f"low-only, beam {beam}", short, int(beam), *wide, *from_entry, low_only=True)
+        show(f"low-only, beam {beam}, seeds", short, int(beam), *wide, *from_seeds, low_only=True)
+        show(f"high-only, beam {beam}", nested, int(beam), *wide, *from_entry)
+        show(f"high-only, beam {beam}, seeds", nested, int(beam), *wide, *from_seeds)
+        if apart:
+            show(f"high-only, separate, beam {beam}", apart, int(beam), *wide, *from_entry)
+            show(f"high-only, separate, beam {beam}, seeds", apart, int(beam), *wide, *from_seeds)
+    for beam in options["--beams"].split(","):
+        wide = ["--beam", beam]
+        for codes, path in (("", nested), (", separate", apart)):
+            if not path:
+                continue
+            beside = [f"{which}, beam {beam}{begun}" for begun in ("", ", seeds") for which in ("high-only" + codes, "low-only")]
+            show(f"paper{codes}, beam {beam}", path, int(beam), *wide, *paper, *from_entry, beside=beside)
+            show(f"paper{codes}, beam {beam}, seeds", path, int(beam), *wide, *paper, *from_seeds, beside=beside)
+            show(f"PRESS{codes}, beam {beam}", path, int(beam), *wide, beside=beside)
+            for numbers in filter(None, options["--more"].split(":")):
+                low_list, ratio = numbers.split(",")
+                show(f"PRESS{codes}, beam {beam}, {low_list} D_high, {ratio}", path, int(beam), *wide, "--low-list", low_list, "--refine", ratio, beside=beside)
+
+
+main()

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Searches that are asked for a recall: what they find of it, and what they read beside the best fixed list.
+
+    bench/recall.py STRATANN DATA FOLDER [SET[,SET..]] [-- SEARCH OPTIONS..]
+
+Of each data set in DATA (package-text,photo-sift-100k if none is said) holds 1,000 rows, drawn at random, out of the build, so that calibration has seen neither these nor the
+queries of the set; builds an index of the others in FOLDER, which an index and truth that are there already spares; asks for .90, .95 and .99 of the ten nearest; and prints what was found, reads a query, and
+reads of the fixed list that finds as much: on the line between the two list sizes around it. Needs Python 3.8 and nothing else.
+"""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+
+SETS = {"package-text": ("fbin", 4, "cosine"), "photo-sift-100k": ("u8bin", 1, "l2"), "photo-sift-1m": ("u8bin", 1, "l2")}
+HELD = 1000
+LISTS = [10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 22, 24, 27, 30, 35, 40, 50, 60, 70, 85, 100, 120, 150, 200, 300]
+
+
+def main():
+    arguments, options = sys.argv[1:], []
+    if "--" in arguments:
+        at = arguments.index("--")
+        arguments, options = arguments[:at], arguments[at + 1 :]
+    if len(arguments) not in (3, 4):
+        sys.exit(__doc__)
+    program, data, folder = arguments[:3]
+    os.makedirs(folder, exist_ok=True)
+    print("| data, queries | asked for | found | reads | reads of the fixed list that finds as much | ratio |")
+    print("|---|---|---|---|---|---|")
+    for name in (arguments[3] if len(arguments) == 4 else "package-text,photo-sift-100k").split(","):
+        extension, element, metric = SETS[name]
+        path = lambda part: os.path.join(folder, f"{name}.{part}")
+        rest, held, index = path(f"rest.{extension}"), path(f"held.{extension}"), path("idx")
+        if not os.path.exists(held):
+            split(os.path.join(data, f"{name}.base.{extension}"), rest, held, element)
+        if not os.path.exists(os.path.join(index, "MANIFEST")):
+            run(program, "build", rest, index, "--metric", metric, "--overwrite", "--quiet")
+        for what, queries in [("queries", os.path.join(data, f"{name}.query.{extension}")), ("rows held out", held)]:
+            truth = path(f"{what.replace(' ', '-')}.truth.bin")
+            if not os.path.exists(truth):
+                run(program, "truth", rest, queries, truth, "--k", "10", "--metric", metric)
+            search = [program, "search", index, queries, "--truth", truth, "--json", *options]
+            fixed = [point(line) for line in run(*search, "--list", ",".join(map(str, LISTS))).splitlines()]
+            for asked in ["0.90", "0.95", "0.99"]:
+                found, reads = point(run(*search, "--recall", asked).splitlines()[-1])
+                least = reads_of(fixed, found)
+                beside = f"{least:.1f} | {reads / least:.2f}" if least else f"over {fixed[-1][1]:.1f} | "
+                print(f"| {name}, {what} | {asked[1:]} | {found:.4f} | {reads:.1f} | {beside} |", flush=True)
+
+
+def split(base, rest, held, element):
+    """Writes the rows of `base` to `rest`, but for those that are drawn for `held`; `held` last, by which it is known that both are there."""
+    with open(base, "rb") as file:
+        rows, dim = struct.unpack("<II", file.read(8))
+        drawn = set(random.Random(1).sample(range(rows), HELD))
+        with open(rest, "wb") as others, open(held + ".new", "wb") as out:
+            others.write(struct.pack("<II", rows - HELD, dim))
+            out.write(struct.pack("<II", HELD, dim))
+            for row in range(rows):
+                (out if row in drawn else others).write(file.read(dim * element))
+    os.rename(held + ".new", held)
+
+
+def run(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed")
+    return done.stdout
+
+
+def point(line):
+    """Recall, and reads a query."""
+    said = json.loads(line)
+    return said["recall"], said["per_query"]["graph_reads"] + said["per_query"]["vector_reads"]
+
+
+def reads_of(fixed, recall):
+    """What a fixed list reads that finds so much."""
+    for (less, few), (more, many) in zip(fixed, fixed[1:]):
+        if less <= recall <= more and more > less:
+            return few + (many - few) * (recall - less) / (more - less)
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""What N compute servers of DistVS would answer, and what stops them: a model of what `servers.py --json` has measured.
+
+    bench/scaling.py FILE.json [--cores 8] [--gbit 100] [--messages 10e6] [--compute 1,2,4,8,16] [--job 1]
+
+Each compute server and the memory server has so many cores, storage ranks on the machines that compute. A query takes a core of a compute server for its CPU time and that of
+storage, one of the memory server for its, and the network card of the memory server for its bytes (both directions, each with so many Gbit/s) and its writes (N queries
+in flight put several messages into one). Queries a second are what the scarcest of these can do:
+
+    compute   N x cores / (CPU of compute and storage)      grows with N
+    memory    cores / CPU of memory                         does not
+    network   Gbit/s / bytes of the larger direction        does not
+    writes    writes a second of a card / writes a query    does not
+
+"from 1" is the rate beside N times that of one: DistVS's Figure 13 (a) is linear to four. The model has no latency, no contention for memory bandwidth and no skew: it is what
+CPU and network allow at best. It takes CPU as it was measured with one compute server; what two and four took on one machine is beside it, as a check.
+Needs Python 3.8 and nothing else.
+"""
+
+import json
+import statistics
+import sys
+
+
+def main():
+    words, options = [], {"--cores": "8", "--gbit": "100", "--messages": "10e6", "--compute": "1,2,4,8,16", "--job": "1"}
+    given = iter(sys.argv[1:])
+    for word in given:
+        if word in options:
+            options[word] = next(given, "")
+        else:
+            words.append(word)
+    if len(words) != 1 or words[0].startswith("--"):
+        sys.exit(__doc__)
+    with open(words[0]) as file:
+        jobs = json.load(file)["jobs"]
+    rounds = next(rounds for name, rounds in jobs.items() if name == options["--job"] or name.startswith(options["--job"] + ","))
+    middle = lambda rounds, of: statistics.median(one[of] for one in rounds)
+    cores, bits, writes = float(options["--cores"]), float(options["--gbit"]) * 1e9, float(options["--messages"])
+    memory, compute, storage = (middle(rounds, f"{role}_us") for role in ("memory", "compute", "storage"))
+    # A step is a message each way. Lists, from memory to compute, are nearly all bytes; taking all is on the safe side.
+    messages = 2 * middle(rounds, "steps") / middle(rounds, "messages_a_write")
+    limits = {"memory": cores / memory * 1e6, "network": bits / 8 / middle(rounds, "wire"), "writes": writes / messages}
+    print(f"CPU a query: compute {compute:.0f} µs, storage {storage:.0f}, memory {memory:.0f}; {middle(rounds, 'wire'):.0f} bytes and {messages:.1f} writes between compute and memory")
+    print(f"one memory server feeds {limits['memory'] / (cores / (compute + storage) * 1e6):.1f} compute servers of as many cores ({compute / memory:.1f} without what they rank)")
+    for name, limit in limits.items():
+        print(f"  {name} alone would do {limit:.0f} queries/s")
+    print("\n| compute servers | queries/s | from 1 | stopped by | CPU of the memory server | its network |\n|---|---|---|---|---|---|")
+    first = None
+    for count in map(int, options["--compute"].split(",")):
+        allowed = {"compute": count * cores / (compute + storage) * 1e6, **limits}
+        stopper = min(allowed, key=allowed.get)
+        rate = allowed[stopper]
+        first = first or rate / count
+        cells = [count, f"{rate:.0f}", f"{rate / (first * count):.2f}", stopper, f"{100 * rate / limits['memory']:.0f} %", f"{100 * rate / limits['network']:.1f} %"]
+        print("| " + " | ".join(map(str, cells)) + " |")
+    whole = lambda rounds: statistics.median(one["memory_us"] + one["compute_us"] + one["storage_us"] for one in rounds)
+    print("\nmeasured on one machine, CPU of all a query beside one compute server: " + ", ".join(f"{name}: {whole(jobs[name]) / whole(jobs['1']):.2f}" for name in ("1", "2", "4") if name in jobs))
+
+
+main()

@@ -1,0 +1,377 @@
+//! Arguments of the servers that search an index together, and of their client.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use stratann::bounds;
+use stratann_node::Server;
+
+use super::{IDS, at_least_one, beam, in_flight, list_size, threads, up_to};
+use crate::names::IoName;
+use stratann_terminal::size;
+
+/// How a server listens, and what it tells of itself.
+#[derive(Debug, Args)]
+pub struct ListenArguments {
+    /// Listens here, too, for processes of this user on this machine, through rings in shared memory (shm:PATH)
+    #[arg(long, value_name = "PATH")]
+    pub ring: Option<PathBuf>,
+
+    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+
+    /// Encrypts: the server's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Most clients at once
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
+    pub clients: usize,
+
+    /// Tells there whether it has what it needs (/health) and what it has counted (/metrics, for Prometheus)
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub http: Option<String>,
+
+    /// Logs one JSON object a line: time, level, target, message
+    #[arg(long)]
+    pub log_json: bool,
+
+    /// A file (TOML) with any of these options, by their long names: `listen = "127.0.0.1:7711"`. What is typed counts before it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// How other servers are reached.
+#[derive(Debug, Args)]
+pub struct ReachArguments {
+    /// Connections to other servers are encrypted; they are believed by the certificates in the file that STRATANN_TLS_CA names
+    #[arg(long)]
+    pub tls: bool,
+}
+
+/// `stratann storage-server`
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct StorageServerArguments {
+    /// The index, of the preset distvs
+    pub index: PathBuf,
+
+    /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7702", value_parser = host_and_port)]
+    pub listen: String,
+
+    /// Threads that rank
+    #[arg(short = 'T', long, value_name = "N", default_value_t = 2, value_parser = threads)]
+    pub threads: usize,
+
+    /// How pages are read
+    #[arg(long, value_enum, default_value = "auto")]
+    pub io: IoName,
+
+    /// Takes upserts and deletes through compute servers: nobody else changes the index meanwhile. They are durable in its log, and merged when that is due,
+    /// to which memory servers with --follow go on
+    #[arg(long)]
+    pub changes: bool,
+
+    #[command(flatten)]
+    pub server: ListenArguments,
+}
+
+/// How a compute server searches.
+#[derive(Debug, Args)]
+pub struct ComputeArguments {
+    /// Threads that search [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads)]
+    pub threads: Option<usize>,
+
+    /// Queries in flight on each thread (DistVS §4.1)
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = in_flight)]
+    pub in_flight: usize,
+
+    /// Candidates by codes of high precision: D_high, where a client does not say; --low-list times as many are kept by codes of low precision, and
+    /// half as many re-ranked
+    #[arg(short = 'l', long, value_name = "L", default_value_t = 80, value_parser = list_size)]
+    pub list: usize,
+
+    /// Nodes that are visited in each round, where a client does not say
+    #[arg(short = 'W', long, value_name = "W", default_value_t = 8, value_parser = beam)]
+    pub beam: usize,
+
+    /// The share of the candidates by low codes that is looked at by high ones in each round
+    #[arg(long, value_name = "F", default_value_t = 0.2, value_parser = refinement)]
+    pub refine: f64,
+
+    /// The longest list of candidates by low codes, as a multiple of --list
+    #[arg(long, value_name = "F", default_value_t = 3.0, value_parser = low_list)]
+    pub low_list: f64,
+
+    /// Nodes that are looked at by low codes first: near the nearest of them a search begins; 0 is the graph's entry node, as in DistVS
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
+    pub seeds: usize,
+
+    /// Memory for codes of low precision; where they take more, those of the nodes that the fewest link to are left to the memory server, which says what they estimate
+    /// (DistVS §3.3) [default: as much as all of them take]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub low_memory: Option<u64>,
+
+    /// Connections to the memory server, each of which is served by a thread there; no more than threads [default: one for each four threads]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub connections: Option<usize>,
+
+    /// Queries that wait for a thread at most
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one)]
+    pub waiting: usize,
+
+    /// Writes each message by itself, to compare: they are put together else (DistVS §4.2). A memory server has it for its own messages; storage,
+    /// which answers each query when it is ranked, has nothing to put together
+    #[arg(long)]
+    pub no_batch: bool,
+}
+
+/// `stratann compute-server`
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct ComputeServerArguments {
+    /// The memory server: host:port, or shm:PATH
+    #[arg(long, value_name = "SERVER", value_parser = server)]
+    pub memory: String,
+
+    /// The storage server: host:port, or shm:PATH
+    #[arg(long, value_name = "SERVER", required_unless_present = "index", value_parser = server)]
+    pub storage: Option<String>,
+
+    /// Re-ranks in this process, with the vectors of the index there, in place of a storage server
+    #[arg(long, value_name = "INDEX", conflicts_with = "storage")]
+    pub index: Option<PathBuf>,
+
+    /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7710", value_parser = host_and_port)]
+    pub listen: String,
+
+    #[command(flatten)]
+    pub compute: ComputeArguments,
+
+    #[command(flatten)]
+    pub reach: ReachArguments,
+
+    #[command(flatten)]
+    pub server: ListenArguments,
+}
+
+/// `stratann cluster`
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Starts all servers of an index on this machine, in one process
+    Up(UpArguments),
+    /// Searches through compute servers
+    Search(ClusterSearchArguments),
+    /// Puts vectors in through compute servers, in place of those that have their ids: as `stratann insert --upsert` does
+    #[command(visible_alias = "insert")]
+    Upsert(ClusterUpsertArguments),
+    /// Deletes vectors through compute servers
+    Delete(ClusterDeleteArguments),
+}
+
+/// `stratann cluster up`
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct UpArguments {
+    /// The index, of the preset distvs
+    pub index: PathBuf,
+
+    /// Compute servers
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = servers)]
+    pub servers: usize,
+
+    /// Where the first compute server listens; the others do on the ports behind it
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7710", value_parser = address)]
+    pub listen: SocketAddr,
+
+    /// Takes upserts and deletes: nobody else changes the index meanwhile. They are durable in its log, and merged when that is due
+    #[arg(long)]
+    pub changes: bool,
+
+    #[command(flatten)]
+    pub compute: ComputeArguments,
+
+    #[command(flatten)]
+    pub server: ListenArguments,
+}
+
+/// How a client reaches compute servers to change an index.
+#[derive(Debug, Args)]
+pub struct ClusterChangeArguments {
+    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+
+    /// How long a part of the change may take; connecting to the servers may take as long once
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, allow_negative_numbers = true)]
+    pub deadline: Duration,
+
+    #[command(flatten)]
+    pub reach: ReachArguments,
+
+    /// Prints what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann cluster upsert`
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_help = IDS)]
+pub struct ClusterUpsertArguments {
+    /// Compute servers, host:port or shm:PATH, with commas between them
+    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
+    pub servers: Vec<String>,
+
+    /// The file of vectors to put in
+    pub vectors: PathBuf,
+
+    /// The id of each vector: one that is in the index is replaced
+    #[arg(long, value_name = "FILE")]
+    pub ids: PathBuf,
+
+    #[command(flatten)]
+    pub change: ClusterChangeArguments,
+}
+
+/// `stratann cluster delete`
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_help = IDS)]
+pub struct ClusterDeleteArguments {
+    /// Compute servers, host:port or shm:PATH, with commas between them
+    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
+    pub servers: Vec<String>,
+
+    /// The file of ids to delete: those that are not in the index count for nothing
+    pub ids: PathBuf,
+
+    #[command(flatten)]
+    pub change: ClusterChangeArguments,
+}
+
+/// `stratann cluster search`
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct ClusterSearchArguments {
+    /// Compute servers, host:port or shm:PATH, with commas between them: the first is asked, and the next where it cannot be reached, says nothing, or waits for its own servers
+    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
+    pub servers: Vec<String>,
+
+    /// The file of queries
+    pub queries: PathBuf,
+
+    /// Answers a query
+    #[arg(short, long, default_value_t = 10, value_parser = at_least_one)]
+    pub k: usize,
+
+    /// Candidates by codes of high precision; several, for example 40,80, are measured one after the other [default: the server's]
+    #[arg(short = 'l', long, value_name = "L", value_delimiter = ',', value_parser = list_size)]
+    pub list: Vec<usize>,
+
+    /// Nodes that are visited in each round [default: the server's]
+    #[arg(short = 'W', long, value_name = "W", value_parser = beam)]
+    pub beam: Option<usize>,
+
+    /// Ground truth to measure recall against (big-ann .bin, .ibin or .ivecs)
+    #[arg(long, value_name = "FILE")]
+    pub truth: Option<PathBuf>,
+
+    /// Writes the ids and distances found, in the ground-truth format, or the ids alone as .npy; distances are exact
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Replaces the file of --out
+    #[arg(long, requires = "out")]
+    pub overwrite: bool,
+
+    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+
+    /// Queries in flight
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = in_flight)]
+    pub in_flight: usize,
+
+    /// How long a query may take; connecting to the servers may take as long once
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    pub deadline: Duration,
+
+    #[command(flatten)]
+    pub reach: ReachArguments,
+
+    /// Prints one JSON object for each list size
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What has a port behind its name; whether there is such a place turns out when it is wanted.
+pub(super) fn host_and_port(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':');
+    let right = parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    match right {
+        true => Ok(text.to_owned()),
+        false => Err("give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710".to_owned()),
+    }
+}
+
+/// A server as clients name it.
+fn server(text: &str) -> Result<String, String> {
+    match text.strip_prefix(Server::RING) {
+        Some("") => Err("give the path of a socket, as shm:/path".to_owned()),
+        Some(_) => Ok(text.to_owned()),
+        None => host_and_port(text),
+    }
+}
+
+/// The first address of a name.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| error.to_string());
+    let first =
+        found.and_then(|mut found| found.next().ok_or_else(|| "nobody knows it".to_owned()));
+    first.map_err(|why| format!("{why}; give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710"))
+}
+
+/// The most compute servers of a `cluster up`: they are in one process, with threads each.
+const MOST_SERVERS: usize = 64;
+
+fn servers(text: &str) -> Result<usize, String> {
+    up_to(text, MOST_SERVERS)
+}
+
+fn refinement(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok();
+    let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| {
+        format!("'{text}' is no such share: more than 0 and at most 1 (0.2 is usual)")
+    })
+}
+
+fn low_list(text: &str) -> Result<f64, String> {
+    let most = bounds::MOST_LOW;
+    let times = text.parse::<f64>().ok();
+    let times = times.filter(|times| (1.0..=most).contains(times));
+    times.ok_or_else(|| format!("'{text}' is no such multiple: give 1 to {most} (3 is usual)"))
+}
+
+fn seeds(text: &str) -> Result<usize, String> {
+    let most = bounds::MOST_SEEDS;
+    let nodes = text.parse::<usize>().ok();
+    let nodes = nodes.filter(|&nodes| nodes <= most);
+    nodes.ok_or_else(|| format!("'{text}' is no such number: give 0 to {most} (64 is usual)"))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<f64>().ok();
+    let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| !time.is_zero())
+        .ok_or_else(|| format!("'{text}' is no time: give seconds above 0, for example 0.5"))
+}

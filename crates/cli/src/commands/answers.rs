@@ -1,0 +1,141 @@
+//! What `search` and `cluster search` have alike: which list sizes may be asked for, the ground truth of the queries, and the file of answers.
+
+use std::path::Path;
+
+use serde::Serialize;
+use stratann::GroundTruth;
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::{self, Output};
+use stratann_terminal::table::Table;
+
+/// Refuses a file of answers that cannot be: one that is there, or of several measurements. `option` names `what` has several values.
+pub fn check_out(
+    out: Option<&Path>,
+    overwrite: bool,
+    options: &[(&str, &str, usize)],
+) -> Result<(), Failure> {
+    let Some(out) = out else {
+        return Ok(());
+    };
+    check_one("--out", options)?;
+    output::refuse(out, overwrite)
+}
+
+/// Refuses several measurements where `taker` takes the answers of one.
+pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Failure> {
+    match options.iter().find(|(_, _, values)| *values > 1) {
+        None => Ok(()),
+        Some((option, what, values)) => Err(Failure::Wrong(format!(
+            "{taker} takes the answers of one {what}, but {option} names {values}: give one"
+        ))),
+    }
+}
+
+/// The answers of a query, as a line of JSON has them: fewer than k where there are no more.
+#[derive(Serialize)]
+struct Answers<'a> {
+    query: usize,
+    ids: &'a [u64],
+    distances: &'a [f32],
+}
+
+/// Prints what was found, `k` ids and distances a query: a table, or a line of JSON for each query.
+pub fn print(
+    output: &mut Output,
+    json: bool,
+    k: usize,
+    ids: &[u64],
+    distances: &[f32],
+) -> Result<(), Failure> {
+    let mut table = Table::new(&["query", "rank", "id", "distance"]);
+    let rows = ids.chunks_exact(k).zip(distances.chunks_exact(k));
+    for (query, (ids, distances)) in rows.enumerate() {
+        let found = ids.partition_point(|&id| id != u64::MAX);
+        let (ids, distances) = (&ids[..found], &distances[..found]);
+        if json {
+            output.json_line(&Answers {
+                query,
+                ids,
+                distances,
+            })?;
+            continue;
+        }
+        for (rank, (id, distance)) in (1..).zip(ids.iter().zip(distances)) {
+            table.row(vec![
+                query.to_string(),
+                rank.to_string(),
+                id.to_string(),
+                distance.to_string(),
+            ]);
+        }
+        // Some at a time: all would take more memory than the answers.
+        if (query + 1).is_multiple_of(PRINTED) {
+            output.text(table.render())?;
+            table = Table::new(&["query", "rank", "id", "distance"]);
+        }
+    }
+    if !json && !(ids.len() / k).is_multiple_of(PRINTED) {
+        output.text(table.render())?;
+    }
+    Ok(())
+}
+
+/// Queries of a table of answers; another one follows.
+const PRINTED: usize = 1_000;
+
+/// Refuses a list that could not have the answers.
+pub fn check_lists(lists: &[usize], k: usize) -> Result<(), Failure> {
+    match lists.iter().find(|list| **list < k) {
+        None => Ok(()),
+        Some(list) => Err(Failure::Wrong(format!(
+            "--list {list} is smaller than k, which is {k}: a search returns the k best of its list, so give a list of at least {k}"
+        ))),
+    }
+}
+
+/// Writes what was found, `k` ids and distances a query.
+pub fn write(path: &Path, k: usize, ids: &[u64], distances: &[f32]) -> Result<(), Failure> {
+    Ok(GroundTruth::write_results(path, k, ids, distances)?)
+}
+
+/// The ground truth of so many queries, which are in a file, if there is one.
+pub fn truth(
+    path: Option<&Path>,
+    rows: usize,
+    queries: &Path,
+    k: usize,
+) -> Result<Option<GroundTruth>, Failure> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let truth = GroundTruth::read_nearest(path, k)?;
+    fits(&truth, path, rows, queries, k)?;
+    Ok(Some(truth))
+}
+
+/// Whether the ground truth belongs to these queries.
+fn fits(
+    truth: &GroundTruth,
+    path: &Path,
+    rows: usize,
+    queries: &Path,
+    k: usize,
+) -> Result<(), Failure> {
+    if truth.queries != rows {
+        return Err(Failure::Wrong(format!(
+            "{} holds the answers of {} queries, but {} holds {rows}: give the ground truth of these queries \
+             (`stratann truth` computes it)",
+            path.display(),
+            truth.queries,
+            queries.display(),
+        )));
+    }
+    if truth.k < k {
+        return Err(Failure::Wrong(format!(
+            "{} holds {} neighbours a query, and k is {k}: lower k, or compute more with `stratann truth -k {k}`",
+            path.display(),
+            truth.k,
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! `stratann calibrate INDEX [QUERIES]`
+
+use stratann::{OpenOptions, VectorFile, VectorSource};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::progress::Shown;
+use stratann_terminal::table::Table;
+
+use crate::args::{CalibrateArguments, threads_or_cores};
+
+/// Measures, and shows recall by list size.
+pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
+    let progress = Shown::new(quiet);
+    let queries = arguments
+        .queries
+        .as_ref()
+        .map(VectorFile::open)
+        .transpose()?;
+    let open = OpenOptions {
+        memory: arguments.memory,
+        ..OpenOptions::default()
+    };
+    let found = stratann::calibrate(
+        &arguments.index,
+        &open,
+        queries.as_ref().map(|queries| queries as &dyn VectorSource),
+        threads_or_cores(arguments.threads),
+        &progress,
+    )?;
+    let mut output = Output::lock();
+    if arguments.json {
+        output.json_document(&found)?;
+        return output.finish();
+    }
+    let mut table = Table::new(&["list", "recall"]);
+    for (list, recall) in &found.recalls {
+        table.row(vec![list.to_string(), format!("{recall:.4}")]);
+    }
+    output.text(table.render())?;
+    output.finish()
+}

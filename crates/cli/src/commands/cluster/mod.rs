@@ -1,0 +1,99 @@
+//! `stratann cluster`: all servers of an index on one machine (`up.rs`), and clients of compute servers: `search.rs`, `change.rs`. Here is what these have in common.
+
+mod change;
+mod search;
+mod up;
+
+use std::path::Path;
+use std::time::Duration;
+
+use stratann::{Element, VectorSource};
+use stratann_node::role::Failure as QueryFailure;
+use stratann_node::serve::{Client, ClientOptions, Place};
+use stratann_node::wire::{Collection, Reason};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress;
+
+use super::servers::{place, refused, secret};
+use crate::args::{ClusterCommand, ReachArguments};
+
+/// Does what `stratann cluster` is asked for.
+pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Up(arguments) => up::up(arguments, quiet),
+        ClusterCommand::Search(arguments) => search::run(arguments),
+        ClusterCommand::Upsert(arguments) => change::upsert(arguments, quiet),
+        ClusterCommand::Delete(arguments) => change::delete(arguments, quiet),
+    }
+}
+
+/// What a client is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To search: servers have to have all that a search needs.
+    Search,
+    /// To change an index: storage has to be there.
+    Change,
+}
+
+/// A client of the first of some compute servers that answers, and what is searched, or changed, there.
+fn connected(
+    servers: &[String],
+    secret_file: Option<&Path>,
+    reach: &ReachArguments,
+    deadline: Duration,
+    purpose: Purpose,
+) -> Result<(Client, Collection), Failure> {
+    let secret = secret(secret_file)?;
+    let places = servers.iter();
+    let places = places.map(|name| place(name, reach, secret.as_ref()));
+    let places: Vec<Place> = places.collect::<Result<_, _>>()?;
+    let options = ClientOptions {
+        patience: deadline,
+        ..ClientOptions::default()
+    };
+    progress::catch_interrupts();
+    let interrupted = || match purpose {
+        // There was nothing to change.
+        Purpose::Search => stratann::Error::Stopped,
+        Purpose::Change => stratann::Error::Interrupted,
+    };
+    let connected = Client::connect_while(places, options, || !progress::interrupted());
+    let client = connected.map_err(refused)?;
+    let client = client.ok_or_else(interrupted)?;
+    let goes_on = || !progress::interrupted();
+    let told = match purpose {
+        Purpose::Search => client.collection_while(goes_on),
+        Purpose::Change => client.changeable_while(goes_on),
+    };
+    let told = told.ok_or_else(interrupted)?;
+    let collection = told.map_err(unanswered)?;
+    Ok((client, collection))
+}
+
+/// Refuses rows that are none of a collection; `what` one of them is.
+fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<(), Failure> {
+    let element = Element::from_code(collection.element);
+    if collection.dim as usize == rows.dim() && element == Some(rows.element()) {
+        return Ok(());
+    }
+    let element = element.map_or_else(|| "an unknown type".to_owned(), |e| e.to_string());
+    Err(Failure::Wrong(format!(
+        "{} has {} elements of {} {what}: what is searched has {} of {element}",
+        rows.name(),
+        rows.dim(),
+        rows.element(),
+        collection.dim
+    )))
+}
+
+/// What a query that has no answer ends the command with.
+fn unanswered(failure: QueryFailure) -> Failure {
+    match failure {
+        QueryFailure::Refused {
+            reason: Reason::Invalid,
+            ..
+        } => Failure::Wrong(failure.to_string()),
+        failure => Failure::Failed(failure.to_string()),
+    }
+}

@@ -1,0 +1,107 @@
+//! `stratann cluster up INDEX`: all servers of an index on one machine, in one process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use stratann::IoMode;
+use stratann::press::Low;
+use stratann_node::Options;
+use stratann_node::serve::{ComputeServer, MemoryOfIndex, Page, Place, Report, StorageOfIndex};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress::Shown;
+use stratann_terminal::size;
+
+use crate::args::UpArguments;
+use crate::commands::servers::{
+    computing, listening, not_started, refused, serve_http, until_stopped,
+};
+
+/// All servers of an index. Dropped in this order: who asks goes before who is asked.
+struct Servers {
+    compute: Vec<ComputeServer<Low>>,
+    memory: MemoryOfIndex,
+    storage: StorageOfIndex,
+}
+
+impl Servers {
+    /// How all of them are. What compute servers cannot do comes first: their clients feel that.
+    fn report(&self, page: Page) -> Report {
+        let mut report = Report::default();
+        for server in &self.compute {
+            let address = server.address().to_string();
+            let name = format!("compute server {address}");
+            report.join(&name, &address, server.report(page));
+        }
+        report.join("memory server", "memory", self.memory.report());
+        report.join("storage", "storage", self.storage.report());
+        report
+    }
+}
+
+/// Starts all servers of an index, and serves until it is to end.
+pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
+    let addresses = addresses(arguments.listen, arguments.servers)?;
+    let listen = listening(&arguments.listen.to_string(), &arguments.server)?;
+    // The first has been tried.
+    for address in &addresses[1..] {
+        let mut other = listen.clone();
+        other.listen = address.to_string();
+        other.check().map_err(refused)?;
+    }
+    // These two are for this process alone, whatever address they have besides.
+    let own = || Options::private().map_err(refused);
+    let (index, changes) = (&arguments.index, arguments.changes);
+    let storage = StorageOfIndex::start(index, 1, IoMode::Auto, changes, own()?);
+    let storage = storage.map_err(not_started)?;
+    let batch = !arguments.compute.no_batch;
+    let memory = MemoryOfIndex::start(index, changes, batch, own()?, &Shown::new(quiet));
+    let memory = memory.map_err(not_started)?;
+    let mut lines = vec![format!(
+        "memory server and storage in this process, {} of lists and codes; {}",
+        size::format(memory.memory_bytes()),
+        match changes {
+            true => "they take changes",
+            false => "they take no changes (--changes)",
+        }
+    )];
+    let mut compute = Vec::with_capacity(arguments.servers);
+    for (number, address) in addresses.into_iter().enumerate() {
+        let mut own = listen.clone();
+        own.listen = address.to_string();
+        if number > 0 {
+            own.ring = None;
+        }
+        let options = computing(&arguments.compute, own);
+        let memory = Place::Local(memory.server().door());
+        let storage = Place::Local(storage.server().door());
+        let server = ComputeServer::<Low>::start(memory, storage, options).map_err(refused)?;
+        lines.push(format!("compute server listening on {}", server.address()));
+        compute.push(server);
+    }
+    let servers = Arc::new(Servers {
+        compute,
+        memory,
+        storage,
+    });
+    let asked = servers.clone();
+    let http = serve_http(arguments.server.http.as_deref(), move |page| {
+        asked.report(page)
+    })?;
+    until_stopped(&lines, http.as_ref())
+}
+
+/// Where each of so many compute servers listens: on ports behind one another, or, from port 0 on, wherever there is room.
+fn addresses(first: SocketAddr, servers: usize) -> Result<Vec<SocketAddr>, Failure> {
+    let port = first.port();
+    let last = u16::try_from(servers - 1).ok();
+    if port != 0 && last.and_then(|last| port.checked_add(last)).is_none() {
+        return Err(Failure::Wrong(format!(
+            "--servers {servers}: there are not as many ports from {port} on; begin with a lower one (--listen)"
+        )));
+    }
+    let at = |number: u16| {
+        let port = if port == 0 { 0 } else { port + number };
+        SocketAddr::new(first.ip(), port)
+    };
+    Ok((0..=last.unwrap_or(0)).map(at).collect())
+}

@@ -1,0 +1,33 @@
+//! `stratann count INDEX`
+
+use serde::Serialize;
+use stratann::{Index, OpenOptions};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+
+use crate::args::CountArguments;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Counted {
+    /// All that a search can find.
+    vectors: u64,
+    /// Those that match.
+    matching: u64,
+}
+
+/// Prints how many vectors there are, or how many match a filter.
+pub fn run(arguments: &CountArguments) -> Result<(), Failure> {
+    let index = Index::open(&arguments.index, &OpenOptions::default())?;
+    let vectors = index.live() as u64;
+    let matching = match &arguments.filter {
+        Some(filter) => index.count(filter)?,
+        None => vectors,
+    };
+    let mut output = Output::lock();
+    match arguments.json {
+        true => output.json_line(&Counted { vectors, matching })?,
+        false => output.line(matching.to_string())?,
+    }
+    output.finish()
+}

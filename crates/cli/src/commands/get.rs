@@ -1,0 +1,255 @@
+//! `stratann get INDEX [ID..]`
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use stratann::data::write_bin;
+use stratann::{
+    DataError, Element, Error, Index, OpenOptions, Progress, Rows, Value, VectorSource,
+};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::{self, Output};
+use stratann_terminal::progress::Shown;
+use stratann_terminal::size;
+use stratann_terminal::table::facts;
+
+use crate::args::GetArguments;
+use crate::ids;
+
+/// Vectors that are looked up at a time.
+const BATCH: usize = 1 << 12;
+/// Elements of a vector that are printed where nobody asked for all.
+const ELEMENTS: usize = 8;
+/// Missing ids that are named.
+const NAMED: usize = 10;
+
+/// Prints or writes the vectors of ids.
+pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
+    if let Some(out) = &arguments.out {
+        output::refuse(out, arguments.overwrite)?;
+    }
+    let asked = match &arguments.ids {
+        Some(file) => Some(ids::read(file)?),
+        None if arguments.id.is_empty() => None,
+        None => Some(arguments.id.clone()),
+    };
+    let open = OpenOptions {
+        memory: arguments.memory,
+        ..OpenOptions::default()
+    };
+    let index = Index::open(&arguments.index, &open)?;
+    let progress = Shown::new(quiet);
+    let mut missing = Vec::new();
+    let mut output = Output::lock();
+    if let Some(out) = &arguments.out {
+        let ids = match asked {
+            Some(asked) => there(&index, &asked, &mut missing)?,
+            None => all(&index, arguments)?,
+        };
+        if ids.is_empty() {
+            return Err(Failure::Failed(format!(
+                "{}: none of these ids is in the index, so nothing was written",
+                arguments.index.display()
+            )));
+        }
+        let rows = ById {
+            index: &index,
+            ids,
+            name: arguments.index.display().to_string(),
+            progress: &progress,
+        };
+        write_bin(out, &rows)?;
+        let lines = [
+            ("vectors", size::count(rows.ids.len() as u64)),
+            ("written to", out.display().to_string()),
+        ];
+        output.text(facts(&lines))?;
+    } else {
+        let mut last = None;
+        for batch in 0.. {
+            let ids = match &asked {
+                Some(asked) => asked.chunks(BATCH).nth(batch).unwrap_or_default().to_vec(),
+                None => page(&index, arguments, last)?,
+            };
+            last = ids.last().copied();
+            if last.is_none() {
+                break;
+            }
+            print(
+                &mut output,
+                &index,
+                &ids,
+                arguments,
+                &progress,
+                &mut missing,
+            )?;
+        }
+    }
+    output.finish()?;
+    match missing.len() {
+        0 => Ok(()),
+        count => Err(Failure::Failed(format!(
+            "{}: not in the index: {}{}",
+            arguments.index.display(),
+            missing[..count.min(NAMED)]
+                .iter()
+                .map(u64::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+            match count > NAMED {
+                true => format!(" and {} more", size::count((count - NAMED) as u64)),
+                false => String::new(),
+            }
+        ))),
+    }
+}
+
+/// The next ids of an index, or of what matches a filter.
+fn page(index: &Index, arguments: &GetArguments, after: Option<u64>) -> Result<Vec<u64>, Error> {
+    match &arguments.filter {
+        None => index.ids(after, BATCH),
+        Some(filter) => index.ids_matching(filter, after, BATCH),
+    }
+}
+
+/// All ids of an index, or of what matches a filter.
+fn all(index: &Index, arguments: &GetArguments) -> Result<Vec<u64>, Error> {
+    if let Some(filter) = &arguments.filter {
+        return index.ids_matching(filter, None, usize::MAX);
+    }
+    let mut ids = Vec::new();
+    loop {
+        let next = page(index, arguments, ids.last().copied())?;
+        if next.is_empty() {
+            return Ok(ids);
+        }
+        ids.extend(next);
+    }
+}
+
+/// Those of some ids that are in an index.
+fn there(index: &Index, asked: &[u64], missing: &mut Vec<u64>) -> Result<Vec<u64>, Error> {
+    let mut ids = Vec::with_capacity(asked.len());
+    for &id in asked {
+        match index.contains(id)? {
+            true => ids.push(id),
+            false => missing.push(id),
+        }
+    }
+    Ok(ids)
+}
+
+/// A vector as a line of JSON.
+#[derive(Serialize)]
+struct Line {
+    id: u64,
+    vector: Vec<f32>,
+}
+
+/// What a vector has beside it, as a line of JSON.
+#[derive(Serialize)]
+struct Beside {
+    id: u64,
+    attributes: BTreeMap<String, Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Json>,
+}
+
+/// A value as JSON has it: a time as microseconds since 1970, and as text what JSON has no number for.
+fn json(value: Value) -> Json {
+    match value {
+        Value::Boolean(value) => value.into(),
+        Value::Integer(value) | Value::Timestamp(value) => value.into(),
+        Value::Float(value) if value.is_infinite() => value.to_string().into(),
+        Value::Float(value) => value.into(),
+        Value::String(value) => value.into(),
+        Value::Strings(values) => values.into(),
+        Value::Integers(values) => values.into(),
+    }
+}
+
+fn print(
+    output: &mut Output,
+    index: &Index,
+    asked: &[u64],
+    arguments: &GetArguments,
+    progress: &dyn Progress,
+    missing: &mut Vec<u64>,
+) -> Result<(), Failure> {
+    if arguments.list {
+        for id in there(index, asked, missing)? {
+            output.line(id.to_string())?;
+        }
+        return Ok(());
+    }
+    if arguments.attributes {
+        for (&id, row) in asked.iter().zip(index.attributes(asked)?) {
+            let Some(row) = row else {
+                missing.push(id);
+                continue;
+            };
+            output.json_line(&Beside {
+                id,
+                attributes: (row.attributes.into_iter())
+                    .map(|(name, value)| (name, json(value)))
+                    .collect(),
+                payload: (row.payload.as_deref())
+                    .map(serde_json::from_str)
+                    .transpose()
+                    .map_err(|error| {
+                        Failure::Failed(format!("the payload of {id} is no JSON: {error}"))
+                    })?,
+            })?;
+        }
+        return Ok(());
+    }
+    let mut rows: Rows = index.vectors(asked, progress)?;
+    missing.append(&mut rows.missing);
+    for (place, &id) in rows.ids.iter().enumerate() {
+        let vector = rows.floats(place).unwrap_or_default();
+        if arguments.json {
+            output.json_line(&Line { id, vector })?;
+            continue;
+        }
+        let shown = vector.iter().take(ELEMENTS).map(f32::to_string);
+        let more = if rows.dim > ELEMENTS { ", .." } else { "" };
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        output.line(format!("{id}\t{shown}{more}"))?;
+    }
+    Ok(())
+}
+
+/// Vectors of an index in the order of some ids, all of which are there.
+struct ById<'a> {
+    index: &'a Index,
+    ids: Vec<u64>,
+    name: String,
+    progress: &'a dyn Progress,
+}
+
+impl VectorSource for ById<'_> {
+    fn rows(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn dim(&self) -> usize {
+        self.index.dim()
+    }
+
+    fn element(&self) -> Element {
+        self.index.element()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        let ids = &self.ids[first..first + out.len() / self.row_bytes()];
+        let rows = self.index.vectors(ids, self.progress);
+        let rows = rows.map_err(|error| DataError::Index(Box::new(error)))?;
+        out.copy_from_slice(&rows.vectors);
+        Ok(())
+    }
+}

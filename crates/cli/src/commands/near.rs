@@ -1,0 +1,172 @@
+//! `stratann search INDEX QUERIES --within DISTANCE` and `stratann search INDEX --like ID,..`: what is asked for by a distance or by ids of the index;
+//! answers are printed.
+
+use serde::Serialize;
+use stratann::{
+    Index, Matrix, Range, RangeResults, SearchOptions, Silent, VectorFile, VectorSource,
+};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::table::Table;
+
+use super::answers;
+use super::search::options_of;
+use super::target::Target;
+use crate::args::{SearchArguments, threads_or_cores};
+
+/// A query and the id that it has in the index, if it is from there.
+struct Asked {
+    vector: Matrix,
+    id: Option<u64>,
+}
+
+/// What a page of a range is as a line of JSON.
+#[derive(Serialize)]
+struct Page<'a> {
+    query: usize,
+    ids: &'a [u64],
+    distances: &'a [f32],
+    /// Whether none that is nearer than the last can have been missed.
+    complete: bool,
+}
+
+/// Searches as the arguments say, and prints what was found.
+pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
+    let paths = Target::paths(arguments);
+    if paths.len() != 1 {
+        return Err(Failure::Wrong(format!(
+            "--within and --like are of one index, and these are {}: search each by itself",
+            paths.len()
+        )));
+    }
+    let target = Target::open(paths, arguments, 0)?;
+    let options = options_of(&target, arguments, threads_or_cores(arguments.threads))?;
+    let list = arguments.list.first().copied();
+    let options = SearchOptions {
+        list: list.unwrap_or(arguments.k.max(100)),
+        probes: arguments
+            .probes
+            .first()
+            .copied()
+            .or(list.filter(|_| target.has_clusters())),
+        recall: arguments.recall,
+        exact: true,
+        ..options
+    };
+    let Target::One(index) = &target else {
+        return Err(Failure::Wrong(
+            "--within and --like are of one index".into(),
+        ));
+    };
+    let mut output = Output::lock();
+    match arguments.within {
+        Some(distance) => {
+            let options = SearchOptions { k: 1, ..options };
+            for (query, asked) in asked(index, arguments)?.iter().enumerate() {
+                let range = Range {
+                    without: asked.id,
+                    ..Range::of(distance)
+                };
+                print_range(
+                    &mut output,
+                    (index, arguments),
+                    (query, asked),
+                    range,
+                    &options,
+                )?;
+            }
+        }
+        None => {
+            let filter = arguments.filter.as_ref();
+            let found = index.search_like(&arguments.like, &options, filter, &Silent)?;
+            answers::print(
+                &mut output,
+                arguments.json,
+                found.k,
+                &found.ids,
+                &found.distances,
+            )?;
+        }
+    }
+    output.finish()
+}
+
+/// What is asked: vectors of the index, or those of the file.
+fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failure> {
+    let one = |bytes: &[u8]| Matrix::new(bytes.to_vec(), 1, index.dim(), index.element());
+    if !arguments.like.is_empty() {
+        let rows = index.vectors(&arguments.like, &Silent)?;
+        if let Some(missing) = rows.missing.first() {
+            return Err(Failure::Wrong(format!(
+                "--like {missing}: this id is not in the index"
+            )));
+        }
+        return rows
+            .iter()
+            .map(|(id, bytes)| {
+                let vector = one(bytes)?;
+                let id = Some(id);
+                Ok(Asked { vector, id })
+            })
+            .collect();
+    }
+    let queries = Matrix::read(&VectorFile::open(arguments.queries())?)?;
+    let row = queries.row_bytes().max(1);
+    let rows = queries.bytes().chunks_exact(row);
+    rows.map(|bytes| {
+        let vector = Matrix::new(bytes.to_vec(), 1, queries.dim(), queries.element())?;
+        Ok(Asked { vector, id: None })
+    })
+    .collect()
+}
+
+/// Prints all pages of a range, one after the other: no more than one is held.
+fn print_range(
+    output: &mut Output,
+    (index, arguments): (&Index, &SearchArguments),
+    (query, asked): (usize, &Asked),
+    mut range: Range,
+    options: &SearchOptions,
+) -> Result<(), Failure> {
+    let filter = arguments.filter.as_ref();
+    loop {
+        let page = index.search_range(&asked.vector, &range, options, filter, &Silent)?;
+        print_page(output, arguments.json, query, &range, &page)?;
+        match page.next {
+            Some(next) => range.after = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn print_page(
+    output: &mut Output,
+    json: bool,
+    query: usize,
+    range: &Range,
+    page: &RangeResults,
+) -> Result<(), Failure> {
+    if json {
+        return output.json_line(&Page {
+            query,
+            ids: &page.ids,
+            distances: &page.distances,
+            complete: page.complete,
+        });
+    }
+    let mut table = Table::new(&["query", "rank", "id", "distance"]);
+    let first = range.after.map_or(0, |after| after.rank);
+    for (rank, (id, distance)) in (first + 1..).zip(page.ids.iter().zip(&page.distances)) {
+        let cells = [query.to_string(), rank.to_string(), id.to_string()];
+        table.row([&cells[..], &[distance.to_string()]].concat());
+    }
+    if !page.ids.is_empty() {
+        output.text(table.render())?;
+    }
+    if page.next.is_none() && !page.complete {
+        output.line(format!(
+            "query {query}: a search by a graph or clusters may miss some that are as near; a larger --list finds more"
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! `stratann memory-server INDEX`, `stratann storage-server` and `stratann compute-server`: the roles of DistVS.
+
+use std::fmt::Display;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stratann::IoMode;
+use stratann::press::Low;
+use stratann_node::role::Narrowing;
+use stratann_node::serve::{
+    ComputeServer, ComputeServerOptions, Encryption, Http, MemoryOfIndex, Page, Place, Report,
+    StartError, StorageOfIndex,
+};
+use stratann_node::{Certificate, NodeError, Options, Secret, TierError};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::progress::{self, Shown};
+use stratann_terminal::size;
+
+use crate::args::{
+    ComputeArguments, ComputeServerArguments, ListenArguments, MemoryServerArguments,
+    ReachArguments, StorageServerArguments, threads_or_cores,
+};
+
+/// How often a server looks whether it is to end.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// What a server could not do.
+pub fn refused(error: NodeError) -> Failure {
+    match &error {
+        NodeError::Open { .. } => Failure::Wrong(error.to_string()),
+        NodeError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
+            Failure::Wrong(error.to_string())
+        }
+        _ => Failure::Failed(error.to_string()),
+    }
+}
+
+/// What a server of an index could not do.
+pub fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Index(error) => error.into(),
+        StartError::Node(error) => refused(error),
+    }
+}
+
+/// What a connection could not do.
+pub fn failed(error: TierError) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+/// The secret that is in a file, or in the environment.
+pub fn secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
+    match file {
+        Some(path) => Secret::read(path).map(Some),
+        None => Secret::of_environment(),
+    }
+    .map_err(failed)
+}
+
+/// How a server listens at an address.
+pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, Failure> {
+    let certificate = match (&arguments.tls_certificate, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(Certificate::read(certificate, key).map_err(refused)?)
+        }
+        _ => None,
+    };
+    let options = Options {
+        listen: listen.to_owned(),
+        ring: arguments.ring.clone(),
+        secret: secret(arguments.secret_file.as_deref())?,
+        certificate,
+        most_clients: arguments.clients,
+        ..Options::default()
+    };
+    // Before an index is read, which may take minutes.
+    options.check().map_err(refused)?;
+    if let Some(http) = &arguments.http {
+        Http::check(http).map_err(refused)?;
+    }
+    Ok(options)
+}
+
+/// How another server is reached, by a name as a user types it.
+pub fn place(
+    name: &str,
+    reach: &ReachArguments,
+    secret: Option<&Secret>,
+) -> Result<Place, Failure> {
+    let encryption = match reach.tls {
+        true => Encryption::OfEnvironment,
+        false => Encryption::None,
+    };
+    Place::of(name, secret, encryption).map_err(failed)
+}
+
+/// What compute servers are started with.
+pub fn computing(arguments: &ComputeArguments, listen: Options) -> ComputeServerOptions {
+    let workers = threads_or_cores(arguments.threads);
+    ComputeServerOptions {
+        workers,
+        in_flight: arguments.in_flight,
+        narrowing: Narrowing {
+            low: arguments.low_list,
+            ratio: arguments.refine,
+            seeds: arguments.seeds,
+        },
+        low_memory: arguments.low_memory.unwrap_or(u64::MAX),
+        list: u32::try_from(arguments.list).unwrap_or(u32::MAX),
+        beam: u32::try_from(arguments.beam).unwrap_or(u32::MAX),
+        waiting: arguments.waiting,
+        connections: (arguments.connections)
+            .unwrap_or_else(|| ComputeServerOptions::connections_of(workers)),
+        batch: !arguments.no_batch,
+        listen,
+        ..ComputeServerOptions::default()
+    }
+}
+
+/// Tells of itself over HTTP, if it is to.
+pub fn serve_http(
+    listen: Option<&str>,
+    report: impl Fn(Page) -> Report + Send + Sync + 'static,
+) -> Result<Option<Http>, Failure> {
+    listen
+        .map(|listen| Http::start(listen, report))
+        .transpose()
+        .map_err(refused)
+}
+
+/// Says where a server listens, and waits until it is to end.
+pub fn until_stopped(lines: &[String], http: Option<&Http>) -> Result<(), Failure> {
+    progress::catch_interrupts();
+    // The lock of the output ends before the wait: whoever reads it is to see the lines now.
+    let mut output = Output::lock();
+    for line in lines {
+        output.line(line)?;
+    }
+    if let Some(http) = http {
+        output.line(format!("health and metrics at http://{}", http.address()))?;
+    }
+    output.finish()?;
+    while !progress::interrupted() {
+        std::thread::sleep(LOOKS);
+    }
+    tracing::info!("stopping");
+    Ok(())
+}
+
+fn listens(role: &str, at: impl Display, holds: u64) -> String {
+    format!(
+        "{role} listening on {at}, {} in memory",
+        size::format(holds)
+    )
+}
+
+/// Serves lists and high codes of an index.
+pub fn memory(arguments: &MemoryServerArguments, index: &Path, quiet: bool) -> Result<(), Failure> {
+    let options = listening(&arguments.listen, &arguments.server)?;
+    let (follow, batch) = (arguments.follow, !arguments.no_batch);
+    let server = MemoryOfIndex::start(index, follow, batch, options, &Shown::new(quiet));
+    let server = Arc::new(server.map_err(not_started)?);
+    let told_of = server.clone();
+    let http = serve_http(arguments.server.http.as_deref(), move |_| told_of.report())?;
+    let (at, holds) = (server.server().address(), server.memory_bytes());
+    until_stopped(&[listens("memory server", at, holds)], http.as_ref())
+}
+
+/// Serves exact vectors of an index.
+pub fn storage(arguments: &StorageServerArguments) -> Result<(), Failure> {
+    let options = listening(&arguments.listen, &arguments.server)?;
+    let server = StorageOfIndex::start(
+        &arguments.index,
+        arguments.threads,
+        arguments.io.into(),
+        arguments.changes,
+        options,
+    );
+    let server = Arc::new(server.map_err(not_started)?);
+    let told_of = server.clone();
+    let http = serve_http(arguments.server.http.as_deref(), move |_| told_of.report())?;
+    let line = format!("storage server listening on {}", server.server().address());
+    until_stopped(&[line], http.as_ref())
+}
+
+/// Searches for clients.
+pub fn compute(arguments: &ComputeServerArguments) -> Result<(), Failure> {
+    let listen = listening(&arguments.listen, &arguments.server)?;
+    let secret = listen.secret.clone();
+    let options = computing(&arguments.compute, listen);
+    let memory = place(&arguments.memory, &arguments.reach, secret.as_ref())?;
+    // Where it re-ranks by itself.
+    let mut own = None;
+    let storage = match (&arguments.storage, &arguments.index) {
+        (Some(name), _) => place(name, &arguments.reach, secret.as_ref())?,
+        (None, Some(index)) => {
+            let server = StorageOfIndex::start(
+                index,
+                1,
+                IoMode::Auto,
+                false,
+                Options::private().map_err(refused)?,
+            );
+            Place::Local(own.insert(server.map_err(not_started)?).server().door())
+        }
+        (None, None) => {
+            return Err(Failure::Wrong("name --storage, or --index".to_owned()));
+        }
+    };
+    let server = ComputeServer::<Low>::start(memory, storage, options).map_err(refused)?;
+    let server = Arc::new(server);
+    let told_of = server.clone();
+    let http = serve_http(arguments.server.http.as_deref(), move |page| {
+        told_of.report(page)
+    })?;
+    let line = format!("compute server listening on {}", server.address());
+    until_stopped(&[line], http.as_ref())
+}

@@ -1,0 +1,636 @@
+//! Attributes beside vectors, and filters: `build --attributes`, `insert --attributes`, `search --filter`, `count`, `get --filter`, `delete --filter`,
+//! `set-attributes`.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, u8s};
+use crate::update::lines;
+
+/// What a row has follows from its number; one in seven has nothing.
+fn row(id: usize) -> Value {
+    match id % 7 {
+        0 => json!({}),
+        _ => json!({
+            "price": id as f64 / 4.0,
+            "tags": [format!("t{}", id % 5), "all"],
+            "made": "2024-02-29T12:00:00Z",
+            "more": {"id": id},
+        }),
+    }
+}
+
+fn jsonl(ids: impl Iterator<Item = usize>) -> Vec<u8> {
+    let mut text = String::new();
+    for id in ids {
+        text += &row(id).to_string();
+        text.push('\n');
+    }
+    text.into_bytes()
+}
+
+const ROW_OPTIONS: [&str; 6] = [
+    "--attributes",
+    "rows.jsonl",
+    "--payload",
+    "more",
+    "--times",
+    "made",
+];
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("rows.jsonl", &jsonl(0..ROWS));
+    place.run(&[&SMALL_BUILD[..], &ROW_OPTIONS].concat()).done();
+    place
+}
+
+fn matching(ids: impl Iterator<Item = usize>) -> Vec<u64> {
+    let matches = |id: &usize| !id.is_multiple_of(7) && id % 5 == 3 && *id < 400;
+    ids.filter(matches).map(|id| id as u64).collect()
+}
+
+const FILTER: &str = "price < 100 and tags contains 't3'";
+
+#[test]
+fn answers_match_a_filter_and_are_the_nearest_that_do() {
+    let place = place();
+    let base = u8s(ROWS, DIM, 1);
+    let queries = u8s(QUERIES, DIM, 2);
+    let search = [
+        "search",
+        "index",
+        "queries.u8bin",
+        "--filter",
+        FILTER,
+        "--list",
+        "100",
+    ];
+    let print = [&search[..], &["--print", "--json"]].concat();
+    let found = place.run(&print).done().json_lines();
+    let wanted = matching(0..ROWS);
+    assert_eq!(found.len(), QUERIES);
+    let mut right = 0;
+    for (query, line) in found.iter().enumerate() {
+        let distance = |id: u64| -> i64 {
+            let of = |bytes: &[u8], row: usize| bytes[8 + row * DIM..8 + (row + 1) * DIM].to_vec();
+            let (a, b) = (of(&base, id as usize), of(&queries, query));
+            let each = a.iter().zip(&b);
+            each.map(|(&a, &b)| (i64::from(a) - i64::from(b)).pow(2))
+                .sum()
+        };
+        let mut nearest = wanted.clone();
+        nearest.sort_by_key(|&id| (distance(id), id));
+        let ids: Vec<u64> = (line["ids"].as_array().unwrap().iter())
+            .map(|id| id.as_u64().unwrap())
+            .collect();
+        assert_eq!(ids.len(), 10, "{line}");
+        assert!(ids.iter().all(|id| wanted.contains(id)), "{line}");
+        right += ids.iter().filter(|id| nearest[..10].contains(id)).count();
+    }
+    assert!(right >= QUERIES * 10 * 95 / 100, "{right}");
+
+    // Fewer match than are wanted: all of them come, and the table says why there are no more.
+    let few = [
+        "search",
+        "index",
+        "queries.u8bin",
+        "--filter",
+        "price between 10 and 11",
+    ];
+    let table = place.run(&few).done().stdout;
+    assert!(
+        table.contains("fewer than 10 answers: so few vectors are there that match"),
+        "{table}"
+    );
+    let found = place
+        .run(&[&few[..], &["--print", "--json"]].concat())
+        .json_lines();
+    let mut ids: Vec<u64> = (found[0]["ids"].as_array().unwrap().iter())
+        .map(|id| id.as_u64().unwrap())
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [40, 41, 43, 44]);
+}
+
+#[test]
+fn what_vectors_have_is_counted_listed_and_printed() {
+    let place = place();
+    let count = |words: &[&str]| place.run(&[&["count", "index"][..], words].concat());
+    let wanted = matching(0..ROWS);
+    assert_eq!(count(&[]).done().stdout, format!("{ROWS}\n"));
+    assert_eq!(
+        count(&["--filter", FILTER, "--json"]).done().json(),
+        json!({"vectors": ROWS, "matching": wanted.len()})
+    );
+    let get = |words: &[&str]| place.run(&[&["get", "index"][..], words].concat());
+    let list = get(&["--filter", FILTER, "--list"]).done().stdout;
+    assert_eq!(list.as_bytes(), lines(wanted.iter().copied()));
+    let rows = get(&["7", "8", "--attributes"]).done().json_lines();
+    assert_eq!(rows[0], json!({"id": 7, "attributes": {}}));
+    let made = 1_709_208_000_000_000_i64;
+    assert_eq!(
+        rows[1],
+        json!({
+            "id": 8, "payload": {"id": 8},
+            "attributes": {"price": 2.0, "tags": ["t3", "all"], "made": made},
+        })
+    );
+    get(&["77777", "--attributes"]).refused(1, &["not in the index", "77777"]);
+
+    // Inserted and replaced with rows, and replaced without: then nothing is left.
+    place.write("new.u8bin", &u8s(2, DIM, 9));
+    place.write("new.ids", &lines([8, 1_003]));
+    place.write("rows.jsonl", &jsonl([1_003, 1_003].into_iter()));
+    let upsert = [
+        "insert",
+        "index",
+        "new.u8bin",
+        "--ids",
+        "new.ids",
+        "--upsert",
+    ];
+    place.run(&[&upsert[..], &ROW_OPTIONS].concat()).done();
+    assert_eq!(count(&["--filter", "price == 250.75"]).done().stdout, "2\n");
+    place.run(&["compact", "index"]).done();
+    assert_eq!(count(&["--filter", "price == 250.75"]).done().stdout, "2\n");
+    place.run(&upsert).done();
+    assert_eq!(count(&["--filter", "price == 250.75"]).done().stdout, "0\n");
+    place.run(&["verify", "index"]).done();
+}
+
+#[test]
+fn what_is_wrong_with_rows_and_filters_is_told() {
+    let place = place();
+    let search =
+        |filter: &str| place.run(&["search", "index", "queries.u8bin", "--filter", filter]);
+    search("price <").refused(2, &["character 8"]);
+    search("prize < 3").refused(2, &["\"prize\"", "price"]);
+    search("price == 'x'").refused(2, &["float"]);
+    place.run(&build_of("base.u8bin", "other", "0")).done();
+    let both = |filter| {
+        let words = ["search", "index", "other", "queries.u8bin", "--filter"];
+        place.run(&[&words[..], &[filter]].concat())
+    };
+    both("prize < 3").refused(2, &["character 1", "did you mean \"price\""]);
+    both("price < 'x'").refused(2, &["float"]);
+    both("price <").refused(2, &["character 8"]);
+    // Without columns there is nothing to ask.
+    let none = ["count", "other", "--filter", "price < 3"];
+    place.run(&none).refused(2, &["price"]);
+    place.write("rows.jsonl", &jsonl(0..3));
+    let few = [&["build", "base.u8bin", "third"][..], &ROW_OPTIONS].concat();
+    place.run(&few).refused(2, &["3", "600"]);
+    assert!(!place.path("third").exists());
+    place.write("rows.jsonl", b"{\"a\": 1}\n{\"a\": {}}\n");
+    place.run(&few).refused(1, &["rows.jsonl, line 2"]);
+}
+
+/// Words that build an index of a file.
+fn build_of<'a>(base: &'a str, index: &'a str, first_id: &'a str) -> Vec<&'a str> {
+    let mut words = SMALL_BUILD.to_vec();
+    for word in &mut words {
+        match *word {
+            "base.u8bin" => *word = base,
+            "index" => *word = index,
+            _ => {}
+        }
+    }
+    words.extend(["--first-id", first_id]);
+    words
+}
+
+#[test]
+fn several_indexes_are_asked_with_a_filter_as_one() {
+    let place = place();
+    // Of these nothing has attributes; the others are the same vectors with other ids.
+    place.run(&build_of("base.u8bin", "plain", "5000")).done();
+    place.write("rows.jsonl", &jsonl(0..ROWS));
+    let again = build_of("base.u8bin", "again", "1000");
+    place.run(&[&again[..], &ROW_OPTIONS].concat()).done();
+    let search = |indexes: &[&str], filter: &str, more: &[&str]| {
+        let queries = ["queries.u8bin", "--list", "600", "--filter", filter];
+        let words = [&["search"][..], indexes, &queries, more];
+        place.run(&words.concat()).done()
+    };
+    let print = ["--print", "--json"];
+    let ids_of = |line: &Value| -> Vec<u64> {
+        let ids = line["ids"].as_array().unwrap().iter();
+        ids.map(|id| id.as_u64().unwrap()).collect()
+    };
+    let alone = search(&["index"], FILTER, &print).json_lines();
+    let all = search(&["plain", "index", "again"], FILTER, &print).json_lines();
+    for (alone, all) in alone.iter().zip(&all) {
+        // Each is there twice.
+        let mut expected: Vec<u64> = ids_of(alone)[..5].to_vec();
+        expected.extend(ids_of(alone)[..5].iter().map(|id| id + 1_000));
+        let mut found = ids_of(all);
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+    }
+    // Without a value are also those that never had a column.
+    let none = search(&["plain", "index"], "not exists price", &print).json_lines();
+    let of_plain = |line: &Value| ids_of(line).iter().any(|&id| id >= 5_000);
+    let others = |line: &Value| ids_of(line).iter().all(|&id| id >= 5_000 || id % 7 == 0);
+    assert!(none.iter().all(|line| of_plain(line) && others(line)));
+
+    let matching = 2 * matching(0..ROWS).len();
+    let said = search(&["plain", "index", "again"], FILTER, &["--explain"]).stdout;
+    let first = format!("{matching} vectors match; found by ");
+    assert!(said.contains(&first), "{said}");
+    assert!(
+        said.contains(" in 3 indexes") || said.contains(" indexes, before in "),
+        "{said}"
+    );
+    let json = search(&["plain", "index", "again"], FILTER, &["--json"]).json();
+    assert_eq!(json["filter"]["matching"], matching, "{json}");
+    let indexes = &json["filter"]["indexes"];
+    let each = ["within", "before"].map(|way| indexes[way].as_u64().unwrap());
+    assert_eq!(each[0] + each[1], 3, "{json}");
+}
+
+#[test]
+fn attributes_are_changed_without_vectors() {
+    let place = place();
+    let set = |words: &[&str]| place.run(&[&["set-attributes", "index"][..], words].concat());
+    let get = |ids: &[&str]| {
+        let words = [&["get", "index", "--attributes"][..], ids].concat();
+        place.run(&words).done().json_lines()
+    };
+    let rows = concat!(
+        "{\"id\": 8, \"price\": 7, \"made\": \"1970-01-01T00:00:01Z\", \"more\": [1, null]}\n",
+        "{\"price\": 0.5, \"id\": 9, \"note\": \"new\"}\n",
+        "{\"id\": 10}\n"
+    );
+    place.write("set.jsonl", rows.as_bytes());
+    let done = set(&[
+        "set.jsonl",
+        "--payload",
+        "more",
+        "--times",
+        "made",
+        "--json",
+    ])
+    .done();
+    let json = done.json();
+    assert_eq!(json["set"], 3, "{json}");
+    assert_eq!(json["new_columns"], json!({"note": "string"}), "{json}");
+    assert_eq!(
+        (&json["inserted"], &json["vectors"]),
+        (&json!(0), &json!(ROWS))
+    );
+    let changed = [
+        json!({"id": 8, "attributes": {"price": 7.0, "made": 1_000_000}, "payload": [1, null]}),
+        json!({"id": 9, "attributes": {"price": 0.5, "note": "new"}}),
+        json!({"id": 10, "attributes": {}}),
+    ];
+    assert_eq!(get(&["8", "9", "10"]), changed);
+    place.run(&["compact", "index"]).done();
+    assert_eq!(get(&["8", "9", "10"]), changed);
+
+    // Ids from a file, and under another key; what is new is said, since it may be misspelt.
+    place.write("set.jsonl", b"{\"id\": 1, \"prise\": 3}\n");
+    place.write("set.ids", b"11\n");
+    let said = set(&["set.jsonl", "--ids", "set.ids"]).done().stdout;
+    assert!(
+        said.contains("new columns") && said.contains("\"prise\" (integer)"),
+        "{said}"
+    );
+    assert_eq!(get(&["11"])[0]["attributes"], json!({"id": 1, "prise": 3}));
+    place.write("set.jsonl", b"{\"key\": 12, \"price\": 3}\n");
+    let said = set(&["set.jsonl", "--id", "key", "--compact"])
+        .done()
+        .stdout;
+    assert!(
+        !said.contains("new columns") && said.contains("merged"),
+        "{said}"
+    );
+    assert_eq!(get(&["12"])[0]["attributes"], json!({"price": 3.0}));
+
+    // What is wrong changes nothing.
+    for (rows, said) in [
+        (
+            "{\"id\": 8, \"price\": 1}\n{\"id\": 77777, \"price\": 1}\n",
+            "77777",
+        ),
+        ("{\"id\": 8, \"price\": 1}\n{\"id\": 8}\n", "duplicate id 8"),
+        (
+            "{\"id\": 8, \"price\": 1}\n{\"id\": 9, \"price\": \"x\"}\n",
+            "row 1",
+        ),
+    ] {
+        place.write("set.jsonl", rows.as_bytes());
+        set(&["set.jsonl"]).refused(2, &[said]);
+    }
+    for (rows, said) in [
+        ("{\"id\": 8}\n{\"ident\": 9}\n", "no such key in \"id\""),
+        ("{\"id\": 8}\n{\"id\": -1}\n", "-1 in \"id\""),
+        ("{\"id\": 8}\n[9]\n", "a JSON object"),
+    ] {
+        place.write("set.jsonl", rows.as_bytes());
+        set(&["set.jsonl"]).refused(1, &["set.jsonl, line 2", said]);
+    }
+    place.write("set.jsonl", b"{}\n{}\n");
+    set(&["set.jsonl", "--ids", "set.ids"]).refused(2, &["1 for 2 rows"]);
+    set(&["set.jsonl", "--id", "key", "--ids", "set.ids"]).refused(2, &["--ids", "--id"]);
+    set(&["missing.jsonl"]).refused(1, &["missing.jsonl"]);
+    place
+        .run(&["set-atributes", "index", "set.jsonl"])
+        .refused(2, &["set-attributes"]);
+    assert_eq!(get(&["8", "9", "10"]), changed);
+    place.run(&["verify", "index"]).done();
+}
+
+#[test]
+fn what_matches_is_deleted() {
+    let place = place();
+    let delete = |words: &[&str]| place.run(&[&["delete", "index"][..], words].concat());
+    let count = |filter: &str| {
+        let ran = place.run(&["count", "index", "--filter", filter]);
+        ran.done().stdout
+    };
+    let wanted = matching(0..ROWS).len();
+    for (words, said) in [
+        (&["--filter", "prize < 3"][..], "did you mean \"price\""),
+        (&["--filter", "price <"], "character 8"),
+        (&["--filter", FILTER, "gone.ids"], "--filter"),
+        (&[], "--filter"),
+        (&["--fliter", FILTER], "--filter"),
+    ] {
+        delete(words).refused(2, &[said]);
+    }
+    assert_eq!(count(FILTER), format!("{wanted}\n"));
+    let json = delete(&["--filter", FILTER, "--json"]).done().json();
+    assert_eq!(json["deleted"], wanted, "{json}");
+    assert_eq!(json["vectors"], ROWS - wanted, "{json}");
+    assert_eq!(count(FILTER), "0\n");
+    let said = delete(&["--filter", FILTER]).done().stdout;
+    assert!(said.contains("nothing: no vector matches"), "{said}");
+    let said = delete(&["--filter", "price > 100", "--compact"])
+        .done()
+        .stdout;
+    assert!(
+        said.contains("deleted") && said.contains("merged"),
+        "{said}"
+    );
+    assert_eq!(count("price > 100"), "0\n");
+    place.run(&["verify", "index"]).done();
+}
+
+/// Waits for `met`, while the command runs.
+fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
+        if met() {
+            return true;
+        }
+        if child.try_wait().unwrap().is_some() {
+            return met();
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    false
+}
+
+/// A number in front of some words of a message.
+fn number_before(text: &str, words: &str) -> usize {
+    let before = &text[..text.find(words).unwrap()];
+    let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
+    digits.unwrap().parse().unwrap()
+}
+
+/// How large the logs of an index are.
+fn log_bytes(index: &std::path::Path) -> u64 {
+    let files = std::fs::read_dir(index).unwrap().filter_map(Result::ok);
+    let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
+    logs.filter_map(|log| log.metadata().ok())
+        .map(|log| log.len())
+        .sum()
+}
+
+/// Runs a command and interrupts it once it has logged something; again with all as before, if it was done by then. Gives what it said.
+#[cfg(unix)]
+fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
+    let index = place.path("large");
+    for _ in 0..20 {
+        before();
+        let logged = log_bytes(&index);
+        // It is there before it is needed: a program that has to be started then may come too late.
+        let mut kills = std::process::Command::new("sh")
+            .args(["-c", "read id && kill -TERM $id"])
+            .stdin(Stdio::piped())
+            // One that is done has no process any more, as far as it knows, or takes no notice.
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut child = place
+            .command(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait(&mut child, || log_bytes(&index) > logged);
+        writeln!(kills.stdin.take().unwrap(), "{}", child.id()).unwrap();
+        let _ = kills.wait();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        match output.status.code() {
+            Some(0) => {}
+            status => {
+                assert_eq!(status, Some(1), "{stderr}");
+                return stderr;
+            }
+        }
+    }
+    panic!("{words:?}: never in the middle");
+}
+
+#[cfg(unix)]
+#[test]
+fn one_that_is_interrupted_says_how_much_is_done() {
+    let place = Place::new();
+    let many = 3_000;
+    place.write("many.u8bin", &u8s(many, DIM, 3));
+    place.run(&build_of("many.u8bin", "large", "0")).done();
+    let payload = "x".repeat(8_000);
+    let rows: Vec<String> = (0..many)
+        .map(|id| json!({"id": id, "old": true, "more": payload}).to_string())
+        .collect();
+    place.write("set.jsonl", rows.join("\n").as_bytes());
+    let count = || -> usize {
+        let ran = place.run(&["count", "large", "--filter", "old == true"]);
+        ran.done().stdout.trim().parse().unwrap()
+    };
+    let set = [
+        "set-attributes",
+        "large",
+        "set.jsonl",
+        "--payload",
+        "more",
+        "--durability",
+        "always",
+    ];
+    place.write("none.jsonl", "{}\n".repeat(many).as_bytes());
+    let ids = lines(0..many as u64);
+    place.write("all.ids", &ids);
+    let said = interrupted(&place, &set, || {
+        let none = ["set-attributes", "large", "none.jsonl", "--ids", "all.ids"];
+        place.run(&none).done();
+    });
+    assert!(said.contains("interrupted; the first "), "{said}");
+    assert!(
+        said.contains("are set, and stay so: set the others"),
+        "{said}"
+    );
+    let done = number_before(&said, " of 3000 rows are set");
+    assert!(done > 0 && done < many, "{said}");
+    assert_eq!(count(), done);
+
+    let delete = [
+        "delete",
+        "large",
+        "--filter",
+        "old == true",
+        "--durability",
+        "always",
+    ];
+    let said = interrupted(&place, &delete, || {
+        let upsert = [
+            "insert",
+            "large",
+            "many.u8bin",
+            "--ids",
+            "all.ids",
+            "--upsert",
+        ];
+        let rows = ["--attributes", "set.jsonl", "--payload", "more"];
+        place.run(&[&upsert[..], &rows].concat()).done();
+    });
+    let gone = number_before(&said, " of the 3000 vectors that matched are deleted");
+    assert!(gone > 0 && gone < many, "{said}");
+    assert!(
+        said.contains("delete by the filter again for the others"),
+        "{said}"
+    );
+    assert_eq!(count(), many - gone);
+    place.run(&["verify", "large"]).done();
+}
+
+#[test]
+fn a_search_says_how_it_found_what_matches() {
+    let place = place();
+    let search = ["search", "index", "queries.u8bin", "--filter", FILTER];
+    let said = place.run(&[&search[..], &["--explain"]].concat()).done();
+    let matching = matching(0..ROWS).len();
+    assert!(
+        said.stdout
+            .contains(&format!("{matching} vectors match; found by ")),
+        "{}",
+        said.stdout
+    );
+    for words in [
+        "reads of columns",
+        "within: as much as",
+        "before: as much as",
+    ] {
+        assert!(said.stdout.contains(words), "{}", said.stdout);
+    }
+    for way in ["within", "before"] {
+        let json = place
+            .run(&[&search[..], &["--way", way, "--json"]].concat())
+            .done()
+            .json();
+        assert_eq!(json["filter"]["way"], way, "{json}");
+        assert_eq!(json["filter"]["matching"], matching, "{json}");
+        assert!(
+            json["filter"]["estimates"][way].as_f64().unwrap() > 0.0,
+            "{json}"
+        );
+    }
+    let plain = place.run(&["search", "index", "queries.u8bin", "--json"]);
+    assert!(plain.done().json().get("filter").is_none());
+    place
+        .run(&["search", "index", "queries.u8bin", "--explain"])
+        .refused(2, &["--filter"]);
+}
+
+#[test]
+fn what_is_within_a_distance_and_what_is_like_an_id_is_printed() {
+    let place = place();
+    let base = u8s(ROWS, DIM, 1);
+    let row = |id: u64| &base[8 + id as usize * DIM..][..DIM];
+    let distance = |a: u64, b: u64| -> i64 {
+        let each = row(a).iter().zip(row(b));
+        each.map(|(&a, &b)| (i64::from(a) - i64::from(b)).pow(2))
+            .sum()
+    };
+    let mut others: Vec<u64> = (0..ROWS as u64).filter(|&id| id != 8).collect();
+    others.sort_by_key(|&id| (distance(8, id), id));
+    let ids_of = |line: &Value| -> Vec<u64> {
+        let ids = line["ids"].as_array().unwrap().iter();
+        ids.map(|id| id.as_u64().unwrap()).collect()
+    };
+    let like = ["search", "index", "--like", "8", "--json", "--list", "300"];
+    let found = place.run(&like).done().json_lines();
+    assert_eq!(ids_of(&found[0]), others[..10]);
+
+    let within = distance(8, others[19]).to_string();
+    let range = [&like[..], &["--within", &within]].concat();
+    let found = place.run(&range).done().json_lines();
+    let wanted: Vec<u64> = others
+        .iter()
+        .copied()
+        .filter(|&id| distance(8, id) <= within.parse().unwrap())
+        .collect();
+    assert_eq!(ids_of(&found[0]), wanted);
+    assert_eq!(found[0]["complete"], false);
+    let filtered = [&range[..], &["--filter", FILTER]].concat();
+    let found = place.run(&filtered).done().json_lines();
+    let matching = matching(wanted.iter().map(|&id| id as usize));
+    assert_eq!(ids_of(&found[0]), matching);
+
+    // Of a file of queries, as a table: nothing is nearer than nothing, and a walk cannot be certain of that.
+    let none = ["search", "index", "queries.u8bin", "--within", "-1"];
+    let table = place.run(&none).done().stdout;
+    assert!(
+        table.contains("query 0: a search by a graph or clusters may miss"),
+        "{table}"
+    );
+    let all = [
+        "search",
+        "index",
+        "queries.u8bin",
+        "--within",
+        "1e30",
+        "--json",
+    ];
+    let found = place.run(&all).done().json_lines();
+    assert_eq!(found.len(), QUERIES);
+    assert!(
+        found
+            .iter()
+            .all(|page| ids_of(page).len() == ROWS && page["complete"] == true)
+    );
+
+    place
+        .run(&["search", "index", "--like", "8,77777"])
+        .refused(2, &["77777"]);
+    place
+        .run(&["search", "index", "--like", "77777", "--within", "3"])
+        .refused(2, &["--like 77777", "not in the index"]);
+    place
+        .run(&[
+            "search",
+            "index",
+            "queries.u8bin",
+            "--within",
+            "3",
+            "--truth",
+            "t.bin",
+        ])
+        .refused(2, &["--within", "--truth"]);
+}

@@ -1,0 +1,135 @@
+//! What a build will take, before it begins: by the sizes of the vectors and samples of them.
+
+use serde::Serialize;
+
+use super::coding::Coding;
+use super::facts::Facts;
+use super::space::Expectation;
+use super::{BuildOptions, Made};
+use crate::data::VectorSource;
+use crate::graph::{self, Parameters};
+use crate::stores::VectorsAt;
+use crate::{Compression, Error, Order, plan};
+
+/// What a build will take, about. Nothing is written to find it out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BuildPlan {
+    /// Vectors of the source.
+    pub vectors: u64,
+    /// Their dimension.
+    pub dimension: usize,
+    /// Their element type.
+    pub element: String,
+    /// Bytes of the vectors as they are.
+    pub raw_bytes: u64,
+    /// The layout that would be built.
+    pub layout: String,
+    /// R, the most neighbours of a node; 0 for clusters.
+    pub degree: usize,
+    /// Bytes of a vector's code; 0 for clusters.
+    pub code_bytes: usize,
+    /// Bytes of memory of the whole process at its peak where there is no cap.
+    pub memory: u64,
+    /// The least cap on them with which it can be built.
+    pub least_memory: u64,
+    /// Whether the graph would be built in parts, one by one, under the cap that was given; that takes longer.
+    pub in_parts: bool,
+    /// Bytes of all files of the index. Of clusters it is the most: how many each vector joins follows from the vectors.
+    pub storage: u64,
+    /// Bytes of scratch files beside them while it is built.
+    pub scratch: u64,
+    /// The least memory with which it can be searched, in bytes; more makes searches faster.
+    pub search_memory: u64,
+}
+
+/// What a build of `source` would take, refusing what the build would refuse before its work.
+///
+/// # Errors
+/// Wrong arguments, as those of [`build`](crate::build); a vector of the samples that cannot be read.
+pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
+    let uncapped = BuildOptions {
+        memory: None,
+        ..options.clone()
+    };
+    let made = Made::of(source, &uncapped)?;
+    let (rows, dim) = (source.rows(), source.dim());
+    let plan = BuildPlan {
+        vectors: rows as u64,
+        dimension: dim,
+        element: source.element().to_string(),
+        raw_bytes: rows as u64 * source.row_bytes() as u64,
+        layout: made.layout().to_string(),
+        degree: 0,
+        code_bytes: 0,
+        memory: 0,
+        least_memory: 0,
+        in_parts: false,
+        storage: 0,
+        scratch: 0,
+        search_memory: 0,
+    };
+    match made {
+        Made::Graph(facts) => of_graph(source, options, &facts, plan),
+        Made::Clusters(clusters) => {
+            let needs = clusters.memory(source);
+            Ok(BuildPlan {
+                memory: needs,
+                least_memory: needs,
+                storage: clusters.most_bytes(source),
+                // Rows without random access are copied first.
+                scratch: match source.has_random_access() {
+                    true => 0,
+                    false => plan.raw_bytes,
+                },
+                search_memory: plan::least(dim, clusters.table_bytes(source)),
+                ..plan
+            })
+        }
+    }
+}
+
+fn of_graph(
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    facts: &Facts,
+    plan: BuildPlan,
+) -> Result<BuildPlan, Error> {
+    let order = match facts.order {
+        Order::Input => graph::Order::Input,
+        Order::Locality => graph::Order::Locality {
+            page: facts.nodes_per_page,
+        },
+    };
+    let parameters = Parameters {
+        degree: facts.degree,
+        build_list: facts.build_list,
+        alpha: options.alpha,
+        threads: options.threads,
+        seed: options.seed,
+    };
+    let needs = graph::needs(source, options.metric, order, &parameters)?;
+    let compression = match facts.layout.composition().vectors {
+        VectorsAt::Parts => Compression::Best,
+        VectorsAt::Records | VectorsAt::Segments => {
+            options.compression.unwrap_or(options.preset.compression)
+        }
+    };
+    let coding = Coding::new(source, facts.degree, compression)?;
+    let expected = Expectation::of(source, &coding, facts.layout, facts.code_bytes, options)?;
+    let in_parts = options.memory.is_some_and(|cap| cap < needs.whole);
+    let codes = match facts.layout.has_codes_in_records() {
+        true => options.preset.entry_points.min(source.rows()),
+        false => source.rows(),
+    };
+    Ok(BuildPlan {
+        degree: facts.degree,
+        code_bytes: facts.code_bytes,
+        memory: needs.whole,
+        least_memory: needs.least,
+        in_parts,
+        storage: expected.bytes(facts.degree),
+        scratch: if in_parts { needs.scratch } else { 0 },
+        search_memory: plan::least(source.dim(), codes as u64 * facts.code_bytes as u64),
+        ..plan
+    })
+}

@@ -1,0 +1,131 @@
+//! What vectors have beside them, in a build: a segment of columns in the order of the nodes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use stratann_layout::FileEntry;
+use stratann_tier::Volume;
+
+use super::BuildOptions;
+use crate::Error;
+use crate::data::RowSource;
+use crate::durable::Checkpoint;
+use crate::filter::Schema;
+use crate::progress::{Progress, Stage};
+use crate::stores::columns::{SegmentWriter, encoded, segment_memory};
+
+/// Rows between two looks at whether to go on.
+const BETWEEN_LOOKS: usize = 1 << 12;
+
+/// Rows that an index has already, by the rows of the next build.
+pub(crate) trait CarriedRows: Sync + fmt::Debug {
+    /// All columns there are.
+    fn schema(&self) -> Schema;
+
+    /// The bytes of a row; none: it has nothing.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error>;
+}
+
+/// The rows of a build.
+pub(crate) enum Rows<'a> {
+    /// As they were given, with the columns that they have.
+    Given(&'a dyn RowSource, Schema),
+    /// Those of an index that is built again.
+    Carried(&'a dyn CarriedRows),
+}
+
+impl<'a> Rows<'a> {
+    /// Rows that were given for so many vectors, all of which are looked at: what is wrong with one is said before the work.
+    ///
+    /// # Errors
+    /// More or fewer rows than vectors, one that cannot be read, has a value of another type than its column, or is beyond what a row may be.
+    pub(super) fn of(
+        source: &'a dyn RowSource,
+        vectors: usize,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
+        if source.rows() != vectors {
+            let (what, expected) = (
+                format!("rows of {}", source.name()),
+                format!("{vectors}, as many as there are vectors"),
+            );
+            return Err(Error::call(what, source.rows(), expected));
+        }
+        let _stage = Stage::begin(progress, "looking at rows", vectors as u64);
+        let mut schema = Schema::default();
+        for at in 0..vectors {
+            let mut row = source.row(at)?;
+            let taken = schema.take(&mut row).and_then(|()| encoded(&row));
+            taken.map_err(|error| of_row(error, source, at))?;
+            if at.is_multiple_of(BETWEEN_LOOKS) {
+                go_on(progress)?;
+            }
+            progress.advance(1);
+        }
+        Ok(Self::Given(source, schema))
+    }
+
+    fn schema(&self) -> Schema {
+        match self {
+            Self::Given(_, schema) => schema.clone(),
+            Self::Carried(rows) => rows.schema(),
+        }
+    }
+
+    fn bytes(&self, at: usize) -> Result<Cow<'_, [u8]>, Error> {
+        match self {
+            Self::Given(source, schema) => {
+                let mut row = source.row(at)?;
+                let known = match schema.knows(&mut row) {
+                    true => encoded(&row),
+                    false => Err(Error::call("a row", "another", "what it was before")),
+                };
+                Ok(known.map_err(|error| of_row(error, *source, at))?.into())
+            }
+            Self::Carried(rows) => rows.bytes(at),
+        }
+    }
+
+    /// Writes the segment; `order` has the row of each node.
+    pub(super) fn write(
+        &self,
+        volume: &dyn Volume,
+        checkpoint: &Checkpoint<'_>,
+        order: &[u32],
+        options: &BuildOptions,
+        progress: &dyn Progress,
+    ) -> Result<[FileEntry; 2], Error> {
+        let _stage = Stage::begin(progress, "writing rows", order.len() as u64);
+        let ids = options.ids.as_deref();
+        let memory = segment_memory(options.memory);
+        let mut writer = SegmentWriter::create(volume, checkpoint, 0, &self.schema(), memory)?;
+        for (node, &row) in (0..).zip(order) {
+            let id = ids.map_or(u64::from(row), |ids| ids[row as usize]);
+            writer.push(node, id, &self.bytes(row as usize)?)?;
+            if (node as usize).is_multiple_of(BETWEEN_LOOKS) {
+                go_on(progress)?;
+            }
+            progress.advance(1);
+        }
+        Ok(writer.finish()?.1)
+    }
+}
+
+/// What is wrong with a row that was given, by its number.
+fn of_row(error: Error, source: &dyn RowSource, at: usize) -> Error {
+    Error::call(
+        format!("row {at} of {}", source.name()),
+        error,
+        "a row that its columns can take",
+    )
+}
+
+fn go_on(progress: &dyn Progress) -> Result<(), Error> {
+    match progress.interrupted() {
+        true => Err(Error::Interrupted),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,501 @@
+//! Filters: what a search, a count or a delete asks of attributes.
+//!
+//! ```text
+//!   text ──parse──┐
+//!                 ├─> Filter ──check (Schema)──> Checked ──┬─ nodes: by index parts, exact, of nodes on storage
+//!   objects ──────┘                                        └─ matches: one row, of a vector in memory
+//! ```
+//!
+//! - [`parse`]: the language as text
+//! - [`check`]: whether columns are there, and of the types that are asked for
+//! - [`checked`]: what matches
+//! - [`schema`]: which columns there are
+//! - [`nodes`]: sets of nodes
+//! - [`time`]: times as text
+//!
+//! What has no value in a column fails every comparison of it; `!=` and `not in` are the contrary of `==` and `in`, so that it passes
+//! them. There is no third truth value: a filter or its `not` matches.
+
+mod check;
+mod checked;
+mod nodes;
+mod parse;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use std::fmt;
+use std::ops::Not;
+
+use stratann_layout::attributes::Value;
+
+pub(crate) use self::checked::{Atom, Checked, Wanted};
+pub(crate) use self::nodes::NodeSet;
+pub use self::schema::Schema;
+pub(crate) use self::time::timestamp;
+use crate::Error;
+
+/// How deep parentheses, `not`, `and` and `or` may be within each other.
+pub(crate) const MOST_DEPTH: usize = 64;
+/// Comparisons of a filter, at most.
+pub(crate) const MOST_TERMS: usize = 4096;
+/// Values of a filter, at most.
+pub(crate) const MOST_VALUES: usize = 1 << 16;
+/// Bytes of a filter's text, at most.
+pub(crate) const MOST_TEXT: usize = 1 << 20;
+
+/// Words that are no names of columns, unless in backticks.
+const RESERVED: [&str; 10] = [
+    "and", "or", "not", "in", "between", "contains", "exists", "null", "true", "false",
+];
+
+/// What is asked of the attributes of vectors, by [`Filter::parse`] or put together from [`Filter::column`].
+///
+/// ```
+/// use stratann::Filter;
+///
+/// let text = Filter::parse(r#"colour in ["red", "blue"] and not price < 3.5"#)?;
+/// let red = Filter::column("colour").is_in(["red", "blue"]);
+/// let object = red.and(!Filter::column("price").less(3.5));
+/// assert_eq!(text, object);
+/// assert_eq!(object.to_string(), r#"colour in ["red", "blue"] and not price < 3.5"#);
+/// # Ok::<(), stratann::Error>(())
+/// ```
+///
+/// | text | what matches |
+/// |---|---|
+/// | `a == 1`, `a != 1` | has that value; the contrary |
+/// | `a < 1`, `<=`, `>`, `>=`, `a between 1 and 2` | integers, floats, timestamps; both ends of `between` belong to it |
+/// | `a in [1, 2]`, `a not in [1, 2]` | has one of the values; the contrary |
+/// | `a contains 1` | a list that has it |
+/// | `a contains any [1, 2]`, `a contains all [1, 2]` | a list that has one of them, all of them |
+/// | `exists a`, `a != null`; `a == null` | has any value; has none |
+/// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | the first binds most, `or` least |
+///
+/// Values are `true`, `-1`, `1.5e3`, `inf`, `"text"` or `'text'` with the escapes of JSON, `timestamp(0)` in microseconds since 1970 UTC; of
+/// a column of timestamps also integers in microseconds, and texts in ISO 8601. Names that are no plain words stand in backticks. Missing values fail every comparison but `!=` and `not in`.
+///
+/// It prints as text that is read as the same filter, if it has values that can stand where they do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filter {
+    node: Node,
+    depth: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Node {
+    Constant(bool),
+    Test(Test),
+    Not(Box<Node>),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    /// More than [`MOST_DEPTH`] of these: it was not put together any further, so that nothing that looks into it runs out of stack.
+    TooDeep,
+}
+
+/// What is asked of one column.
+#[derive(Clone, Debug, PartialEq)]
+struct Test {
+    column: String,
+    asks: Asks,
+    place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Asks {
+    Compare(Comparison, Value),
+    Between(Value, Value),
+    In(Vec<Value>),
+    NotIn(Vec<Value>),
+    Contains(Value),
+    ContainsAny(Vec<Value>),
+    ContainsAll(Vec<Value>),
+    Exists,
+    Missing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+impl Comparison {
+    const ALL: [Self; 6] = [
+        Self::Equal,
+        Self::NotEqual,
+        Self::Less,
+        Self::AtMost,
+        Self::More,
+        Self::AtLeast,
+    ];
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::AtMost => "<=",
+            Self::More => ">",
+            Self::AtLeast => ">=",
+        }
+    }
+}
+
+/// Which character of the text something is, from 1 on. It is no part of what is asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place(Option<usize>);
+
+impl PartialEq for Place {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Place {
+    fn error(self, reason: impl Into<String>) -> Error {
+        Error::Filter {
+            position: self.0,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// A column that something is to be asked of: [`Filter::column`].
+#[derive(Clone, Debug)]
+pub struct FilterColumn {
+    name: String,
+    place: Place,
+}
+
+impl FilterColumn {
+    fn asks(self, asks: Asks) -> Filter {
+        Filter {
+            node: Node::Test(Test {
+                column: self.name,
+                asks,
+                place: self.place,
+            }),
+            depth: 1,
+        }
+    }
+
+    fn compare(self, comparison: Comparison, value: impl Into<Value>) -> Filter {
+        self.asks(Asks::Compare(comparison, value.into()))
+    }
+
+    /// `==`
+    pub fn equals(self, value: impl Into<Value>) -> Filter {
+        self.compare(Comparison::Equal, value)
+    }
+
+    /// `!=`: also what has no value.
+    pub fn differs(self, value: impl Into<Value>) -> Filter {
+        self.compare(Comparison::NotEqual, value)
+    }
+
+    /// `<`
+    pub fn less(self, value: impl Into<Value>) -> Filter {
+        self.compare(Comparison::Less, value)
+    }
+
+    /// `<=`
+    pub fn at_most(self, value: impl Into<Value>) -> Filter {
+        self.compare(Comparison::AtMost, value)
+    }
+
+    /// `>`
+    pub fn more(self, value: impl Into<Value>) -> Filter {
+        self.compare(Comparison::More, value)
+    }
+
+    /// `>=`
+    pub fn at_least(self, value: impl Into<Value>) -> Filter {
+        self.compare(Comparison::AtLeast, value)
+    }
+
+    /// `between`: from `low` to `high`, both included.
+    pub fn between(self, low: impl Into<Value>, high: impl Into<Value>) -> Filter {
+        self.asks(Asks::Between(low.into(), high.into()))
+    }
+
+    /// `in`
+    pub fn is_in<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
+        self.asks(Asks::In(values.into_iter().map(Into::into).collect()))
+    }
+
+    /// `not in`: also what has no value.
+    pub fn not_in<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
+        self.asks(Asks::NotIn(values.into_iter().map(Into::into).collect()))
+    }
+
+    /// `contains`: a list that has the value.
+    pub fn contains(self, value: impl Into<Value>) -> Filter {
+        self.asks(Asks::Contains(value.into()))
+    }
+
+    /// `contains any`: a list that has one of the values.
+    pub fn contains_any<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
+        self.asks(Asks::ContainsAny(
+            values.into_iter().map(Into::into).collect(),
+        ))
+    }
+
+    /// `contains all`: a list that has all of the values.
+    pub fn contains_all<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
+        self.asks(Asks::ContainsAll(
+            values.into_iter().map(Into::into).collect(),
+        ))
+    }
+
+    /// `exists`: has a value.
+    pub fn exists(self) -> Filter {
+        self.asks(Asks::Exists)
+    }
+
+    /// `== null`: has no value.
+    pub fn missing(self) -> Filter {
+        self.asks(Asks::Missing)
+    }
+}
+
+impl Filter {
+    /// Reads a filter as text; which columns there are and of what types is for the index to say.
+    ///
+    /// # Errors
+    /// [`Error::Filter`]: it is none, is longer than a megabyte, or has more parts than may be. It names the character.
+    pub fn parse(text: &str) -> Result<Filter, Error> {
+        parse::parse(text)
+    }
+
+    /// A column of which something is asked.
+    pub fn column(name: impl Into<String>) -> FilterColumn {
+        FilterColumn {
+            name: name.into(),
+            place: Place::default(),
+        }
+    }
+
+    /// What matches everything, or nothing.
+    pub fn constant(matches: bool) -> Filter {
+        Filter {
+            node: Node::Constant(matches),
+            depth: 1,
+        }
+    }
+
+    /// What matches all of some filters; of none, everything does.
+    pub fn all_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
+        Self::joined(filters, Node::And).unwrap_or_else(|| Self::constant(true))
+    }
+
+    /// What matches one of some filters, or several; of none, nothing does.
+    pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
+        Self::joined(filters, Node::Or).unwrap_or_else(|| Self::constant(false))
+    }
+
+    fn joined(
+        filters: impl IntoIterator<Item = Filter>,
+        join: fn(Vec<Node>) -> Node,
+    ) -> Option<Filter> {
+        let mut filters = filters.into_iter();
+        let first = filters.next()?;
+        let Some(second) = filters.next() else {
+            return Some(first);
+        };
+        let (mut nodes, mut depth) = (Vec::new(), 0);
+        for filter in [first, second].into_iter().chain(filters) {
+            depth = depth.max(filter.depth);
+            nodes.push(filter.node);
+        }
+        Some(Self::around(join(nodes), depth))
+    }
+
+    /// A node around others of a depth.
+    fn around(node: Node, depth: usize) -> Filter {
+        match depth < MOST_DEPTH {
+            true => Filter {
+                node,
+                depth: depth + 1,
+            },
+            false => Filter {
+                node: Node::TooDeep,
+                depth: 1,
+            },
+        }
+    }
+
+    /// What matches both. One after the other they are one list, however many.
+    pub fn and(mut self, other: Filter) -> Filter {
+        if let Node::And(nodes) = &mut self.node
+            && other.depth < self.depth
+        {
+            nodes.push(other.node);
+            return self;
+        }
+        Self::all_of([self, other])
+    }
+
+    /// What matches one of them, or both.
+    pub fn or(mut self, other: Filter) -> Filter {
+        if let Node::Or(nodes) = &mut self.node
+            && other.depth < self.depth
+        {
+            nodes.push(other.node);
+            return self;
+        }
+        Self::any_of([self, other])
+    }
+
+    /// Whether it was given up because it is too deep.
+    fn is_too_deep(&self) -> bool {
+        self.node == Node::TooDeep
+    }
+}
+
+/// What does not match.
+impl Not for Filter {
+    type Output = Filter;
+
+    fn not(self) -> Filter {
+        Self::around(Node::Not(Box::new(self.node)), self.depth)
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.node, f)
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constant(matches) => matches.fmt(f),
+            Self::Test(test) => test.fmt(f),
+            Self::Not(node) => {
+                f.write_str("not ")?;
+                node.fmt_within(f, false)
+            }
+            Self::And(nodes) => fmt_joined(f, nodes, " and ", false),
+            Self::Or(nodes) => fmt_joined(f, nodes, " or ", true),
+            Self::TooDeep => write!(f, "(more than {MOST_DEPTH} within each other)"),
+        }
+    }
+}
+
+impl Node {
+    /// Prints it where it stands within another one, in which `and` needs no parentheses or does.
+    fn fmt_within(&self, f: &mut fmt::Formatter<'_>, and_is_free: bool) -> fmt::Result {
+        match self {
+            Self::Or(_) => write!(f, "({self})"),
+            Self::And(_) if !and_is_free => write!(f, "({self})"),
+            _ => write!(f, "{self}"),
+        }
+    }
+}
+
+fn fmt_joined(
+    f: &mut fmt::Formatter<'_>,
+    nodes: &[Node],
+    with: &str,
+    and_is_free: bool,
+) -> fmt::Result {
+    for (at, node) in nodes.iter().enumerate() {
+        if at > 0 {
+            f.write_str(with)?;
+        }
+        node.fmt_within(f, and_is_free)?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Name(&self.column);
+        match &self.asks {
+            Asks::Compare(comparison, value) => {
+                write!(f, "{name} {} {}", comparison.symbol(), Literal(value))
+            }
+            Asks::Between(low, high) => {
+                write!(f, "{name} between {} and {}", Literal(low), Literal(high))
+            }
+            Asks::In(values) => write!(f, "{name} in {}", Literals(values)),
+            Asks::NotIn(values) => write!(f, "{name} not in {}", Literals(values)),
+            Asks::Contains(value) => write!(f, "{name} contains {}", Literal(value)),
+            Asks::ContainsAny(values) => write!(f, "{name} contains any {}", Literals(values)),
+            Asks::ContainsAll(values) => write!(f, "{name} contains all {}", Literals(values)),
+            Asks::Exists => write!(f, "exists {name}"),
+            Asks::Missing => write!(f, "{name} == null"),
+        }
+    }
+}
+
+/// A column's name as it stands in a filter.
+struct Name<'a>(&'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut chars = self.0.chars();
+        let plain = chars.next().is_some_and(parse::begins_word) && chars.all(parse::is_in_word);
+        match plain && !RESERVED.contains(&self.0) {
+            true => f.write_str(self.0),
+            false => write!(f, "`{}`", self.0.replace('`', "``")),
+        }
+    }
+}
+
+/// A value as it stands in a filter.
+struct Literal<'a>(&'a Value);
+
+impl fmt::Display for Literal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Boolean(value) => value.fmt(f),
+            Value::Integer(value) => value.fmt(f),
+            // With a point or an exponent, so that it stays a float.
+            Value::Float(value) => write!(f, "{value:?}"),
+            Value::String(text) => fmt_text(f, text),
+            Value::Timestamp(micros) => write!(f, "timestamp({micros})"),
+            Value::Strings(texts) => {
+                let texts: Vec<Value> = texts.iter().map(|text| text.clone().into()).collect();
+                Literals(&texts).fmt(f)
+            }
+            Value::Integers(items) => write!(f, "{items:?}"),
+        }
+    }
+}
+
+fn fmt_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for char in text.chars() {
+        match char {
+            '"' => f.write_str("\\\"")?,
+            '\\' => f.write_str("\\\\")?,
+            '\n' => f.write_str("\\n")?,
+            char if char.is_control() => write!(f, "\\u{:04x}", u32::from(char))?,
+            char => write!(f, "{char}")?,
+        }
+    }
+    f.write_str("\"")
+}
+
+struct Literals<'a>(&'a [Value]);
+
+impl fmt::Display for Literals<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (at, value) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str(", ")?;
+            }
+            Literal(value).fmt(f)?;
+        }
+        f.write_str("]")
+    }
+}

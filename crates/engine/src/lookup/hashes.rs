@@ -1,0 +1,125 @@
+//! Which nodes may have an outside id, where no file says it: a hash of each node's id, in memory, once somebody looks ids up.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::index::Index;
+use crate::progress::Progress;
+use crate::search::{Admission, Exactness, Nodes};
+
+/// What a node has whose record was not there yet.
+const UNKNOWN: u32 = 0;
+
+/// Hashes of the outside ids of the nodes from one on, read off their records, which never get another id. Four bytes a node, and one node in four
+/// billion is looked at in vain.
+#[derive(Debug, Default)]
+pub(crate) struct IdHashes {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By node, from the first on.
+    hashes: Vec<u32>,
+    /// Nodes of these whose records were not there: of inserts that had not come so far, or were given up.
+    unknown: Vec<u32>,
+}
+
+/// The hash of an id.
+fn hash(id: u64) -> u32 {
+    let hash = (id ^ (id >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (hash as u32).max(UNKNOWN + 1)
+}
+
+impl IdHashes {
+    /// The nodes from `first` on and before `end` that may have one of some ids.
+    ///
+    /// # Errors
+    /// As those of [`Index::each_node`].
+    pub(crate) fn nodes(
+        &self,
+        index: &Index,
+        (first, end): (u32, u32),
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<Vec<u32>, Error> {
+        let mut known = self.known.lock();
+        known.read(index, (first, end), progress)?;
+        let hashes = (first..end).zip(&known.hashes);
+        let nodes = match *ids {
+            [id] => {
+                let wanted = hash(id);
+                hashes.filter(|&(_, &hash)| hash == wanted).unzip()
+            }
+            _ => {
+                let wanted: HashSet<u32> = ids.iter().copied().map(hash).collect();
+                hashes.filter(|(_, hash)| wanted.contains(hash)).unzip()
+            }
+        };
+        let (nodes, _): (Vec<u32>, Vec<u32>) = nodes;
+        Ok(nodes)
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let known = self.known.lock();
+        4 * (known.hashes.capacity() + known.unknown.capacity()) as u64
+    }
+}
+
+impl Known {
+    /// Reads what is not known of nodes yet.
+    fn read(
+        &mut self,
+        index: &Index,
+        (first, end): (u32, u32),
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let count = end.saturating_sub(first) as usize;
+        let new = (first + self.hashes.len() as u32, end);
+        if new.0 < end {
+            let mut hashes = vec![UNKNOWN; end as usize - new.0 as usize];
+            let mut each = |node: u32, id, _: &[u8]| hashes[(node - new.0) as usize] = hash(id);
+            let all = Admission::default();
+            index.each_node(
+                Nodes::Range(new.0, end),
+                Exactness::IdAlone,
+                all,
+                progress,
+                &mut each,
+            )?;
+            self.hashes.append(&mut hashes);
+            let unknown = (new.0..end).filter(|&node| self.at(first, node) == UNKNOWN);
+            let unknown: Vec<u32> = unknown.collect();
+            self.unknown.extend(unknown);
+        }
+        if self.unknown.is_empty() {
+            return Ok(());
+        }
+        // Those that were not there before.
+        let unknown = std::mem::take(&mut self.unknown);
+        let before = unknown.partition_point(|&node| node < new.0);
+        let hashes = &mut self.hashes[..];
+        let mut each = |node: u32, id, _: &[u8]| hashes[(node - first) as usize] = hash(id);
+        let read = index.each_node(
+            Nodes::These(&unknown[..before]),
+            Exactness::IdAlone,
+            Admission::default(),
+            progress,
+            &mut each,
+        );
+        self.unknown = unknown;
+        read?;
+        let hashes = &self.hashes;
+        self.unknown
+            .retain(|&node| hashes[(node - first) as usize] == UNKNOWN);
+        debug_assert!(self.hashes.len() >= count);
+        Ok(())
+    }
+
+    fn at(&self, first: u32, node: u32) -> u32 {
+        self.hashes[(node - first) as usize]
+    }
+}

@@ -1,0 +1,450 @@
+//! Storage's part of PRESS: exact vectors, by which the best of L_high are ranked at the end, on threads of their own (DistVS §4.3).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stratann_tier::{IoMode, Panic, Task, Thread, Work, WorkerPool};
+use stratann_vector::Kernel;
+
+use super::states::{self, States, View};
+use super::{Collection, check};
+use crate::data::MatrixRef;
+use crate::frontier::{Frontier, key};
+use crate::progress::Silent;
+use crate::search::{Counters, Ranking, Reranker, Timer};
+use crate::update::{FreshScratch, Seen};
+use crate::{Error, Index, LiveIndex, MergeWhen, Merger, OpenOptions, Rerank, WriteOptions};
+
+/// The exact vectors of an index, on its storage, and what changed since its last merge.
+pub struct Full {
+    states: Arc<States>,
+    workers: WorkerPool,
+}
+
+/// What a ranking found, and what it cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ranked {
+    /// Outside ids, nearest first.
+    pub ids: Vec<u64>,
+    /// Their exact distances.
+    pub distances: Vec<f32>,
+    /// Reads of storage.
+    pub reads: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Distances to nodes that were computed; those to vectors that wait for a merge are not counted.
+    pub computations: u64,
+    /// Nodes that are not in the index any more, or were replaced.
+    pub refused: u32,
+}
+
+impl Full {
+    /// How long the state before the last merge is kept that nobody goes by.
+    pub const KEPT: Duration = states::KEPT;
+
+    /// Opens the vectors of the index at `path` for reading, which so many threads are to rank.
+    ///
+    /// # Errors
+    /// No index there, or one that servers cannot share; a file that is damaged; no threads; [`Error::Outdated`] where another checkpoint took its place
+    /// meanwhile.
+    pub fn open(path: impl AsRef<Path>, threads: usize, io: IoMode) -> Result<Full, Error> {
+        let path = path.as_ref();
+        let index = Index::open(path, &OpenOptions::default())?;
+        check(path, &index)?;
+        Full::of(States::still(path, index)?, threads, io)
+    }
+
+    /// Opens the vectors of the index at `path` for changes as well ([`index`](Self::index)).
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open); another process has it open for changes.
+    pub fn open_for_changes(
+        path: impl AsRef<Path>,
+        threads: usize,
+        io: IoMode,
+        options: &WriteOptions,
+    ) -> Result<Full, Error> {
+        let path = path.as_ref();
+        let live = LiveIndex::open(path, &OpenOptions::default(), options)?;
+        let index = live.index();
+        check(path, &index)?;
+        index.volume().held_as(
+            "the storage of servers",
+            "Change it through them (stratann cluster upsert, stratann cluster delete; in Python stratann.connect), or stop them",
+        );
+        drop(index);
+        Full::of(States::live(Arc::new(live)), threads, io)
+    }
+
+    fn of(states: States, threads: usize, io: IoMode) -> Result<Full, Error> {
+        Ok(Full {
+            states: Arc::new(states),
+            workers: WorkerPool::new(threads.max(1), io)?,
+        })
+    }
+
+    /// What is searched: the last checkpoint.
+    pub fn collection(&self) -> Collection {
+        self.states.newest()
+    }
+
+    /// The index, where it was opened for changes: to merge it, and to ask what it is.
+    pub fn index(&self) -> Option<&Arc<LiveIndex>> {
+        self.states.index()
+    }
+
+    /// Merges in the background whenever that is due and nobody goes by the state before the last merge any more: it would be given up, and who goes by it be refused. Until what is
+    /// returned is dropped. `None` where the index is open for reading.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn merge_when_due(&self, when: MergeWhen) -> Result<Option<Merger>, Error> {
+        let states = Arc::downgrade(&self.states);
+        let may = move |_: &LiveIndex| states.upgrade().is_some_and(|states| !states.has_before());
+        let live = self.index();
+        live.map(|live| live.merge_when_due_and(when, may))
+            .transpose()
+    }
+
+    /// What is searched by those that walk in a state, if they can be ranked: that of the last checkpoint, or of the one before it until it is given up
+    /// ([`forget_before`](Self::forget_before)).
+    pub fn collection_of(&self, state: u64) -> Option<Collection> {
+        self.states.collection(state)
+    }
+
+    /// Gives up the state before the last merge once nobody has gone by it for [`KEPT`](Self::KEPT): who ranks in it does, and who asks for its collection. To be called now and then.
+    pub fn tidy(&self) {
+        self.states.tidy();
+    }
+
+    /// Whether somebody may still go by the state before the last merge. Another merge would give that up: better wait with it.
+    pub fn has_before(&self) -> bool {
+        self.states.has_before()
+    }
+
+    /// Gives up the state before the last merge, with the memory and the storage that it takes.
+    pub fn forget_before(&self) {
+        self.states.forget_before();
+    }
+
+    /// Inserts rows of the collection's element type, one behind the other, or has them take the place of those that have their ids. When this returns they are as
+    /// durable as [`WriteOptions::durability`] says, and every ranking that begins sees them.
+    ///
+    /// # Errors
+    /// The index was opened for reading; as those of [`LiveIndex::upsert`].
+    pub fn upsert(&self, ids: &[u64], rows: &[u8]) -> Result<(), Error> {
+        let index = self.changing()?;
+        let collection = index.index();
+        let (dim, element) = (collection.dim(), collection.element());
+        let row_bytes = dim * element.size();
+        if rows.len() != ids.len() * row_bytes {
+            let expected = format!("{}, {row_bytes} for each id", ids.len() * row_bytes);
+            return Err(Error::call("bytes of vectors", rows.len(), expected));
+        }
+        let rows = MatrixRef::new(rows, ids.len(), dim, element)?;
+        index.upsert(&rows, ids, &Silent)
+    }
+
+    /// Deletes ids, as far as there are such vectors. Gives how many there were.
+    ///
+    /// # Errors
+    /// The index was opened for reading; a log that cannot be written.
+    pub fn delete(&self, ids: &[u64]) -> Result<usize, Error> {
+        let index = self.changing()?;
+        let mut there = Vec::with_capacity(ids.len());
+        for &id in ids {
+            if index.contains(id)? {
+                there.push(id);
+            }
+        }
+        there.sort_unstable();
+        there.dedup();
+        if !there.is_empty() {
+            index.delete(&there)?;
+        }
+        Ok(there.len())
+    }
+
+    fn changing(&self) -> Result<&Arc<LiveIndex>, Error> {
+        let expected = "one that was opened for changes";
+        self.index()
+            .ok_or_else(|| Error::call("the storage of an index", "open for reading", expected))
+    }
+
+    /// Ranks nodes of a state by their exact vectors, and what waits for a merge with them, and calls `done` with the `k` nearest, on one of its threads. Returns at
+    /// once.
+    ///
+    /// # Errors
+    /// A state that nobody has any more ([`collection_of`](Self::collection_of)), a row that is none of the collection's, a node that there is not, `k` of 0: then `done` is not
+    /// called. It hears of reads that fail and of vectors that are damaged.
+    pub fn rank(
+        &self,
+        state: u64,
+        query: &[u8],
+        nodes: &[u32],
+        k: usize,
+        done: impl FnOnce(Result<Ranked, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.rank_while((state, query), nodes, k, || true, done)
+    }
+
+    /// As [`rank`](Self::rank), for as long as somebody wants it: `wanted` is asked before anything is read, and where it says no, `done` hears of
+    /// [`Error::Interrupted`].
+    ///
+    /// # Errors
+    /// As those of [`rank`](Self::rank).
+    pub fn rank_while(
+        &self,
+        (state, query): (u64, &[u8]),
+        nodes: &[u32],
+        k: usize,
+        wanted: impl Fn() -> bool + Send + Sync + 'static,
+        done: impl FnOnce(Result<Ranked, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let Some(collection) = self.states.collection(state) else {
+            let expected = "that of the last checkpoint, or of the one before";
+            return Err(Error::call(
+                "a state of the index",
+                format!("{state:016x}"),
+                expected,
+            ));
+        };
+        let Collection { nodes: count, .. } = collection;
+        collection.floats(query, &mut Vec::new())?;
+        if k == 0 {
+            return Err(Error::call("k", 0, "at least 1"));
+        }
+        if let Some(node) = nodes.iter().find(|&&node| node >= count) {
+            return Err(Error::call("a node", node, format!("less than {count}")));
+        }
+        let job = Job {
+            states: self.states.clone(),
+            state,
+            query: query.to_vec(),
+            nodes: nodes.to_vec(),
+            k,
+            wanted: Box::new(wanted),
+            found: Mutex::new(Err(Error::Interrupted)),
+            done: Mutex::new(Some(Box::new(done))),
+        };
+        self.workers.submit(1, Arc::new(job));
+        Ok(())
+    }
+}
+
+/// A distance and an outside id.
+type Near = (f32, u64);
+
+/// What a ranking of nodes alone gave.
+struct Nodes {
+    found: Vec<Near>,
+    counters: Counters,
+    /// Nodes that are not in the index any more.
+    refused: usize,
+}
+
+impl View {
+    /// Reads the vectors of some nodes, all at once, and ranks them with what waits for a merge.
+    async fn rank(
+        &self,
+        thread: &Thread,
+        query: &[u8],
+        nodes: &[u32],
+        k: usize,
+    ) -> Result<Ranked, Error> {
+        let Nodes {
+            mut found,
+            counters,
+            mut refused,
+        } = self.rank_nodes(thread, query, nodes, k).await?;
+        let (sizes, mut scratch) = ((k, (2 * nodes.len()).max(k)), FreshScratch::default());
+        match &self.since_merge {
+            None => waiting(&self.changes.seen(), query, sizes, &mut scratch, &mut found),
+            Some(since) => {
+                let since = since.seen();
+                let dead = since.dead();
+                let ranked = found.len();
+                found.retain(|&(_, id)| !dead.counts_not(id));
+                refused += ranked - found.len();
+                self.merged_since(query, sizes, &since, &mut scratch, &mut found);
+                waiting(&since, query, sizes, &mut scratch, &mut found);
+            }
+        }
+        found.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        found.truncate(k);
+        Ok(Ranked {
+            ids: found.iter().map(|&(_, id)| id).collect(),
+            distances: found.iter().map(|&(distance, _)| distance).collect(),
+            reads: counters.vector_reads,
+            bytes: counters.bytes_read,
+            computations: counters.reranked,
+            refused: refused as u32,
+        })
+    }
+
+    /// Ranks the nodes of the state's checkpoint.
+    async fn rank_nodes(
+        &self,
+        thread: &Thread,
+        query: &[u8],
+        nodes: &[u32],
+        k: usize,
+    ) -> Result<Nodes, Error> {
+        let (timer, mut counters) = (Timer::new(false), Counters::default());
+        let Collection {
+            metric,
+            element,
+            dim,
+            ..
+        } = self.collection;
+        let row_bytes = self.collection.row_bytes();
+        let kernel = Kernel::new(metric, element, dim as usize);
+        let seen = self.changes.seen();
+        let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
+        ranking.query.copy_from_slice(query);
+        // Of an older state some are no answers any more: as many more are to be known.
+        let most = if self.since_merge.is_some() {
+            k.saturating_add(nodes.len())
+        } else {
+            k
+        };
+        ranking.begin(most, &[], &[]);
+        let mut candidates = Frontier::default();
+        candidates.clear(nodes.len().max(1), 1, nodes.len());
+        for (place, &node) in nodes.iter().enumerate() {
+            candidates.insert(key(place as f32, node));
+        }
+        let all = Rerank {
+            ratio: 1.0,
+            ..Rerank::HALF
+        };
+        let mut refused = 0;
+        if let Some(segments) = self.segments() {
+            let mut reranker = Reranker::new(
+                segments,
+                thread,
+                row_bytes,
+                (all, false),
+                true,
+                &timer,
+                None,
+            );
+            reranker.begin(most, nodes.len());
+            let finished = reranker.finish(&candidates, &mut ranking, &mut counters);
+            let finished = finished.await;
+            if finished.is_err() {
+                reranker.reset();
+            }
+            finished?;
+            refused = reranker.take_refused().len();
+        }
+        let found = (ranking.nearest.found().iter())
+            .map(|neighbour| (neighbour.distance, neighbour.id))
+            .collect();
+        Ok(Nodes {
+            found,
+            counters,
+            refused,
+        })
+    }
+
+    /// Appends what waited when the merge began that took this state's place, which is in the next checkpoint: as many as are wanted that still count behind what changed `since`, if there are
+    /// so many.
+    fn merged_since(
+        &self,
+        query: &[u8],
+        (k, list): (usize, usize),
+        since: &Seen<'_>,
+        scratch: &mut FreshScratch,
+        found: &mut Vec<Near>,
+    ) {
+        let (seen, dead) = (self.changes.seen(), since.dead());
+        let Some((fresh, moment)) = seen.fresh().next() else {
+            return;
+        };
+        let (mut wanted, mut frozen) = (k, Vec::new());
+        loop {
+            frozen.clear();
+            let list = list.max(wanted);
+            fresh.search(query, wanted, list, moment, scratch, |id, distance| {
+                frozen.push((distance, id));
+            });
+            let all = frozen.len() < wanted;
+            frozen.retain(|&(_, id)| !dead.counts_not(id));
+            if all || frozen.len() >= k {
+                break;
+            }
+            wanted = wanted.saturating_mul(4);
+        }
+        found.append(&mut frozen);
+    }
+}
+
+/// Appends the `k` nearest of what waits for a merge, and a few more.
+fn waiting(
+    seen: &Seen<'_>,
+    query: &[u8],
+    (k, list): (usize, usize),
+    scratch: &mut FreshScratch,
+    found: &mut Vec<Near>,
+) {
+    for (fresh, moment) in seen.fresh() {
+        fresh.search(query, k, list, moment, scratch, |id, distance| {
+            found.push((distance, id));
+        });
+    }
+}
+
+/// Who waits for a ranking.
+type Done = Box<dyn FnOnce(Result<Ranked, Error>) + Send>;
+
+/// A ranking that goes on.
+struct Job {
+    states: Arc<States>,
+    state: u64,
+    query: Vec<u8>,
+    nodes: Vec<u32>,
+    k: usize,
+    /// Whether anybody still waits for it.
+    wanted: Box<dyn Fn() -> bool + Send + Sync>,
+    found: Mutex<Result<Ranked, Error>>,
+    done: Mutex<Option<Done>>,
+}
+
+impl Work for Job {
+    fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, _: usize) -> Vec<Task<'t>> {
+        vec![Box::pin(async move {
+            // What waited for a thread for too long is not read for nobody, while others wait behind it.
+            if !(self.wanted)() {
+                return;
+            }
+            // As it is now: what was acknowledged while it waited for a thread counts as well.
+            let found = match self.states.view(self.state) {
+                Some(view) => {
+                    let found = view.rank(thread, &self.query, &self.nodes, self.k);
+                    found.await
+                }
+                None => Err(Error::call(
+                    "a state of the index",
+                    format!("{:016x}", self.state),
+                    "one that was not given up while a query of it waited",
+                )),
+            };
+            *self.found.lock() = found;
+        })]
+    }
+
+    fn ended(self: Arc<Self>, panic: Option<Panic>) {
+        let done = self.done.lock().take();
+        let found = std::mem::replace(&mut *self.found.lock(), Err(Error::Interrupted));
+        if let Some(done) = done {
+            done(found);
+        }
+        if let Some(panic) = panic {
+            // Who waits has heard that it was interrupted.
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

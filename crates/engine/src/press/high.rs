@@ -1,0 +1,477 @@
+//! The memory server's part of PRESS: the graph and the high-precision codes, and L_high of each query (DistVS §3.2).
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use stratann_codec::ListTrainer;
+use stratann_vector::{DistanceTable, PairedQuantizer};
+
+use super::packed::PackedLists;
+use super::popular::{Counting, Popularity};
+use super::{Collection, LowList, check, still, width_of};
+use crate::codebook::Codebook;
+use crate::frontier::{Frontier, key, node_of};
+use crate::progress::{Progress, Stage};
+use crate::stores::codes::{Correction, complete, each_code};
+use crate::update::each_list;
+use crate::visited::Visited;
+use crate::{Error, Index, OpenOptions, Press, bounds};
+
+/// Lists that the tables of their codec are learned from, at most.
+const SAMPLE: usize = 10_000;
+/// Bytes of lists after which a round visits no more candidates: they are left for the next one. Any beam of use stays far below, and whoever asks for a wider one
+/// neither takes a server's memory nor makes a message that no frame carries.
+const ROUND: usize = 1 << 20;
+/// The same in nodes, of lists that are decoded.
+const ROUND_NODES: usize = 1 << 14;
+/// Lists that are read at a time to count how popular nodes are: some milliseconds.
+const COUNTED: u32 = 1 << 13;
+/// Bytes of what a compute server needs besides low codes, at most: a frame of the servers carries 16 MiB.
+const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
+/// Tables of the codec.
+const TABLES: usize = 4;
+
+/// The lists and the high-precision codes of an index, in memory.
+pub struct High {
+    collection: Collection,
+    lists: PackedLists,
+    /// The codes of all nodes in their parts, and what corrects the sums of entries of nested ones: compute servers are given the low codes, and the rests, or separate high
+    /// codes, are what is looked at here.
+    lows: Vec<u8>,
+    rests: Vec<u8>,
+    corrections: Option<Vec<Correction>>,
+    codebook: Codebook,
+    /// Where queries begin.
+    entry: u32,
+    /// How popular nodes are; 4 bytes a node once a compute server asks that has no room for all low codes.
+    popularity: OnceLock<Popularity>,
+    /// What was counted of it so far.
+    counting: Mutex<Option<Counting>>,
+    /// Whether that met a list that does not decode.
+    failed: AtomicBool,
+}
+
+/// What a compute server leaves to the memory server that has no room for all low codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offloading {
+    /// It has the codes of so many nodes, the most popular ones.
+    pub kept: u32,
+    /// The longest that its list by low codes gets.
+    pub low_list: usize,
+    /// As [`Press::seeds`](crate::Press::seeds).
+    pub seeds: usize,
+}
+
+impl High {
+    /// Loads those of the index at `path`.
+    ///
+    /// # Errors
+    /// No index there, or one that servers cannot share, such as one of more dimensions than a message has room for the centroids of (some 16,000); a file that is damaged; an interruption; [`Error::Outdated`] where another checkpoint
+    /// took its place meanwhile.
+    pub fn open(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<High, Error> {
+        let path = path.as_ref();
+        let index = Index::open(path, &OpenOptions::default())?;
+        check(path, &index)?;
+        let volume = index.volume().clone();
+        let manifest = index.manifest().clone();
+        let collection = Collection::of(&manifest);
+        let centroids = index.graph_codebook().quantizer().memory_bytes();
+        if centroids > MOST_CENTROIDS {
+            let found = format!(
+                "{} dimensions, with {centroids} bytes of centroids",
+                collection.dim
+            );
+            let expected = format!(
+                "at most {MOST_CENTROIDS} bytes, which servers can send each other: search it in one process (`stratann search`)"
+            );
+            return Err(Error::call(
+                format!("the index {}", path.display()),
+                found,
+                expected,
+            ));
+        }
+        let (nodes, entry) = (collection.nodes as usize, manifest.graph().entry);
+        let file = index.graph().file.clone();
+        let stage = Stage::begin(progress, "loading lists", 2 * nodes as u64);
+        let mut trainer = ListTrainer::new(collection.nodes, manifest.graph().degree);
+        let every = nodes.div_ceil(SAMPLE) as u32;
+        let damaged = |what: String| Error::Damaged {
+            file: file.clone(),
+            what,
+        };
+        let mut list = Vec::new();
+        let mut sorted = |neighbours: &[u32]| {
+            list.clear();
+            list.extend_from_slice(neighbours);
+            list.sort_unstable();
+            list.dedup();
+            std::mem::take(&mut list)
+        };
+        each_list(&index, progress, &mut |node, neighbours| {
+            progress.advance(1);
+            if node % every == 0 {
+                let added = trainer.add(node, &sorted(neighbours));
+                added.map_err(|error| damaged(format!("list of node {node}: {error}")))?;
+            }
+            Ok(())
+        })?;
+        let mut lists = PackedLists::new(trainer.finish(TABLES), nodes);
+        each_list(&index, progress, &mut |node, neighbours| {
+            progress.advance(1);
+            if node as usize != lists.len() {
+                let expected = format!("node {} is missing: {node} comes next", lists.len());
+                return Err(damaged(expected));
+            }
+            lists.push(&sorted(neighbours), &file)
+        })?;
+        if lists.len() != nodes {
+            return Err(damaged(format!("{} lists of {nodes} nodes", lists.len())));
+        }
+        lists.shrink();
+        let codebook = index.graph_codebook().clone();
+        // Its codes are in parts: what it holds makes room for whole ones.
+        drop(index);
+        drop(stage);
+        let (all, half) = (manifest.code_bytes as usize, collection.low_bytes as usize);
+        let mut lows = Vec::with_capacity(nodes * half);
+        let mut rests = Vec::with_capacity(nodes * (all - half));
+        let paired = codebook.paired();
+        let mut corrections = paired.and_then(|paired| Correction::none_yet(paired, nodes));
+        let mut scratch = Vec::new();
+        each_code(&*volume, &manifest, |code| {
+            lows.extend_from_slice(&code[..half]);
+            rests.extend_from_slice(&code[half..]);
+            if let (Some(paired), Some(corrections)) = (paired, &mut corrections) {
+                let metric = collection.metric;
+                corrections.push(Correction::of(paired, metric, code, &mut scratch));
+            }
+        })?;
+        still(&*volume, path, &collection)?;
+        Ok(High {
+            collection,
+            lists,
+            lows,
+            rests,
+            corrections,
+            codebook,
+            entry,
+            popularity: OnceLock::new(),
+            counting: Mutex::new(None),
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    /// What is searched.
+    pub fn collection(&self) -> &Collection {
+        &self.collection
+    }
+
+    /// Bytes of lists, codes, codebook, and of how popular nodes are once that was asked, in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        let codebook = 2 * Codebook::memory_bytes(self.collection.dim as usize);
+        let corrections = self.corrections.as_deref().map_or(0, size_of_val);
+        let codes = self.lows.len() + self.rests.len() + corrections;
+        let ranks = self.popularity.get().map_or(0, Popularity::memory_bytes);
+        (self.lists.memory_bytes() + codes) as u64 + codebook + ranks
+    }
+
+    /// What a compute server needs besides low codes, for [`Low::new`](super::Low::new).
+    pub fn low_centroids(&self) -> Vec<u8> {
+        let centroids = self.codebook.quantizer().centroids();
+        super::low::encode(&centroids, self.entry, self.lists.model())
+    }
+
+    /// Appends the low codes of some nodes, `low_bytes` each: of those among the `kept` most popular of the collection, behind a bit for each node, from the lowest of the first
+    /// byte on, that says whether it is one. Without the bits those of all, if it has no more nodes than that. Where it is not [known](Self::knows_popular) yet which are
+    /// popular, that is counted first, all of it.
+    ///
+    /// # Errors
+    /// Lists that do not decode, which say how popular nodes are.
+    ///
+    /// # Panics
+    /// If there are no such nodes.
+    pub fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), Error> {
+        let low = self.collection.low_bytes as usize;
+        if kept >= self.collection.nodes {
+            out.extend_from_slice(&self.lows[nodes.start as usize * low..nodes.end as usize * low]);
+            return Ok(());
+        }
+        let popularity = self.popularity()?;
+        let bits = out.len();
+        out.resize(bits + nodes.len().div_ceil(8), 0);
+        for (at, node) in nodes
+            .enumerate()
+            .filter(|&(_, node)| popularity.keeps(node, kept))
+        {
+            out[bits + at / 8] |= 1 << (at % 8);
+            out.extend_from_slice(&self.lows[node as usize * low..][..low]);
+        }
+        Ok(())
+    }
+
+    /// Whether it is known how popular nodes are, which [`low_codes`](Self::low_codes) of some nodes and queries with [`Offloading`] go by; or that it cannot be counted, which these say
+    /// then.
+    pub fn knows_popular(&self) -> bool {
+        self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
+    }
+
+    /// Counts on with how popular nodes are, for some milliseconds, and gives whether that is known now. Whoever calls this besides waits for as long; no list is read twice.
+    ///
+    /// # Errors
+    /// A list that does not decode.
+    pub fn count_popular(&self) -> Result<bool, Error> {
+        let mut counting = self.counting.lock();
+        if self.popularity.get().is_some() {
+            return Ok(true);
+        }
+        let nodes = self.collection.nodes as usize;
+        let own = counting.get_or_insert_with(|| Counting::new(nodes));
+        match own.step(&self.lists, COUNTED) {
+            Ok(None) => Ok(false),
+            Ok(Some(known)) => {
+                self.popularity.get_or_init(|| known);
+                *counting = None;
+                Ok(true)
+            }
+            Err(error) => {
+                self.failed.store(true, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    fn popularity(&self) -> Result<&Popularity, Error> {
+        loop {
+            if let Some(known) = self.popularity.get() {
+                return Ok(known);
+            }
+            self.count_popular()?;
+        }
+    }
+}
+
+/// One query's L_high. Reused from query to query.
+#[derive(Debug, Default)]
+pub struct HighQuery {
+    /// The query's distances to every centroid of the rests.
+    table: DistanceTable,
+    list: Frontier,
+    full: usize,
+    beam: usize,
+    /// Rounds that there were.
+    rounds: u32,
+    floats: Vec<f32>,
+    nodes: Vec<u32>,
+    sums: Vec<f32>,
+    computations: u64,
+    /// What the compute server leaves to this one, where it has no room for all low codes; and then what the low codes say that it does not have, and which nodes were met.
+    offloading: Option<Offloading>,
+    low: LowList,
+    seen: Visited,
+    /// Where it began, until the compute server is told.
+    begun: Vec<u32>,
+    neighbours: Vec<u32>,
+    /// Lists that were decoded.
+    decoded: u64,
+}
+
+impl HighQuery {
+    /// Begins with a query, as a compute server [sends](super::LowQuery::sent) it. `list` is D_high, `full` D_full, and `beam` how many nodes are visited
+    /// in a round. Where it begins [`LowQuery::begin`](super::LowQuery::begin) says, which is to be [refined](HighQuery::refine) first; it is known here, where low codes are
+    /// offloaded.
+    ///
+    /// # Errors
+    /// A query of another length, with NaN or infinity, or of length 0 under cosine; a list, `full` or beam of 0.
+    pub fn begin(
+        &mut self,
+        high: &High,
+        query: &[u8],
+        list: usize,
+        full: usize,
+        beam: usize,
+        offloading: Option<Offloading>,
+    ) -> Result<(), Error> {
+        for (what, value) in [
+            ("list size", list),
+            ("re-ranked candidates", full),
+            ("beam width", beam),
+        ] {
+            if value == 0 {
+                return Err(Error::call(what, 0, "at least 1"));
+            }
+        }
+        let collection = &high.collection;
+        // Codes of two precisions were asked for when it was opened.
+        if let Some(paired) = high.codebook.paired() {
+            collection.sent(query, paired.rounding(), &mut self.floats)?;
+            paired.rest_table(collection.metric, &self.floats, &mut self.table);
+        }
+        let list = list.min(collection.nodes as usize);
+        self.list.clear(list, 1, list);
+        (self.full, self.beam, self.computations) = (full, beam, 0);
+        (self.rounds, self.decoded) = (0, 0);
+        self.offloading = offloading;
+        match (offloading, high.codebook.paired()) {
+            (Some(offloading), Some(paired)) => {
+                self.begin_offloaded(high, offloading, paired, list)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Does what the compute server would: looks where to begin.
+    fn begin_offloaded(
+        &mut self,
+        high: &High,
+        offloading: Offloading,
+        paired: &PairedQuantizer,
+        list: usize,
+    ) -> Result<(), Error> {
+        let Offloading {
+            low_list, seeds, ..
+        } = offloading;
+        let press = Press {
+            seeds,
+            ..Press::default()
+        };
+        bounds::press(press)?;
+        high.popularity()?;
+        self.low
+            .fill(paired.low(), high.collection.metric, &self.floats);
+        self.low.begin(low_list.clamp(1, bounds::MOST_LIST), press);
+        self.seen.clear(list);
+        let mut distances = Vec::new();
+        self.begun.clear();
+        self.low
+            .seeds(&high.lows, high.entry, &mut self.begun, &mut distances);
+        for &node in &self.begun {
+            self.seen.insert(node);
+        }
+        let begun: Vec<(u32, f32)> = self.begun.iter().copied().zip(distances).collect();
+        self.refine(high, &begun)
+    }
+
+    /// Scores nodes by their high codes and inserts them into L_high; one that is in it already changes nothing. Of each it is told what the low code
+    /// estimates, which is half of the work where codes are nested.
+    ///
+    /// # Errors
+    /// A node that there is not.
+    pub fn refine(&mut self, high: &High, nodes: &[(u32, f32)]) -> Result<(), Error> {
+        let count = high.collection.nodes;
+        if let Some((node, _)) = nodes.iter().find(|&&(node, _)| node >= count) {
+            return Err(Error::call("a node", node, format!("less than {count}")));
+        }
+        self.nodes.clear();
+        self.nodes.extend(nodes.iter().map(|&(node, _)| node));
+        self.sums.resize(self.sums.len().max(nodes.len()), 0.0);
+        let sums = &mut self.sums[..nodes.len()];
+        self.table.score(&high.rests, &self.nodes, sums);
+        for (&(node, low), &sum) in nodes.iter().zip(&*sums) {
+            let estimate = complete(high.corrections.as_deref(), node, low, sum);
+            self.list.insert(key(estimate, node));
+        }
+        self.computations += nodes.len() as u64;
+        Ok(())
+    }
+
+    /// Visits the nearest that are left, as many as the beam is wide (fewer in the first rounds), and appends their lists. False, and nothing is
+    /// appended, where all of L_high are visited. A round ends early where it has appended a mebibyte.
+    pub fn advance(&mut self, high: &High, lists: &mut Vec<u8>) -> bool {
+        let mut any = false;
+        let most = lists.len() + ROUND;
+        let width = width_of(self.rounds, self.beam);
+        self.rounds = self.rounds.saturating_add(1);
+        for _ in 0..width {
+            if lists.len() >= most {
+                break;
+            }
+            let Some(key) = self.list.take_unread() else {
+                break;
+            };
+            high.lists.append(node_of(key), lists);
+            any = true;
+        }
+        any
+    }
+
+    /// As [`advance`](Self::advance) where low codes are offloaded. Lists of which the compute server has the low codes of all neighbours are appended to `lists` as they are. Others are
+    /// decoded, which is the work of offloading: of their neighbours that were not met in such lists before, `near` gets those whose codes the compute server has, and
+    /// `offloaded`, of the others, those that are among its `low_list` nearest so far, with what their low codes estimate; any other would not come into its list. The first time `known` gets the nodes at
+    /// which the query began, which are not to be met again.
+    ///
+    /// # Errors
+    /// Lists that do not decode, or a query that was begun without offloading.
+    pub fn advance_offloaded(
+        &mut self,
+        high: &High,
+        known: &mut Vec<u32>,
+        lists: &mut Vec<u8>,
+        near: &mut Vec<u32>,
+        offloaded: &mut Vec<(u32, f32)>,
+    ) -> Result<bool, Error> {
+        let (Some(offloading), popularity) = (self.offloading, high.popularity()?) else {
+            let expected = "a query that was begun with offloading";
+            return Err(Error::call(
+                "a step with offloading",
+                "one without",
+                expected,
+            ));
+        };
+        known.append(&mut self.begun);
+        let width = width_of(self.rounds, self.beam);
+        self.rounds = self.rounds.saturating_add(1);
+        self.nodes.clear();
+        let (mut any, before, most) = (false, near.len(), lists.len() + ROUND);
+        for _ in 0..width {
+            if near.len() - before + self.nodes.len() >= ROUND_NODES || lists.len() >= most {
+                break;
+            }
+            let Some(key) = self.list.take_unread() else {
+                break;
+            };
+            any = true;
+            let node = node_of(key);
+            if popularity.keeps_all(node, offloading.kept) {
+                high.lists.append(node, lists);
+                continue;
+            }
+            self.decoded += 1;
+            high.lists.decode(node, &mut self.neighbours)?;
+            let (seen, fresh) = (&mut self.seen, &mut self.nodes);
+            for &node in self.neighbours.iter().filter(|&&node| seen.insert(node)) {
+                match popularity.keeps(node, offloading.kept) {
+                    true => near.push(node),
+                    false => fresh.push(node),
+                }
+            }
+        }
+        self.low.sift(&high.lows, &self.nodes, offloaded);
+        Ok(any)
+    }
+
+    /// Lists that the query has had decoded here: those with neighbours whose low codes are offloaded.
+    pub fn lists_decoded(&self) -> u64 {
+        self.decoded
+    }
+
+    /// Distances by low codes that the query has taken here: those of codes that are offloaded.
+    pub fn low_computations(&self) -> u64 {
+        match self.offloading {
+            Some(_) => self.low.computations(),
+            None => 0,
+        }
+    }
+
+    /// Appends the D_full nearest of L_high, nearest first.
+    pub fn best(&self, nodes: &mut Vec<u32>) {
+        nodes.extend(self.list.keys().take(self.full).map(node_of));
+    }
+
+    /// Distances by high codes that the query has taken.
+    pub fn computations(&self) -> u64 {
+        self.computations
+    }
+}

@@ -1,0 +1,251 @@
+//! L_low of PRESS (DistVS §3.1, `ExpandLow` and the choice of `ExpandHigh`): the candidates of one query by low-precision codes, of which the
+//! nearest are looked at by high-precision ones.
+
+use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
+
+use crate::bounds;
+use crate::frontier::{Frontier, distance_of, key, node_of};
+use crate::preset::Press;
+
+/// The candidates by low-precision codes. Reused from query to query.
+#[derive(Debug, Default)]
+pub(crate) struct LowList {
+    /// The query's distances to what low codes stand for.
+    table: DistanceTable,
+    list: Frontier,
+    press: Press,
+    nodes: Vec<u32>,
+    keys: Vec<u64>,
+    scores: Vec<f32>,
+    computations: u64,
+}
+
+/// Of the seeds that are looked at so many are begun at. On photo-sift-100k 8 took 1 % more, on package-text 2 and 8 as much.
+const BEGUN: usize = 4;
+/// Around each of these so many are looked at next, in a stretch of nodes that is as many times shorter, ...
+const FAN: usize = 4;
+/// ... until it is no longer than this.
+const STRETCH: usize = 16;
+
+impl LowList {
+    /// D_low: the longest that the list gets where that by high codes has `list` candidates.
+    pub(crate) fn size(press: Press, list: usize) -> usize {
+        ((list as f64 * press.low).round() as usize).clamp(1, bounds::MOST_LIST)
+    }
+
+    /// Fills the table for a query, as numbers (of length 1 under cosine).
+    pub(crate) fn fill(&mut self, quantizer: &ProductQuantizer, metric: Metric, query: &[f32]) {
+        quantizer.table(metric, query, &mut self.table);
+    }
+
+    /// Begins with a query: keeps the `size` nearest. Where distances are to be computed, the table has been filled.
+    pub(crate) fn begin(&mut self, size: usize, press: Press) {
+        self.list.clear(size, 1, size);
+        self.press = press;
+        self.computations = 0;
+    }
+
+    /// Appends where the search begins, and what low codes say of that: `entry`, or the nearest that are found so:
+    ///
+    /// ```text
+    ///   nodes     0 .........|.........|.........|......... n      `Press::seeds` of them, evenly spaced
+    ///                             the nearest four
+    ///                           ..|..|..|..|..                     around each four more, in as long a stretch as was between two before
+    ///                                 ...                          and so on, four times as near each other
+    /// ```
+    ///
+    /// In locality order what is near in number is near, so that this descends to the query's neighbourhood without a graph. In another order it is a sample. `codes` are by node.
+    ///
+    /// # Panics
+    /// If the entry has no code.
+    pub(crate) fn seeds(
+        &mut self,
+        codes: &[u8],
+        entry: u32,
+        nodes: &mut Vec<u32>,
+        distances: &mut Vec<f32>,
+    ) {
+        let all = codes.len() / self.table.code_bytes();
+        let (mut looked, mut scores) = (std::mem::take(&mut self.nodes), Vec::new());
+        std::mem::swap(&mut scores, &mut self.scores);
+        self.keys.clear();
+        looked.clear();
+        let count = self.press.seeds.min(all);
+        match count {
+            0 => looked.push(entry),
+            _ => looked.extend((0..count).map(|at| ((2 * at + 1) * all / (2 * count)) as u32)),
+        }
+        let mut stretch = all / count.max(1);
+        loop {
+            self.score(codes, &looked, &mut scores);
+            let scored = looked.iter().zip(&scores);
+            self.keys
+                .extend(scored.map(|(&node, &score)| key(score, node)));
+            self.keys.sort_unstable();
+            self.keys.dedup();
+            self.keys.truncate(BEGUN);
+            if count == 0 || stretch <= STRETCH {
+                break;
+            }
+            looked.clear();
+            for &near in &self.keys {
+                let first = (node_of(near) as usize).saturating_sub(stretch / 2);
+                let around = (0..FAN).map(|at| first + (2 * at + 1) * stretch / (2 * FAN));
+                looked.extend(around.map(|node| node.min(all - 1) as u32));
+            }
+            looked.sort_unstable();
+            looked.dedup();
+            stretch /= FAN;
+        }
+        nodes.extend(self.keys.iter().copied().map(node_of));
+        distances.extend(self.keys.iter().copied().map(distance_of));
+        (self.nodes, self.scores) = (looked, scores);
+    }
+
+    /// Estimates the distances of nodes by their low codes, which are `codes` by node, and keeps the nearest.
+    ///
+    /// # Panics
+    /// If a node has no code.
+    pub(crate) fn meet(&mut self, codes: &[u8], nodes: &[u32]) {
+        self.meet_at(codes, nodes, nodes);
+    }
+
+    /// As [`meet`](Self::meet), of nodes whose codes are in other places than their numbers say.
+    ///
+    /// # Panics
+    /// If there is no code in a place, or there are not as many places as nodes.
+    pub(crate) fn meet_at(&mut self, codes: &[u8], places: &[u32], nodes: &[u32]) {
+        // It only grows: what is in it is written over.
+        self.scores.resize(self.scores.len().max(nodes.len()), 0.0);
+        let scores = &mut self.scores[..nodes.len()];
+        self.table.score(codes, places, scores);
+        for (&node, &score) in nodes.iter().zip(&*scores) {
+            self.list.insert(key(score, node));
+        }
+        self.computations += nodes.len() as u64;
+    }
+
+    /// Keeps nodes of which somebody else has said what their low codes estimate.
+    pub(crate) fn hear(&mut self, nodes: &[(u32, f32)]) {
+        for &(node, estimate) in nodes {
+            self.list.insert(key(estimate, node));
+        }
+    }
+
+    /// As [`meet`](Self::meet), and appends those that are among the nearest of all that it was told of so far.
+    ///
+    /// # Panics
+    /// If a node has no code.
+    pub(crate) fn sift(&mut self, codes: &[u8], nodes: &[u32], nearest: &mut Vec<(u32, f32)>) {
+        let mut scores = std::mem::take(&mut self.scores);
+        self.score(codes, nodes, &mut scores);
+        for (&node, &score) in nodes.iter().zip(&scores) {
+            let key = key(score, node);
+            if key < self.list.bound() {
+                self.list.insert(key);
+                nearest.push((node, score));
+            }
+        }
+        self.scores = scores;
+    }
+
+    /// Appends the nearest that were not taken before, and their distances: so many as the refinement ratio says of the list's length, or all that are left.
+    pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
+        // What is a bit less than a whole number because it was a shorter one once is that number.
+        let count = (self.list.len() as f64 * self.press.ratio + 1e-4) as usize;
+        for _ in 0..count.max(1) {
+            match self.list.take_unread() {
+                Some(key) => {
+                    nodes.push(node_of(key));
+                    distances.push(distance_of(key));
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Estimates the distances of nodes that are no candidates yet: those that a search may begin at.
+    ///
+    /// # Panics
+    /// If a node has no code.
+    pub(crate) fn score(&mut self, codes: &[u8], nodes: &[u32], distances: &mut Vec<f32>) {
+        distances.clear();
+        distances.resize(nodes.len(), 0.0);
+        self.table.score(codes, nodes, distances);
+        self.computations += nodes.len() as u64;
+    }
+
+    /// Distances that were computed for the query.
+    pub(crate) fn computations(&self) -> u64 {
+        self.computations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_vector::Training;
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_that_are_left_are_taken_a_share_of_the_list_at_a_time() {
+        // One dimension and a centroid for each row, so that a code is its value.
+        let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
+        let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
+        let mut codes = vec![0; 256];
+        quantizer.encode(&rows, &mut codes, 1);
+        let mut low = LowList::default();
+        low.fill(&quantizer, Metric::L2, &[0.0]);
+        low.begin(20, Press::PAPER);
+        let nodes: Vec<u32> = (0..256).rev().collect();
+        low.meet(&codes, &nodes);
+        assert_eq!(low.computations(), 256);
+        let (mut taken, mut distances) = (Vec::new(), Vec::new());
+        // The list is full: what is taken stays in it, and what comes next is behind.
+        for expected in [6, 12, 18, 20, 20] {
+            low.take(&mut taken, &mut distances);
+            assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
+            // 256 centroids are the rows themselves.
+            let right = |(&node, &distance): (&u32, &f32)| distance == (node * node) as f32;
+            assert!(taken.len() == distances.len() && taken.iter().zip(&distances).all(right));
+        }
+    }
+
+    #[test]
+    fn a_search_begins_at_the_nearest_of_nodes_that_are_evenly_spaced() {
+        // Nodes are in order: 39 of them have the same code, and those before and behind have others.
+        let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
+        let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
+        let numbers: Vec<f32> = (0..10_000).map(|i| (i / 40) as f32).collect();
+        let mut codes = vec![0; 10_000];
+        quantizer.encode(&numbers, &mut codes, 1);
+        let mut low = LowList::default();
+        let mut seeds = |count: usize, codes: &[u8], query: u32| {
+            let press = Press {
+                seeds: count,
+                ..Press::PAPER
+            };
+            low.fill(&quantizer, Metric::L2, &[(query / 40) as f32]);
+            low.begin(20, press);
+            let (mut nodes, mut distances) = (Vec::new(), Vec::new());
+            low.seeds(codes, 7, &mut nodes, &mut distances);
+            assert!(nodes.len() == distances.len() && distances.is_sorted());
+            (nodes, low.computations())
+        };
+        assert_eq!(seeds(0, &codes, 4000), (vec![7], 1));
+        // 64 of them are 156 apart; then 16 or a few less at each step: stretches of 156 and 39.
+        let (nodes, computations) = seeds(64, &codes, 4000);
+        assert!(
+            nodes.len() == 4 && computations > 64 && computations <= 64 + 2 * 16,
+            "{computations}"
+        );
+        assert_eq!(nodes[0] / 40, 100, "{nodes:?}");
+        // At either end there is nobody beyond.
+        for end in [0, 9_999] {
+            let (nodes, _) = seeds(64, &codes, end);
+            assert_eq!(nodes[0] / 40, end / 40, "{nodes:?}");
+        }
+        // No more than there are, each once.
+        assert_eq!(seeds(64, &codes[..3], 0), (vec![0, 1, 2], 3));
+    }
+}

@@ -1,0 +1,270 @@
+//! Which low codes a compute server keeps that has no room for all: those of the most popular nodes (DistVS §3.3, "Using low-memory compute servers"). The others are
+//! *offloaded*: the memory server, which has all codes anyway, says what they estimate.
+//!
+//! A node is as popular as its list is met often: its in-degree. Nodes that many link to are met by most searches, so that half of the codes answer for more than half of
+//! the distances.
+//!
+//! ```text
+//!   sent, for some nodes   a bit for each, from the lowest of the first byte on: whether its code comes   then: the codes that come
+//!   memory of a compute server   the bits, how many there are before each 512 of them, the codes
+//! ```
+
+use super::packed::PackedLists;
+use crate::Error;
+
+/// Nodes whose bits are counted together.
+const BLOCK: usize = 512;
+
+/// How popular nodes are, and which lists have none but popular ones.
+pub(super) struct Popularity {
+    /// By node: how many are more popular. No two have the same.
+    ranks: Vec<u32>,
+    /// By node: the highest rank among its neighbours, in units of `1 << shift`; 0 also without neighbours.
+    highest: Vec<u16>,
+    shift: u32,
+}
+
+impl Popularity {
+    /// Bytes that it takes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (size_of_val(&self.ranks[..]) + size_of_val(&self.highest[..])) as u64
+    }
+
+    /// Whether a node is one of the `kept` most popular.
+    #[inline]
+    pub(super) fn keeps(&self, node: u32, kept: u32) -> bool {
+        self.ranks[node as usize] < kept
+    }
+
+    /// Whether all neighbours of a node are among the `kept` most popular. Of more than 65,536 nodes it may say no where the least popular of them is one by little.
+    #[inline]
+    pub(super) fn keeps_all(&self, node: u32, kept: u32) -> bool {
+        (u64::from(self.highest[node as usize]) + 1) << self.shift <= u64::from(kept)
+    }
+}
+
+/// Counts how popular nodes are, some lists at a time: of many nodes all of it takes longer than anybody waits for. All lists are read twice.
+pub(super) struct Counting {
+    /// How many link to each node; then their ranks.
+    numbers: Vec<u32>,
+    /// Of the lists that were read once they are ranked.
+    highest: Vec<u16>,
+    shift: u32,
+    is_ranked: bool,
+    /// The node whose list is next.
+    next: u32,
+    list: Vec<u32>,
+}
+
+impl Counting {
+    /// Of so many nodes; none is counted yet.
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            numbers: vec![0; nodes],
+            highest: Vec::new(),
+            // Until the highest rank is one of 16 bits.
+            shift: (usize::BITS - nodes.leading_zeros()).saturating_sub(16),
+            is_ranked: false,
+            next: 0,
+            list: Vec::new(),
+        }
+    }
+
+    /// Reads so many lists more. Gives what they say once that was the last one.
+    ///
+    /// # Errors
+    /// A list that does not decode: the next call begins with it again.
+    pub(super) fn step(
+        &mut self,
+        lists: &PackedLists,
+        most: u32,
+    ) -> Result<Option<Popularity>, Error> {
+        let nodes = self.numbers.len() as u32;
+        let end = self.next.saturating_add(most).min(nodes);
+        while self.next < end {
+            lists.decode(self.next, &mut self.list)?;
+            match self.is_ranked {
+                false => self.count(),
+                true => self.look(),
+            }
+            self.next += 1;
+        }
+        if self.next < nodes {
+            return Ok(None);
+        }
+        if !self.is_ranked {
+            self.numbers = ranked(std::mem::take(&mut self.numbers));
+            (self.is_ranked, self.next) = (true, 0);
+            self.highest.reserve_exact(nodes as usize);
+            if nodes > 0 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Popularity {
+            ranks: std::mem::take(&mut self.numbers),
+            highest: std::mem::take(&mut self.highest),
+            shift: self.shift,
+        }))
+    }
+
+    /// Counts the links of the list that was read.
+    fn count(&mut self) {
+        for &neighbour in &self.list {
+            if let Some(degree) = self.numbers.get_mut(neighbour as usize) {
+                *degree = degree.saturating_add(1);
+            }
+        }
+    }
+
+    /// Keeps the highest rank in it. A neighbour that there is not ranks behind all.
+    fn look(&mut self) {
+        let rank = |&node: &u32| self.numbers.get(node as usize).copied();
+        let ranks = self.list.iter().map(|node| rank(node).unwrap_or(u32::MAX));
+        let highest = ranks.max().unwrap_or(0) >> self.shift;
+        self.highest.push(highest.min(u32::from(u16::MAX)) as u16);
+    }
+}
+
+/// By node how many have a higher degree, or the same and a lower number.
+fn ranked(mut degrees: Vec<u32>) -> Vec<u32> {
+    let most = degrees.iter().max().map_or(0, |&most| most as usize);
+    let mut before = vec![0u32; most + 1];
+    for &degree in &degrees {
+        before[degree as usize] += 1;
+    }
+    let mut higher = 0;
+    for count in before.iter_mut().rev() {
+        higher += std::mem::replace(count, higher);
+    }
+    for degree in &mut degrees {
+        let rank = &mut before[*degree as usize];
+        *degree = *rank;
+        *rank += 1;
+    }
+    degrees
+}
+
+/// The nodes whose low codes a compute server has.
+pub(super) struct Kept {
+    bits: Vec<u64>,
+    /// Ones before each block.
+    before: Vec<u32>,
+    count: usize,
+}
+
+impl Kept {
+    /// Bytes that it takes for a collection of so many nodes.
+    pub(super) fn bytes(nodes: usize) -> u64 {
+        (nodes.div_ceil(64) * size_of::<u64>() + nodes.div_ceil(BLOCK) * size_of::<u32>()) as u64
+    }
+
+    /// Of `nodes` nodes, as they were sent; bits behind the last are none. `None` if there are not so many bytes.
+    pub(super) fn new(sent: &[u8], nodes: usize) -> Option<Self> {
+        if sent.len() != nodes.div_ceil(8) {
+            return None;
+        }
+        let mut bits = vec![0u64; nodes.div_ceil(64)];
+        for node in (0..nodes).filter(|node| sent[node / 8] >> (node % 8) & 1 == 1) {
+            bits[node / 64] |= 1 << (node % 64);
+        }
+        let (mut before, mut count) = (Vec::with_capacity(nodes.div_ceil(BLOCK)), 0);
+        for block in bits.chunks(BLOCK / 64) {
+            before.push(count as u32);
+            count += block
+                .iter()
+                .map(|word| word.count_ones() as usize)
+                .sum::<usize>();
+        }
+        if count == 0 {
+            // Nothing has a place: the bits need not be kept.
+            (bits, before) = (Vec::new(), Vec::new());
+        }
+        Some(Self {
+            bits,
+            before,
+            count,
+        })
+    }
+
+    /// Bytes that it has taken.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (size_of_val(&self.bits[..]) + size_of_val(&self.before[..])) as u64
+    }
+
+    /// How many they are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Where the code of a node stands, if it is there.
+    #[inline]
+    pub(super) fn place(&self, node: u32) -> Option<u32> {
+        let (word, bit) = (node as usize / 64, node % 64);
+        let own = *self.bits.get(word)?;
+        if own >> bit & 1 == 0 {
+            return None;
+        }
+        let block = node as usize / BLOCK;
+        let between = &self.bits[block * (BLOCK / 64)..word];
+        let ones: u32 = between.iter().map(|word| word.count_ones()).sum();
+        Some(self.before[block] + ones + (own & ((1 << bit) - 1)).count_ones())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_whose_neighbours_are_all_kept_are_told_from_others() {
+        let mut counting = Counting::new(70_000);
+        assert_eq!(counting.shift, 1);
+        counting.numbers = (0..70_000).collect();
+        for list in [&[][..], &[7, 3], &[69_999, 0], &[1, 70_000]] {
+            counting.list = list.to_vec();
+            counting.look();
+        }
+        let popularity = Popularity {
+            ranks: counting.numbers,
+            highest: counting.highest,
+            shift: counting.shift,
+        };
+        for (node, kept, all) in [
+            (0, 2, true),
+            (1, 8, true),
+            (1, 7, false),
+            (2, 69_999, false),
+            (2, 70_000, true),
+            (3, 70_000, false),
+        ] {
+            assert_eq!(popularity.keeps_all(node, kept), all, "{node} {kept}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_as_many_link_to_are_ranked_by_number() {
+        assert_eq!(ranked(vec![3, 0, 7, 3, 7, 1]), [2, 5, 0, 3, 1, 4]);
+        assert!(ranked(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn codes_of_nodes_that_are_kept_stand_in_their_order() {
+        for nodes in [1usize, 63, 64, 65, 511, 512, 513, 2000] {
+            let is_kept = |node: usize| node.is_multiple_of(3) || node % 64 == 63;
+            let mut sent = vec![0u8; nodes.div_ceil(8)];
+            for node in (0..nodes).filter(|&node| is_kept(node)) {
+                sent[node / 8] |= 1 << (node % 8);
+            }
+            let kept = Kept::new(&sent, nodes).unwrap();
+            let mut place = 0;
+            for node in 0..nodes {
+                let expected = is_kept(node).then_some(place);
+                assert_eq!(kept.place(node as u32), expected, "node {node} of {nodes}");
+                place += u32::from(is_kept(node));
+            }
+            assert_eq!(kept.count(), place as usize);
+            assert_eq!(kept.place(nodes as u32 + 64), None);
+            assert!(Kept::new(&sent[1..], nodes).is_none());
+        }
+    }
+}

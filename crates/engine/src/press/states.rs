@@ -1,0 +1,369 @@
+//! The states of an index that storage can rank in: the last checkpoint, and while others still go by it the one before.
+//!
+//! ```text
+//!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
+//!                                    │                          │
+//!   searches  of state A:  nodes of A + what waits              │ A is kept: servers of lists and codes still go by it
+//!                      nodes of A + what waited for B ──less──> what changed since B + what waits now
+//!             of state B:  nodes of B + what waits now
+//! ```
+//!
+//! The memory server has the graph of a checkpoint, compute servers its low codes, and what changes needs neither: it waits in a graph in storage's
+//! memory, and is ranked with what the walk found (FreshDiskANN, which DistVS adapts: its appendix). So a search sees what was acknowledged before it was ranked,
+//! whatever state it walks in, and never nodes of one state as those of another.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::{Collection, still};
+use crate::stores::VectorsAt;
+use crate::stores::vectors::segments::Segments;
+use crate::update::{Moment, Overlay, Seen, Snapshot};
+use crate::{Error, Index, LiveIndex};
+
+/// What changed since a checkpoint, as it was at a moment.
+#[derive(Clone)]
+pub(super) struct Changes {
+    overlay: Overlay,
+    moment: Moment,
+}
+
+impl Changes {
+    pub(super) fn seen(&self) -> Seen<'_> {
+        Seen {
+            overlay: &self.overlay,
+            moment: self.moment,
+        }
+    }
+}
+
+/// The exact vectors of a checkpoint.
+enum Vectors {
+    /// Without the rest of the index, of which nothing is needed.
+    Alone(Arc<Segments>),
+    Of(Arc<Index>),
+}
+
+/// What a search of one state goes by.
+pub(super) struct View {
+    pub(super) collection: Collection,
+    vectors: Vectors,
+    /// What changed since that checkpoint.
+    pub(super) changes: Changes,
+    /// Where a merge took its place: what changed since that.
+    pub(super) since_merge: Option<Changes>,
+}
+
+impl View {
+    /// The vectors of the state's nodes.
+    pub(super) fn segments(&self) -> Option<&Segments> {
+        match &self.vectors {
+            Vectors::Alone(segments) => Some(segments),
+            Vectors::Of(index) => index.graph().segments.as_ref(),
+        }
+    }
+}
+
+/// The states of an index.
+pub(super) enum States {
+    /// One, as it was when the index was opened for reading.
+    Still(Still),
+    /// Those of an index that changes.
+    Live(Live),
+}
+
+pub(super) struct Still {
+    collection: Collection,
+    segments: Arc<Segments>,
+    changes: Changes,
+}
+
+pub(super) struct Live {
+    index: Arc<LiveIndex>,
+    known: Mutex<Known>,
+}
+
+/// The checkpoints that searches may go by.
+struct Known {
+    /// What they are called, oldest first.
+    states: Vec<(Collection, Arc<Index>)>,
+    /// When somebody last went by one that is not the last, or could not know of that yet.
+    asked: Instant,
+}
+
+/// How long the checkpoint before the last merge is kept that nobody goes by.
+pub(super) const KEPT: Duration = Duration::from_secs(60);
+
+impl States {
+    pub(super) fn still(path: &Path, index: Index) -> Result<Self, Error> {
+        let (volume, manifest) = (index.volume().clone(), index.manifest().clone());
+        let overlay = index.overlay().cloned().unwrap_or_else(Overlay::none);
+        // Neither lists nor codes are needed here.
+        drop(index);
+        let collection = Collection::of(&manifest);
+        let segments = Segments::open(&*volume, &manifest, VectorsAt::Segments)?;
+        still(&*volume, path, &collection)?;
+        Ok(Self::Still(Still {
+            collection,
+            segments: Arc::new(segments),
+            changes: Changes {
+                moment: overlay.now(),
+                overlay,
+            },
+        }))
+    }
+
+    pub(super) fn live(index: Arc<LiveIndex>) -> Self {
+        index.keep_before();
+        let live = Live {
+            index,
+            known: Mutex::new(Known {
+                states: Vec::new(),
+                asked: Instant::now(),
+            }),
+        };
+        // Its name is known before a merge takes its place.
+        live.newest(Instant::now());
+        Self::Live(live)
+    }
+
+    /// The index, if it takes changes.
+    pub(super) fn index(&self) -> Option<&Arc<LiveIndex>> {
+        match self {
+            Self::Still(_) => None,
+            Self::Live(live) => Some(&live.index),
+        }
+    }
+
+    /// The last checkpoint.
+    pub(super) fn newest(&self) -> Collection {
+        match self {
+            Self::Still(still) => still.collection,
+            Self::Live(live) => live.newest(Instant::now()),
+        }
+    }
+
+    /// The checkpoint of a state, if searches of it can be ranked.
+    /// Who asks goes by it: it is kept.
+    pub(super) fn collection(&self, state: u64) -> Option<Collection> {
+        self.collection_at(Instant::now(), state)
+    }
+
+    fn collection_at(&self, now: Instant, state: u64) -> Option<Collection> {
+        match self {
+            Self::Still(still) => (still.collection.state == state).then_some(still.collection),
+            Self::Live(live) => {
+                let newest = live.newest(now);
+                match newest.state == state {
+                    true => Some(newest),
+                    false => live.view(now, state).map(|view| view.collection),
+                }
+            }
+        }
+    }
+
+    /// What a search of a state goes by from now on; `None` where nobody has it any more.
+    pub(super) fn view(&self, state: u64) -> Option<View> {
+        match self {
+            Self::Still(still) => (still.collection.state == state).then(|| View {
+                collection: still.collection,
+                vectors: Vectors::Alone(still.segments.clone()),
+                changes: still.changes.clone(),
+                since_merge: None,
+            }),
+            Self::Live(live) => live.view(Instant::now(), state),
+        }
+    }
+
+    /// Gives up all states but the last one.
+    pub(super) fn forget_before(&self) {
+        if let Self::Live(live) = self {
+            live.forget_before(Instant::now());
+        }
+    }
+
+    /// The same once nobody has gone by another one for a while.
+    pub(super) fn tidy(&self) {
+        self.tidy_at(Instant::now());
+    }
+
+    fn tidy_at(&self, now: Instant) {
+        if let Self::Live(live) = self
+            && live.has_before(now)
+            && now.saturating_duration_since(live.asked()) > KEPT
+        {
+            live.forget_before(now);
+        }
+    }
+
+    /// Whether there is a state but the last.
+    pub(super) fn has_before(&self) -> bool {
+        match self {
+            Self::Still(_) => false,
+            Self::Live(live) => live.has_before(Instant::now()),
+        }
+    }
+}
+
+impl Live {
+    /// What the last checkpoint is called. Nobody else commits one: this process has the lock of the index.
+    fn newest(&self, now: Instant) -> Collection {
+        let mut known = self.known.lock();
+        let index = self.index.index();
+        let mut states = known.states.iter();
+        if let Some((collection, _)) = states.find(|state| Arc::ptr_eq(&state.1, &index)) {
+            return *collection;
+        }
+        let collection = Collection::of(index.manifest());
+        known.states.push((collection, index));
+        known.asked = now;
+        // The last, and the one before.
+        let older = known.states.len().saturating_sub(2);
+        known.states.drain(..older);
+        collection
+    }
+
+    /// When somebody last went by another state than the last.
+    fn asked(&self) -> Instant {
+        self.known.lock().asked
+    }
+
+    fn has_before(&self, now: Instant) -> bool {
+        // Also a merge that nobody has asked for yet.
+        self.newest(now);
+        self.known.lock().states.len() > 1
+    }
+
+    fn forget_before(&self, now: Instant) {
+        self.newest(now);
+        let mut known = self.known.lock();
+        let last = known.states.len().saturating_sub(1);
+        // What it took may be gigabytes: it is given back when nobody waits for the lock.
+        let older: Vec<_> = known.states.drain(..last).collect();
+        drop(known);
+        drop(older);
+        self.index.forget_before();
+    }
+
+    fn view(&self, now: Instant, state: u64) -> Option<View> {
+        let newest = self.newest(now);
+        let mut known = self.known.lock();
+        let mut states = known.states.iter();
+        let (collection, index) = states.find(|known| known.0.state == state)?.clone();
+        if newest.state != state {
+            known.asked = known.asked.max(now);
+        }
+        drop(known);
+        let (before, now) = self.index.snapshots();
+        let changed = |of: Snapshot| Changes {
+            overlay: of.overlay,
+            moment: of.moment,
+        };
+        let (changes, since_merge) = match before {
+            _ if Arc::ptr_eq(&now.index, &index) => (changed(now), None),
+            Some(before) if Arc::ptr_eq(&before.index, &index) => {
+                (changed(before), Some(changed(now)))
+            }
+            _ => return None,
+        };
+        Some(View {
+            collection,
+            vectors: Vectors::Of(index),
+            changes,
+            since_merge,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_vector::Element;
+
+    use super::*;
+    use crate::data::Matrix;
+    use crate::progress::Silent;
+    use crate::{BuildOptions, OpenOptions, WriteOptions, build};
+
+    fn rows(count: usize) -> Matrix {
+        let bytes = (0..16 * count).map(|at| (at * 37 + at / 16) as u8);
+        Matrix::new(bytes.collect(), count, 16, Element::U8).unwrap()
+    }
+
+    /// An index that changes, and what is it called behind the first merge and before.
+    fn merged(folder: &Path) -> (States, [u64; 2]) {
+        let options = BuildOptions {
+            degree: Some(4),
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        build(&rows(40), folder, &options, &Silent).unwrap();
+        let live = LiveIndex::open(folder, &OpenOptions::default(), &WriteOptions::default());
+        let states = States::live(Arc::new(live.unwrap()));
+        let first = states.newest().state;
+        merge(&states, 100);
+        let second = states.newest().state;
+        assert_ne!(first, second);
+        (states, [first, second])
+    }
+
+    fn merge(states: &States, id: u64) {
+        let live = states.index().unwrap();
+        live.upsert(&rows(1), &[id], &Silent).unwrap();
+        live.compact(&Silent).unwrap();
+    }
+
+    fn has(states: &States, now: Instant, state: u64) -> bool {
+        let collection = states.collection_at(now, state);
+        assert!(collection.is_none_or(|collection| collection.state == state));
+        collection.is_some()
+    }
+
+    #[test]
+    fn the_state_before_is_kept_as_long_as_somebody_goes_by_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (states, [first, second]) = merged(&folder.path().join("index"));
+        let (began, step) = (Instant::now(), KEPT / 4);
+        // As compute servers ask for their memory server, an hour long, and nobody else.
+        let mut now = began;
+        while now < began + 60 * KEPT {
+            now += step;
+            states.tidy_at(now);
+            assert!(has(&states, now, first), "after {:?}", now - began);
+        }
+        // Who goes by the last one, or by none that there is, keeps none.
+        let last = now;
+        while now < last + KEPT {
+            states.tidy_at(now);
+            assert!(states.has_before(), "{:?} behind the last", now - last);
+            assert!(has(&states, now, second) && !has(&states, now, first ^ second));
+            now += step;
+        }
+        // As where the memory server is gone.
+        now += step;
+        states.tidy_at(now);
+        assert!(!states.has_before());
+        assert!(!has(&states, now, first) && has(&states, now, second));
+    }
+
+    #[test]
+    fn a_merge_that_nobody_has_asked_for_yet_begins_the_time_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (states, [first, second]) = merged(&folder.path().join("index"));
+        let later = Instant::now() + 2 * KEPT;
+        states.tidy_at(later);
+        assert!(!has(&states, later, first));
+        merge(&states, 101);
+        // Found out now: whoever goes by the second could not know of the third before.
+        let found = later + KEPT;
+        states.tidy_at(found);
+        assert!(states.has_before());
+        states.tidy_at(found + KEPT);
+        assert!(has(&states, found + KEPT, second));
+        let end = found + 2 * KEPT + Duration::from_millis(1);
+        states.tidy_at(end);
+        assert!(!has(&states, end, second));
+    }
+}

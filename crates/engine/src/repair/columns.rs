@@ -1,0 +1,264 @@
+//! What vectors have beside them, as far as it can be read: of each id its newest row, from the logs or from the segments.
+//!
+//! Index parts are not read, since they are made of rows. Of a file of rows whose header is damaged they say how many rows there are, by which
+//! its parts are found.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use stratann_layout::attributes::ColumnType;
+use stratann_layout::columns::rows::{ENTRY, RowEntry, RowsFile};
+use stratann_layout::stream::{aligned, blocks_of};
+use stratann_layout::{BLOCK, FileEntry, FileKind, Manifest, PAYLOAD, block};
+use stratann_tier::Volume;
+
+use super::Lost;
+use super::files::{self, Header};
+use crate::build::CarriedRows;
+use crate::filter::Schema;
+use crate::progress::Progress;
+use crate::stores::columns::{PartReader, decoded};
+use crate::{Error, stored};
+
+/// Entries of a block.
+const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
+
+/// Where the newest row of an id is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    segment: usize,
+    offset: u64,
+    length: u32,
+}
+
+/// A file of rows.
+#[derive(Debug)]
+struct Segment {
+    name: String,
+}
+
+/// Rows that were found.
+pub(super) struct Salvaged<'a> {
+    volume: &'a dyn Volume,
+    segments: Vec<Segment>,
+    places: HashMap<u64, Place>,
+    /// What the logs say of ids: the last word.
+    logged: HashMap<u64, Vec<u8>>,
+    schema: Schema,
+    /// The ids of the rows of the build, in their order.
+    ids: Vec<u64>,
+    /// Of damaged files.
+    pub(super) lost: Vec<Lost>,
+}
+
+impl fmt::Debug for Salvaged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rows of {} ids", self.places.len() + self.logged.len())
+    }
+}
+
+impl<'a> Salvaged<'a> {
+    /// What an index has; `None` if it has no columns. `logged` is what its logs say.
+    ///
+    /// # Errors
+    /// A failure to look that is no damage, or an interruption.
+    pub(super) fn read(
+        volume: &'a dyn Volume,
+        manifest: &Manifest,
+        logged: HashMap<u64, Vec<u8>>,
+        progress: &dyn Progress,
+    ) -> Result<Option<Self>, Error> {
+        let numbers = manifest.column_segments();
+        if numbers.is_empty() && logged.values().all(Vec::is_empty) {
+            return Ok(None);
+        }
+        let mut found = Self {
+            volume,
+            segments: Vec::new(),
+            places: HashMap::new(),
+            logged,
+            schema: Schema::default(),
+            ids: Vec::new(),
+            lost: Vec::new(),
+        };
+        // The oldest first: later ones overrule it.
+        for number in numbers {
+            let rows = stored::entry(volume, manifest, FileKind::Rows, Some(number))?;
+            let part = stored::entry(volume, manifest, FileKind::Columns, Some(number))?;
+            found.segment(rows, part, progress)?;
+        }
+        Ok(Some(found))
+    }
+
+    /// The rows of a build, by the ids of its vectors.
+    pub(super) fn of_ids(&mut self, ids: &[u64]) {
+        self.ids = ids.to_vec();
+    }
+
+    fn segment(
+        &mut self,
+        entry: &FileEntry,
+        part: &FileEntry,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let volume = self.volume;
+        let part = match PartReader::open(volume, part) {
+            Ok(part) => Some(part),
+            Err(error) if files::is_damage(&error) => None,
+            Err(error) => return Err(error),
+        };
+        for column in part.iter().flat_map(PartReader::columns) {
+            if let Some(kind) = ColumnType::from_code(column.kind) {
+                // What another segment says otherwise, its rows will say.
+                let _ = self.schema.declare(&column.name, kind);
+            }
+        }
+        let file = stored::name_of(volume, &entry.name);
+        let lose = |what: String| Lost {
+            file: file.clone(),
+            what,
+            vectors: 0,
+        };
+        let mut first = vec![0; BLOCK];
+        let shape = match files::header(volume, entry, FileKind::Rows)? {
+            Header::None(what) => {
+                self.lost.push(lose(format!("{what}; its rows are lost")));
+                return Ok(());
+            }
+            Header::Right(_) if files::read(volume, &entry.name, 0, &mut first)? => {
+                RowsFile::open(&first, &file).ok().map(|(shape, _)| shape)
+            }
+            // How long its parts are follows from how many rows there are.
+            _ => part.and_then(|part| shape_of(entry, part.nodes().len())),
+        };
+        let Some(shape) = shape else {
+            let what = "its header is damaged, and its index part as well; its rows are lost";
+            self.lost.push(lose(what.to_owned()));
+            return Ok(());
+        };
+        let segment = self.segments.len();
+        self.segments.push(Segment {
+            name: entry.name.clone(),
+        });
+        let whole = self.whole_blocks(entry, blocks_of(0..shape.bytes()), progress)?;
+        let (mut gone, mut unknown) = (0u64, 0u64);
+        let mut bytes = vec![0; BLOCK];
+        let end = shape.entry_at(shape.rows());
+        for number in blocks_of(shape.entry_at(0)..end) {
+            let before = (number - 1) * PAYLOAD as u64 - shape.entry_at(0);
+            let at = before / ENTRY as u64;
+            let count = (shape.rows() - at).min(ENTRIES);
+            if !block_at(volume, &entry.name, number, &mut bytes)? {
+                unknown += count;
+                continue;
+            }
+            let entries = bytes[BLOCK - PAYLOAD..].chunks_exact(ENTRY);
+            for (at, bytes) in (at..at + count).zip(entries) {
+                let Ok(RowEntry {
+                    id, offset, length, ..
+                }) = shape.entry(bytes, at, &file)
+                else {
+                    unknown += 1;
+                    continue;
+                };
+                let row = offset..offset + u64::from(length);
+                if blocks_of(row).all(|block| whole.get(block as usize - 1) == Some(&true)) {
+                    let place = Place {
+                        segment,
+                        offset,
+                        length,
+                    };
+                    self.places.insert(id, place);
+                } else {
+                    // What an older segment says of it is out of date.
+                    self.places.remove(&id);
+                    gone += u64::from(!self.logged.contains_key(&id));
+                }
+            }
+        }
+        if gone > 0 {
+            let what = format!(
+                "damaged blocks; with them {gone} rows are lost, whose vectors have nothing beside them now"
+            );
+            self.lost.push(lose(what));
+        }
+        if unknown > 0 {
+            let what = format!(
+                "damaged entries; with them {unknown} rows are lost, of which nobody knows the ids: their vectors have nothing beside them now, or what they had before"
+            );
+            self.lost.push(lose(what));
+        }
+        Ok(())
+    }
+
+    /// Which of some blocks of a file are whole, the first of which is number 1.
+    fn whole_blocks(
+        &self,
+        entry: &FileEntry,
+        blocks: std::ops::Range<u64>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<bool>, Error> {
+        let mut bytes = vec![0; BLOCK];
+        blocks
+            .map(|number| {
+                if number % 256 == 0 && progress.interrupted() {
+                    return Err(Error::Interrupted);
+                }
+                block_at(self.volume, &entry.name, number, &mut bytes)
+            })
+            .collect()
+    }
+
+    fn stored(&self, place: Place) -> Result<Vec<u8>, Error> {
+        let name = &self.segments[place.segment].name;
+        let part = place.offset..place.offset + u64::from(place.length);
+        let (mut row, mut bytes) = (Vec::with_capacity(place.length as usize), vec![0; BLOCK]);
+        for number in blocks_of(part.clone()) {
+            if !block_at(self.volume, name, number, &mut bytes)? {
+                return Ok(Vec::new());
+            }
+            let begin = (number - 1) * PAYLOAD as u64;
+            let from = part.start.saturating_sub(begin) as usize;
+            let to = (part.end - begin).min(PAYLOAD as u64) as usize;
+            row.extend_from_slice(&bytes[BLOCK - PAYLOAD..][from..to]);
+        }
+        Ok(row)
+    }
+}
+
+/// Reads a block; `false`: it is lost or damaged.
+fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Result<bool, Error> {
+    let read = files::read(volume, name, number * BLOCK as u64, out)?;
+    Ok(read && block::check(out, number, name).is_ok())
+}
+
+/// The file of so many rows that is so long as an entry of the manifest says, as far as its parts go.
+fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
+    let none = RowsFile::new(rows, 0).ok()?;
+    let blocks = (entry.length / BLOCK as u64).checked_sub(1)?;
+    let behind = aligned(none.payload_bytes()) / PAYLOAD as u64;
+    RowsFile::new(rows, blocks.checked_sub(behind)? * PAYLOAD as u64).ok()
+}
+
+impl CarriedRows for Salvaged<'_> {
+    fn schema(&self) -> Schema {
+        self.schema.clone()
+    }
+
+    fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error> {
+        let Some(id) = self.ids.get(row) else {
+            return Ok(Cow::default());
+        };
+        let found: Cow<'_, [u8]> = match (self.logged.get(id), self.places.get(id)) {
+            (Some(row), _) => row.into(),
+            (None, Some(&place)) => self.stored(place)?.into(),
+            (None, None) => Cow::default(),
+        };
+        // Of one that is whole and no row nothing can be made.
+        match decoded(&found) {
+            Ok(_) => Ok(found),
+            Err(_) => Ok(Cow::default()),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! *Before*: the nearest of a set of nodes, without a walk.
+//!
+//! ```text
+//!   nodes ──codes──> the nearest by code, some times k ──┬─ the first ──vectors──> answers, and how far codes err <─┐
+//!                                                        └─ some more ── within that? ──vectors─────────────────────┘
+//! ```
+//!
+//! Where codes are beside lists or nowhere in memory, vectors of all nodes are read ([`scan`](super::scan)); so they are where those that were looked at are too few, since many
+//! are deleted: k answers come whenever k vectors match.
+
+use std::collections::HashSet;
+
+use stratann_tier::GrowingBytes;
+use stratann_vector::{DistanceTable, Element, LowCodes, Metric, Reduction, normalize, to_f32};
+
+use super::leading::ByLeading;
+use super::ranking::{LEAST as KNOWN, WORTH_READING};
+use super::scan::{Everything, Scan, let_others};
+use crate::filter::NodeSet;
+use crate::frontier::{distance_of, key, node_of};
+use crate::stores::{CodeParts, NodePages};
+use crate::{Codebook, Error};
+
+/// Vectors beyond k that are read before the code's error is trusted.
+pub(super) const HEAD: usize = KNOWN as usize;
+/// Vectors that are read at once from then on: with each answer that comes nearer, fewer are left that are worth it.
+const AT_ONCE: usize = 16;
+/// Nodes by code that are kept for each place of the list, and at least.
+const SHARES: usize = 4;
+const LEAST: usize = 256;
+/// Codes that are compared at a time, and such pieces before other queries go on.
+const PIECE: usize = 1 << 10;
+const PIECES: usize = 16;
+
+/// Codes in memory, and what compares a query with them.
+pub(super) struct ByCode<'s, 'a> {
+    pub(super) table: &'s mut DistanceTable,
+    pub(super) codebook: &'a Codebook,
+    pub(super) metric: Metric,
+    pub(super) codes: &'a GrowingBytes,
+    pub(super) code_parts: Option<CodeParts<'a>>,
+}
+
+impl ByCode<'_, '_> {
+    /// The keys of the nodes that are nearest to a query by code, `most` of them, nearest first.
+    async fn nearest(
+        &mut self,
+        query: &[u8],
+        element: Element,
+        nodes: &NodeSet,
+        most: usize,
+    ) -> Vec<u64> {
+        let mut floats = vec![0.0; query.len() / element.size()];
+        to_f32(element, query, &mut floats);
+        if self.metric.reduction() == Reduction::Normalised {
+            normalize(&mut floats);
+        }
+        self.codebook.table(self.metric, &floats, self.table);
+        let mut best = Best::new(most);
+        let (mut piece, mut scores, mut joined) =
+            (Vec::with_capacity(PIECE), Vec::new(), Vec::new());
+        let places: Vec<u32> = (0..PIECE as u32).collect();
+        let mut nodes = nodes.iter();
+        let mut pieces = 0;
+        loop {
+            piece.clear();
+            piece.extend(nodes.by_ref().take(PIECE));
+            if piece.is_empty() {
+                return best.into_sorted();
+            }
+            scores.resize(piece.len(), 0.0);
+            match self.code_parts {
+                None => self.table.score(self.codes, &piece, &mut scores),
+                Some(parts) if parts.low_codes() == LowCodes::Separate => {
+                    self.table.score(parts.rest, &piece, &mut scores);
+                }
+                Some(parts) => {
+                    parts.join(&piece, &mut joined);
+                    self.table
+                        .score(&joined, &places[..piece.len()], &mut scores);
+                    parts.correct(&piece, &mut scores);
+                }
+            }
+            for (&node, &score) in piece.iter().zip(&scores) {
+                best.offer(key(score, node));
+            }
+            pieces += 1;
+            if pieces % PIECES == 0 {
+                // Nothing is read meanwhile, and nothing else would let other queries go on.
+                let_others().await;
+            }
+        }
+    }
+}
+
+/// The least of many keys.
+struct Best {
+    keys: Vec<u64>,
+    most: usize,
+    /// Keys from this on do not count any more.
+    bound: u64,
+}
+
+impl Best {
+    fn new(most: usize) -> Self {
+        Self {
+            keys: Vec::new(),
+            most: most.max(1),
+            bound: u64::MAX,
+        }
+    }
+
+    fn offer(&mut self, key: u64) {
+        if key < self.bound {
+            self.keys.push(key);
+            if self.keys.len() == 2 * self.most {
+                self.cut();
+            }
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.keys.len() > self.most {
+            self.bound = *self.keys.select_nth_unstable(self.most - 1).1;
+            self.keys.truncate(self.most);
+        }
+    }
+
+    fn into_sorted(mut self) -> Vec<u64> {
+        self.cut();
+        self.keys.sort_unstable();
+        self.keys
+    }
+}
+
+impl<N: NodePages> Everything<'_, '_, N> {
+    /// Finds the nearest of a set of nodes by their codes.
+    pub(super) async fn find_by_code(&mut self, nodes: &NodeSet, list: usize) -> Result<(), Error> {
+        let k = self.ranking.leading.k();
+        let element = self.ranking.element();
+        let Some(by_code) = &mut self.by_code else {
+            return self.find_all().await;
+        };
+        let most = LEAST.max(SHARES * list.max(k));
+        let keys = by_code
+            .nearest(&self.ranking.query, element, nodes, most)
+            .await;
+        self.counters.distance_computations += nodes.len();
+        let mut pages: Vec<(usize, u64)> = keys.iter().map(|&key| self.page_of(key)).collect();
+        let mut left = keys;
+        let (mut looked_at, mut step) = (0, k + HEAD);
+        loop {
+            let bound = self.ranking.bound(WORTH_READING);
+            let within = left.partition_point(|&key| distance_of(key) <= bound);
+            if within == 0 {
+                break;
+            }
+            let wanted: HashSet<(usize, u64)> = pages[..within.min(step)].iter().copied().collect();
+            // Whatever else is on these pages costs no read now, and one if it is wanted later.
+            let mut taken = Vec::with_capacity(step);
+            let mut at = pages.iter();
+            left.retain(|&key| {
+                let takes = at.next().is_some_and(|page| wanted.contains(page));
+                if takes {
+                    taken.push(key);
+                }
+                !takes
+            });
+            pages.retain(|page| !wanted.contains(page));
+            self.rank(&taken).await?;
+            looked_at += taken.len();
+            step = AT_ONCE;
+        }
+        if N::PARTS {
+            self.scan
+                .settle(self.pages, self.ranking, &mut self.counters)
+                .await?;
+        }
+        self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
+        if self.ranking.nearest.found().len() < k && (looked_at as u64) < nodes.len() {
+            return self.find_all().await;
+        }
+        Ok(())
+    }
+
+    /// Where the vector of a key's node is read: a segment, if vectors are apart, and a page.
+    fn page_of(&self, key: u64) -> (usize, u64) {
+        let node = node_of(key);
+        let segments = &self.scan.index.graph().segments;
+        match segments.as_ref().filter(|_| !N::PARTS) {
+            Some(segments) => {
+                let place = segments.place_of(node);
+                (place.segment, place.page)
+            }
+            None => (0, self.pages.page_of(node)),
+        }
+    }
+
+    /// Ranks nodes, of which these are the keys by code, by their vectors.
+    async fn rank(&mut self, keys: &[u64]) -> Result<(), Error> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let nodes: NodeSet = keys.iter().map(|&key| node_of(key)).collect();
+        let mut by_node: Vec<u64> = keys.to_vec();
+        by_node.sort_unstable_by_key(|&key| node_of(key));
+        let Self {
+            scan,
+            pages,
+            ranking,
+            counters,
+            ..
+        } = self;
+        let scan = Scan {
+            among: Some(&nodes),
+            ..*scan
+        };
+        let mut each = |node: u32, id: u64, vector: &[u8], part: &[u8]| {
+            let Ok(at) = by_node.binary_search_by_key(&node, |&key| node_of(key)) else {
+                return;
+            };
+            if N::PARTS {
+                let candidate = ByLeading {
+                    node,
+                    id,
+                    distance: 0.0,
+                    part,
+                    error: pages.error(node, part),
+                };
+                ranking.rank_leading(Some(by_node[at]), candidate, vector);
+            } else {
+                ranking.rank(by_node[at], id, vector);
+            }
+        };
+        scan.each_vector(*pages, counters, &mut each).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_least_keys_are_kept(keys in prop::collection::vec(any::<u64>(), 0..200), most in 1usize..20) {
+            let mut best = Best::new(most);
+            keys.iter().for_each(|&key| best.offer(key));
+            let mut expected = keys;
+            // The largest of all is no key.
+            expected.retain(|&key| key < u64::MAX);
+            expected.sort_unstable();
+            expected.truncate(most);
+            prop_assert_eq!(best.into_sorted(), expected);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Some nodes by their numbers, as a scan meets all of them: off the page that each is on now, whoever moves it meanwhile.
+
+use super::*;
+
+/// Nodes whose leading parts are held at a time, until the trailing ones are here.
+const PARTED: usize = 128;
+
+impl Scan<'_> {
+    /// Calls `each` with those nodes that are there, in any order: number, outside id and vector. The vector is exact if that is asked for; else, where
+    /// vectors are in two parts, it is what the leading one says. `nodes` ascend.
+    ///
+    /// # Errors
+    /// As those of [`each_vector`](Scan::each_vector).
+    pub(in crate::search) async fn each_node<N: NodePages>(
+        &self,
+        pages: &N,
+        nodes: &[u32],
+        exact: bool,
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let graph = self.index.graph();
+        let mut sought = Sought::of(self.index);
+        let beside = InGraph { graph, pages };
+        match &graph.segments {
+            Some(segments) if !N::PARTS => {
+                self.in_segments(segments, nodes, None, &mut sought, each)
+                    .await
+            }
+            Some(segments) if exact => {
+                for nodes in nodes.chunks(PARTED) {
+                    let mut parts = HashMap::with_capacity(nodes.len());
+                    let mut part = |node, _, _: &[u8], part: &[u8]| {
+                        parts.insert(node, part.into());
+                    };
+                    let nodes = nodes.iter().copied();
+                    self.each_of(&beside, nodes, &mut sought, &mut part).await?;
+                    // Those that are there.
+                    let mut there: Vec<u32> = parts.keys().copied().collect();
+                    there.sort_unstable();
+                    self.in_segments(segments, &there, Some(&parts), &mut sought, each)
+                        .await?;
+                }
+                Ok(())
+            }
+            _ => {
+                let nodes = nodes.iter().copied();
+                self.each_of(&beside, nodes, &mut sought, each).await
+            }
+        }
+    }
+
+    /// Nodes whose vectors, or trailing parts of vectors, are in segments.
+    async fn in_segments(
+        &self,
+        segments: &Segments,
+        nodes: &[u32],
+        leading: Option<&HashMap<u32, Box<[u8]>>>,
+        sought: &mut Sought,
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let all = self.index.len() as u32;
+        let mut rest = nodes;
+        for number in 0..segments.len() {
+            let end = segments.nodes_of(number, all).end;
+            let (here, later) = rest.split_at(rest.partition_point(|&node| node < end));
+            rest = later;
+            if here.is_empty() {
+                continue;
+            }
+            let source = InSegment {
+                segments,
+                number,
+                segment: segments.get(number),
+                leading,
+            };
+            self.each_of(&source, here.iter().copied(), sought, each)
+                .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,449 @@
+//! The columns of an index: what its vectors have beside them, by node.
+//!
+//! ```text
+//!   segments    of the build, or the last merge; then of what came since, in checkpoints      storage
+//!   new rows    of vectors that were inserted directly, or whose row was replaced, since      memory, and in the log
+//!
+//!   node ──> newest row that counts:   new rows ─> last segment ─> .. ─> first segment
+//!   id ────> node, the same way:       what has a row here, and only that
+//! ```
+//!
+//! A segment is two files that never change ([`stratann_layout::columns`]): rows, found by node and by id, and an index part, made of the rows, which
+//! says which nodes have which values. Each checkpoint that has new rows writes one; small ones that it is as large as are written into it, so that
+//! there are few, by the logarithm of what came. A merge writes one of all.
+//!
+//! What is held of a segment is its directory, the first keys of groups of keys, and the set of its nodes: [`Columns::memory_bytes`].
+//!
+//! Rows of vectors that are in memory alone stand beside these ([`FreshGraph`](crate::update::FreshGraph)).
+
+mod bytes;
+mod check;
+pub(crate) mod keys;
+mod new;
+mod part;
+mod part_writer;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod view;
+mod write;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use stratann_layout::attributes::{ColumnType, Row};
+use stratann_layout::{FileEntry, FileKind, Manifest};
+use stratann_tier::Volume;
+
+pub(crate) use self::bytes::Looked;
+pub(crate) use self::check::check;
+use self::new::NewRows;
+pub(crate) use self::part::PartReader;
+pub(crate) use self::rows::{RowWindows, RowsReader};
+pub(crate) use self::view::View;
+pub(crate) use self::write::{SegmentWriter, segment_memory};
+use crate::durable::Checkpoint;
+use crate::filter::{Checked, NodeSet, Schema};
+use crate::{Error, stored};
+
+/// Bytes of an encoded row, which is shared by whoever holds it. None: it has nothing.
+pub(crate) type RowBytes = Arc<[u8]>;
+
+/// What a row that waits takes in memory beside its bytes, about: its places in two tables, and what an allocator adds.
+pub(crate) const BESIDE_ROW: u64 = 100;
+
+/// What a row is charged that waits in memory.
+pub(crate) fn row_charge(row: &[u8]) -> u64 {
+    row.len() as u64 + BESIDE_ROW
+}
+
+/// A row, of its bytes. Of none it is empty.
+///
+/// # Errors
+/// They are no row.
+pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
+    match bytes.is_empty() {
+        true => Ok(Row::default()),
+        false => Ok(Row::decode(bytes, "row", 0)?),
+    }
+}
+
+/// The bytes of a row; none of an empty one.
+///
+/// # Errors
+/// It is beyond what a row may be.
+pub(crate) fn encoded(row: &Row) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    if !row.attributes.is_empty() || row.payload.is_some() {
+        row.encode(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// A segment that is open.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    number: u32,
+    pub(crate) rows: RowsReader,
+    pub(crate) part: PartReader,
+}
+
+impl Segment {
+    /// Opens one that a manifest names.
+    fn open(volume: &dyn Volume, manifest: &Manifest, number: u32) -> Result<Self, Error> {
+        let entry = |kind| stored::entry(volume, manifest, kind, Some(number));
+        let rows = RowsReader::open(volume, entry(FileKind::Rows)?)?;
+        Self::opened(number, rows, volume, entry(FileKind::Columns)?)
+    }
+
+    fn opened(
+        number: u32,
+        rows: RowsReader,
+        volume: &dyn Volume,
+        part: &FileEntry,
+    ) -> Result<Self, Error> {
+        let part = PartReader::open(volume, part)?;
+        let (found, expected) = (part.nodes().len(), rows.rows());
+        if found != expected {
+            return Err(Error::Damaged {
+                file: part.file().to_owned(),
+                what: format!("it is of {found} nodes; there are {expected} rows"),
+            });
+        }
+        Ok(Self { number, rows, part })
+    }
+}
+
+/// A row, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) node: u32,
+    pub(crate) id: u64,
+    pub(crate) row: RowBytes,
+}
+
+/// The columns of an index that is open. Shared by any number of threads.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    held: RwLock<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// The oldest first.
+    segments: Arc<Vec<Arc<Segment>>>,
+    schema: Schema,
+    /// Columns that only rows on their way into the log have: of how many calls.
+    on_their_way: HashMap<String, usize>,
+    /// Shared with views: who puts a row while there is one makes a copy.
+    new: Arc<NewRows>,
+}
+
+/// Columns that were taken on for rows that are about to be logged. Dropped before they are, what nobody else has goes again.
+#[derive(Debug)]
+#[must_use = "columns that are dropped were not taken on"]
+pub(crate) struct Declared<'a> {
+    columns: &'a Columns,
+    names: BTreeSet<String>,
+}
+
+impl Declared<'_> {
+    /// The rows are logged: the index has these columns from now on.
+    pub(crate) fn keep(mut self) {
+        let names = std::mem::take(&mut self.names);
+        if !names.is_empty() {
+            let mut held = self.columns.held.write();
+            held.on_their_way.retain(|name, _| !names.contains(name));
+        }
+    }
+}
+
+impl Drop for Declared<'_> {
+    fn drop(&mut self) {
+        if self.names.is_empty() {
+            return;
+        }
+        let mut held = self.columns.held.write();
+        let Held {
+            schema,
+            on_their_way,
+            ..
+        } = &mut *held;
+        for name in &self.names {
+            if let Some(calls) = on_their_way.get_mut(name) {
+                *calls -= 1;
+                if *calls == 0 {
+                    on_their_way.remove(name);
+                    schema.forget(name);
+                }
+            }
+        }
+    }
+}
+
+impl Columns {
+    /// Opens the columns that a manifest names, if any.
+    ///
+    /// # Errors
+    /// A file that is missing, damaged or of another index; two segments that say different things of a column.
+    pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+        let (mut segments, mut schema) = (Vec::new(), Schema::default());
+        for number in manifest.column_segments() {
+            let segment = Segment::open(volume, manifest, number)?;
+            for column in segment.part.columns() {
+                let kind = ColumnType::from_code(column.kind);
+                let fits = kind.is_some_and(|kind| schema.declare(&column.name, kind).is_ok());
+                if !fits {
+                    return Err(Error::Damaged {
+                        file: segment.part.file().to_owned(),
+                        what: format!(
+                            "the type of column {:?} is {}, which is none, or another than elsewhere",
+                            column.name, column.kind
+                        ),
+                    });
+                }
+            }
+            segments.push(Arc::new(segment));
+        }
+        Ok(Self {
+            held: RwLock::new(Held {
+                segments: Arc::new(segments),
+                schema,
+                on_their_way: HashMap::new(),
+                new: Arc::default(),
+            }),
+        })
+    }
+
+    /// Its columns and their types.
+    pub(crate) fn schema(&self) -> Schema {
+        self.held.read().schema.clone()
+    }
+
+    /// Whether no vector ever had a row.
+    pub(crate) fn is_empty(&self) -> bool {
+        let held = self.held.read();
+        held.segments.is_empty() && held.new.is_empty() && held.schema.is_empty()
+    }
+
+    /// Whether rows are in memory that no checkpoint has.
+    pub(crate) fn has_new(&self) -> bool {
+        !self.held.read().new.is_empty()
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let held = self.held.read();
+        let segments = held.segments.iter();
+        let segments: u64 = segments.map(|segment| segment.part.memory_bytes()).sum();
+        segments + held.new.memory_bytes()
+    }
+
+    /// Of these, those of rows that wait for a checkpoint.
+    pub(crate) fn new_bytes(&self) -> u64 {
+        self.held.read().new.memory_bytes()
+    }
+
+    /// Takes on the columns of rows that are about to come, whose integers become floats where their column is of floats; for good once they are
+    /// [kept](Declared::keep).
+    ///
+    /// # Errors
+    /// A value of another type than its column has, or more columns than an index may have: then none is taken on.
+    pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
+        let mut declared = Declared {
+            columns: self,
+            names: BTreeSet::new(),
+        };
+        let known = {
+            let held = self.held.read();
+            held.on_their_way.is_empty() && rows.iter_mut().all(|row| held.schema.knows(row))
+        };
+        if known {
+            return Ok(declared);
+        }
+        let mut held = self.held.write();
+        let mut schema = held.schema.clone();
+        for row in &mut *rows {
+            schema.take(row)?;
+        }
+        let Held {
+            schema: before,
+            on_their_way,
+            ..
+        } = &mut *held;
+        for name in rows.iter().flat_map(|row| row.attributes.keys()) {
+            let waits = before.get(name).is_none() || on_their_way.contains_key(name);
+            if waits && !declared.names.contains(name) {
+                *on_their_way.entry(name.clone()).or_default() += 1;
+                declared.names.insert(name.clone());
+            }
+        }
+        *before = schema;
+        Ok(declared)
+    }
+
+    /// Takes on all columns of the index before.
+    ///
+    /// # Errors
+    /// As [`declare`](Columns::declare).
+    pub(crate) fn declare_all(&self, schema: &Schema) -> Result<(), Error> {
+        let mut held = self.held.write();
+        for (name, kind) in schema.iter() {
+            held.schema.declare(name, kind)?;
+        }
+        Ok(())
+    }
+
+    /// The same of rows that were logged: what is wrong with them was refused before.
+    pub(crate) fn declare_logged(&self, row: &[u8]) -> Result<(), Error> {
+        self.declare(std::slice::from_mut(&mut decoded(row)?))?
+            .keep();
+        Ok(())
+    }
+
+    /// Gives a node a row, in place of the one that it had.
+    pub(crate) fn put(&self, node: u32, id: u64, row: RowBytes) {
+        let mut held = self.held.write();
+        Arc::make_mut(&mut held.new).put(node, id, row);
+    }
+
+    /// Takes the row of a node back that came to nothing: no other was given to it.
+    pub(crate) fn take_back(&self, node: u32) {
+        let mut held = self.held.write();
+        Arc::make_mut(&mut held.new).take_back(node);
+    }
+
+    /// The nodes, of so many, that match a filter: exact, by the newest row of each.
+    ///
+    /// # Errors
+    /// As [`View::matching`].
+    pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
+        self.view().matching(filter, nodes)
+    }
+
+    /// What is seen of it now.
+    pub(crate) fn view(&self) -> View {
+        let held = self.held.read();
+        View::of(held.segments.clone(), held.new.clone())
+    }
+
+    /// The newest row of a node.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub(crate) fn row_of(&self, node: u32, windows: &mut Windows) -> Result<Option<Found>, Error> {
+        self.view().row_of(node, windows)
+    }
+
+    /// The newest node of an id, if any node of it has a row.
+    ///
+    /// # Errors
+    /// As [`row_of`](Columns::row_of).
+    pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
+        self.view().node_of(id, windows)
+    }
+
+    /// Writes a segment of the rows that are in memory alone and of those of nodes that are about to come, if there are any, with those of the
+    /// segments before that are small beside it; what does not count by `is_dead` is left out. Rows that are put meanwhile may be in it.
+    ///
+    /// # Errors
+    /// It cannot be written, or what is to go into it cannot be read.
+    pub(crate) fn write_new(
+        &self,
+        volume: &dyn Volume,
+        checkpoint: &Checkpoint<'_>,
+        more: Vec<Found>,
+        is_dead: &dyn Fn(u64, u32) -> bool,
+        memory: u64,
+    ) -> Result<Option<Written>, Error> {
+        let (segments, schema, mut new) = {
+            let held = self.held.read();
+            (
+                held.segments.clone(),
+                held.schema.clone(),
+                held.new.newest(),
+            )
+        };
+        // Their nodes are behind all others.
+        new.extend(more);
+        if new.is_empty() {
+            return Ok(None);
+        }
+        let mut rows = new.len() as u64;
+        let mut kept = segments.len();
+        // The first is of the build, and large.
+        while kept > 1 && segments[kept - 1].rows.rows() <= 2 * rows {
+            kept -= 1;
+            rows += segments[kept].rows.rows();
+        }
+        let number = segments.last().map_or(0, |last| last.number + 1);
+        let mut writer = SegmentWriter::create(volume, checkpoint, number, &schema, memory)?;
+        view::each_newest(
+            &segments[kept..],
+            new,
+            &mut |node, id, row| match is_dead(id, node) {
+                true => Ok(()),
+                false => writer.push(node, id, row),
+            },
+        )?;
+        let (segment, files) = writer.finish()?;
+        let mut next: Vec<Arc<Segment>> = segments[..kept].to_vec();
+        next.push(Arc::new(segment));
+        Ok(Some(Written {
+            segments: Arc::new(next),
+            gone: segments[kept..].iter().map(|gone| gone.number).collect(),
+            files,
+        }))
+    }
+
+    /// What was written counts: a checkpoint has it. Nobody changes anything between [`write_new`](Columns::write_new) and this.
+    pub(crate) fn committed(&self, written: Written) {
+        let mut held = self.held.write();
+        held.segments = written.segments;
+        held.new = Arc::default();
+    }
+}
+
+/// A segment that was written, and what its checkpoint is to name.
+pub(crate) struct Written {
+    segments: Arc<Vec<Arc<Segment>>>,
+    /// Numbers of the segments that are in it.
+    gone: Vec<u32>,
+    files: [FileEntry; 2],
+}
+
+impl Written {
+    /// Has a manifest name it in place of what it replaces.
+    pub(crate) fn name_in(&self, manifest: &mut Manifest) {
+        name_segment(manifest, &self.files, &self.gone);
+    }
+}
+
+/// Has a manifest name a segment, in place of those that are gone.
+pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone: &[u32]) {
+    manifest.files.retain(|entry| match entry.kind() {
+        Some((FileKind::Rows | FileKind::Columns, Some(n))) => !gone.contains(&n),
+        _ => true,
+    });
+    manifest.files.extend(files.iter().cloned());
+    manifest.writer_features |= stratann_layout::manifest::COLUMNS;
+}
+
+/// What was read last of each segment, for who reads what is nearby next.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    each: Vec<RowWindows>,
+    /// Of which segments: others may have taken their place.
+    of: Option<Arc<Vec<Arc<Segment>>>>,
+}
+
+impl Windows {
+    fn fit(&mut self, segments: &Arc<Vec<Arc<Segment>>>) {
+        let same = |of: &Arc<_>| Arc::ptr_eq(of, segments);
+        if !self.of.as_ref().is_some_and(same) {
+            self.each = segments.iter().map(|_| RowWindows::default()).collect();
+            self.of = Some(segments.clone());
+        }
+    }
+}

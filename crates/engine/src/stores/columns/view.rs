@@ -1,0 +1,310 @@
+//! What is seen of columns at one moment: segments, of whose rows the newest of a node counts, and rows in memory on top of them.
+
+use std::collections::HashMap;
+use std::ops::{Bound, RangeInclusive};
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use stratann_layout::attributes::Value;
+use stratann_layout::columns::part::PartColumn;
+use stratann_layout::columns::rows::RowEntry;
+
+use super::keys::{each_key, is_sorted};
+use super::new::NewRows;
+use super::{Found, PartReader, RowWindows, Segment, Windows, decoded};
+use crate::Error;
+use crate::filter::{Atom, Checked, NodeSet, Wanted};
+
+/// Columns at a moment: whoever has it goes by that, whatever comes.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    segments: Arc<Vec<Arc<Segment>>>,
+    new: Arc<NewRows>,
+}
+
+/// What a look at one segment adds to a set.
+type Look<'a> = dyn FnMut(&PartReader, &PartColumn, &mut RoaringBitmap) -> Result<(), Error> + 'a;
+
+/// Takes a node, its id and its row.
+type EachNewest<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
+
+impl View {
+    pub(super) fn of(segments: Arc<Vec<Arc<Segment>>>, new: Arc<NewRows>) -> Self {
+        Self { segments, new }
+    }
+
+    /// The newest row of a node.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub(crate) fn row_of(&self, node: u32, windows: &mut Windows) -> Result<Option<Found>, Error> {
+        if let Some(found) = self.new.of_node(node) {
+            return Ok(Some(found));
+        }
+        self.in_segments(node, windows, |segment, entry, windows| {
+            Ok(Found {
+                node,
+                id: entry.id,
+                row: segment.rows.row(&entry, windows)?.into(),
+            })
+        })
+    }
+
+    /// The id of a node that has a row.
+    ///
+    /// # Errors
+    /// As [`row_of`](View::row_of).
+    pub(crate) fn id_of(&self, node: u32, windows: &mut Windows) -> Result<Option<u64>, Error> {
+        match self.new.of_node(node) {
+            Some(found) => Ok(Some(found.id)),
+            None => self.in_segments(node, windows, |_, entry, _| Ok(entry.id)),
+        }
+    }
+
+    /// What `read` makes of the newest entry of a node in segments.
+    fn in_segments<T>(
+        &self,
+        node: u32,
+        windows: &mut Windows,
+        read: impl FnOnce(&Segment, RowEntry, &mut RowWindows) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        windows.fit(&self.segments);
+        let newest_first = self.segments.iter().zip(&mut windows.each).rev();
+        for (segment, windows) in newest_first {
+            if segment.part.nodes().contains(node) {
+                return match segment.rows.find_node(node, windows)? {
+                    Some(entry) => read(segment, entry, windows).map(Some),
+                    None => Err(Error::Damaged {
+                        file: segment.rows.file().to_owned(),
+                        what: format!("the row of node {node} is missing"),
+                    }),
+                };
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest node of an id, if any node of it has a row.
+    ///
+    /// # Errors
+    /// As [`row_of`](View::row_of).
+    pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
+        if let Some(node) = self.new.node_of(id) {
+            return Ok(Some(node));
+        }
+        windows.fit(&self.segments);
+        for (segment, windows) in self.segments.iter().zip(&mut windows.each).rev() {
+            if let Some(entry) = segment.rows.find_id(id, windows)? {
+                return Ok(Some(entry.node));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `each` with all nodes of some ids, ascending, that have rows in segments, and with all new ones, of whatever id.
+    ///
+    /// # Errors
+    /// A file of rows cannot be read, or is damaged.
+    pub(crate) fn nodes_of(
+        &self,
+        ids: &[u64],
+        each: &mut dyn FnMut(u64, u32),
+    ) -> Result<(), Error> {
+        for segment in self.segments.iter() {
+            let mut windows = RowWindows::default();
+            for &id in ids {
+                if let Some(entry) = segment.rows.find_id(id, &mut windows)? {
+                    each(id, entry.node);
+                }
+            }
+        }
+        self.new.iter().for_each(|(node, id, _)| each(id, node));
+        Ok(())
+    }
+
+    /// What of the nodes in segments `look` adds, of each node by its newest row; those with new rows left out.
+    fn gather(&self, column: &str, look: &mut Look<'_>) -> Result<NodeSet, Error> {
+        let mut masked: RoaringBitmap = self.new.nodes().collect();
+        let mut all = RoaringBitmap::new();
+        for segment in self.segments.iter().rev() {
+            if let Some(column) = segment.part.column(column) {
+                let mut here = RoaringBitmap::new();
+                look(&segment.part, column, &mut here)?;
+                here -= &masked;
+                all |= here;
+            }
+            masked |= segment.part.nodes();
+        }
+        Ok(NodeSet(all))
+    }
+
+    /// The nodes, of so many, that match a filter: exact, each by its newest row; one without a row has nothing.
+    ///
+    /// # Errors
+    /// An index part cannot be read, or is damaged, or a row in memory does not decode.
+    pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
+        let mut found = filter.nodes(&self.stored(nodes), |atom| self.atom(atom))?;
+        for (node, _, row) in self.new.iter().filter(|new| new.0 < nodes) {
+            if filter.matches(&decoded(row)?) {
+                found.0.insert(node);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The nodes, of so many, of which no row in memory says what they have.
+    fn stored(&self, nodes: u32) -> NodeSet {
+        let mut stored = NodeSet::below(nodes);
+        for node in self.new.nodes() {
+            stored.0.remove(node);
+        }
+        stored
+    }
+
+    fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
+        match Asked::of(atom) {
+            Asked::Keys(keys) => self.with_keys(&atom.column, &keys),
+            Asked::Ranges(ranges) => self.in_ranges(&atom.column, &ranges),
+            Asked::Any => self.exists(&atom.column),
+        }
+    }
+
+    /// The nodes in segments that have one of some keys in a column of strings, booleans or lists.
+    ///
+    /// # Errors
+    /// An index part cannot be read, or is damaged; so are those of what follows.
+    pub(crate) fn with_keys(&self, column: &str, keys: &[Vec<u8>]) -> Result<NodeSet, Error> {
+        self.gather(column, &mut |part, column, out| {
+            keys.iter()
+                .try_for_each(|key| part.with_key(column, key, out))
+        })
+    }
+
+    /// The nodes in segments that have a number of one of some ranges, by their keys, in a column of numbers or times.
+    pub(crate) fn in_ranges(
+        &self,
+        column: &str,
+        ranges: &[RangeInclusive<u64>],
+    ) -> Result<NodeSet, Error> {
+        self.gather(column, &mut |part, column, out| {
+            ranges
+                .iter()
+                .try_for_each(|range| part.in_range(column, range, out))
+        })
+    }
+
+    /// The nodes in segments that have a value of a column.
+    pub(crate) fn exists(&self, column: &str) -> Result<NodeSet, Error> {
+        self.gather(column, &mut |part, column, out| {
+            *out |= part.exists(column)?;
+            Ok(())
+        })
+    }
+}
+
+/// What an atom asks of an index part.
+enum Asked {
+    Keys(Vec<Vec<u8>>),
+    Ranges(Vec<RangeInclusive<u64>>),
+    Any,
+}
+
+impl Asked {
+    fn of(atom: &Atom) -> Self {
+        let bytes = |value: &Value| {
+            let mut bytes = Vec::new();
+            each_key(value, &mut |key| bytes = key.to_vec());
+            bytes
+        };
+        let number = |value: &Value| {
+            let mut eight = [0; 8];
+            // Keys of numbers have no other length.
+            each_key(value, &mut |key| {
+                if let Ok(key) = key.try_into() {
+                    eight = key;
+                }
+            });
+            u64::from_be_bytes(eight)
+        };
+        match &atom.wanted {
+            Wanted::Exists => Self::Any,
+            Wanted::AnyOf(values) if is_sorted(atom.kind) => {
+                let keys = values.iter().map(number);
+                Self::Ranges(keys.map(|key| key..=key).collect())
+            }
+            Wanted::AnyOf(values) => Self::Keys(values.iter().map(bytes).collect()),
+            Wanted::Between(low, high) => {
+                let low = match low {
+                    Bound::Unbounded => Some(0),
+                    Bound::Included(low) => Some(number(low)),
+                    Bound::Excluded(low) => number(low).checked_add(1),
+                };
+                let high = match high {
+                    Bound::Unbounded => Some(u64::MAX),
+                    Bound::Included(high) => Some(number(high)),
+                    Bound::Excluded(high) => number(high).checked_sub(1),
+                };
+                Self::Ranges(
+                    low.zip(high)
+                        .map(|(low, high)| low..=high)
+                        .into_iter()
+                        .collect(),
+                )
+            }
+        }
+    }
+}
+
+/// Calls `each` with the newest rows of some segments, the oldest of which is the first, and of new rows on top of them, by ascending node: of an id
+/// that several nodes have, the last of them.
+pub(super) fn each_newest(
+    segments: &[Arc<Segment>],
+    new: Vec<Found>,
+    each: &mut EachNewest<'_>,
+) -> Result<(), Error> {
+    if segments.is_empty() {
+        return new
+            .iter()
+            .try_for_each(|found| each(found.node, found.id, &found.row));
+    }
+    // Where the newest row of each node is: its segment, or behind them the new rows, and its number there.
+    let mut newest: HashMap<u64, u32> = HashMap::new();
+    let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
+    let mut add = |node: u32, id: u64, source: usize, at: u64| {
+        nodes.push((node, source, at));
+        let last = newest.entry(id).or_insert(node);
+        *last = node.max(*last);
+    };
+    let mut windows = RowWindows::default();
+    for (source, segment) in segments.iter().enumerate() {
+        for at in 0..segment.rows.rows() {
+            let entry = segment.rows.entry(at, &mut windows)?;
+            add(entry.node, entry.id, source, at);
+        }
+        windows = RowWindows::default();
+    }
+    for (at, found) in new.iter().enumerate() {
+        add(found.node, found.id, segments.len(), at as u64);
+    }
+    nodes.sort_unstable();
+    let mut windows: Vec<RowWindows> = segments.iter().map(|_| Default::default()).collect();
+    for (at, &(node, source, number)) in nodes.iter().enumerate() {
+        // The last of a node is the newest.
+        if nodes.get(at + 1).is_some_and(|next| next.0 == node) {
+            continue;
+        }
+        let Some(segment) = segments.get(source) else {
+            let found = &new[number as usize];
+            if newest.get(&found.id) == Some(&node) {
+                each(node, found.id, &found.row)?;
+            }
+            continue;
+        };
+        let windows = &mut windows[source];
+        let entry = segment.rows.entry(number, windows)?;
+        if newest.get(&entry.id) == Some(&node) {
+            each(node, entry.id, segment.rows.row(&entry, windows)?)?;
+        }
+    }
+    Ok(())
+}

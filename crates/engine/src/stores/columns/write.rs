@@ -1,0 +1,249 @@
+//! Writes a segment: its rows, which come by node, and then the index part, which is made of them.
+//!
+//! ```text
+//!   push ──> rows, as they come       finish ──> entries by node, ids by id   ┐
+//!       └──> entries, ids                   └──> columns by name, key and node ┴ sorted in the memory that there is (`sorter.rs`)
+//! ```
+//!
+//! However many rows come, a bounded number of bytes is in memory, and a bit or two bytes a row of the column at hand: its sets of nodes.
+
+use std::collections::BTreeMap;
+
+use roaring::RoaringBitmap;
+use stratann_layout::attributes::{ColumnType, MOST_COLUMNS};
+use stratann_layout::columns::part::PartFile;
+use stratann_layout::columns::part::{Span, encode_directory};
+use stratann_layout::columns::rows::{RowEntry, RowsFile};
+use stratann_layout::stream::GrowingStream;
+use stratann_layout::{FileEntry, FileKind, ids};
+use stratann_tier::Volume;
+
+use super::part_writer::{PartWriter, Records};
+use super::rows::RowsReader;
+use super::{Segment, decoded};
+use crate::Error;
+use crate::build::files::Sequential;
+use crate::durable::Checkpoint;
+use crate::filter::Schema;
+use crate::sorter::Sorter;
+
+/// Memory that a segment is sorted in, where nobody says how much there is, and of a budget the share and the least.
+const MEMORY: u64 = 64 << 20;
+const SHARE: u64 = 16;
+const LEAST_MEMORY: u64 = 1 << 20;
+
+/// Memory that a segment is sorted in, of a budget for all.
+pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
+    budget.map_or(MEMORY, |budget| {
+        (budget / SHARE).clamp(LEAST_MEMORY, MEMORY)
+    })
+}
+
+/// The scratch files of the sorters that a segment needs at the same time; segments have lower numbers.
+const ENTRIES: (FileKind, u32) = (FileKind::Columns, u32::MAX);
+const IDS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 1);
+const COLUMNS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 2);
+
+/// A byte string that is written front to back.
+pub(super) struct Stream {
+    file: Sequential,
+    stream: GrowingStream,
+}
+
+impl Stream {
+    pub(super) fn create(
+        checkpoint: &Checkpoint<'_>,
+        kind: FileKind,
+        n: u32,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            file: Sequential::create_headless(checkpoint, kind, Some(n))?,
+            stream: GrowingStream::new(),
+        })
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let Self { file, stream } = self;
+        Ok(stream.push(bytes, &mut |blocks| file.write(blocks))?)
+    }
+
+    /// Appends a part, and says where it stands.
+    pub(super) fn part(&mut self, bytes: &[u8]) -> Result<Span, Error> {
+        let length = u32::try_from(bytes.len()).map_err(|_| {
+            let expected = "fewer than 4 GiB of a column's values together";
+            Error::call(
+                "part of a column",
+                format!("{} bytes", bytes.len()),
+                expected,
+            )
+        })?;
+        let offset = self.stream.pushed();
+        self.push(bytes)?;
+        Ok(Span { offset, length })
+    }
+
+    pub(super) fn set(&mut self, set: &mut RoaringBitmap) -> Result<Span, Error> {
+        set.optimize();
+        let mut bytes = Vec::with_capacity(set.serialized_size());
+        // Writing to memory does not fail.
+        let _ = set.serialize_into(&mut bytes);
+        self.part(&bytes)
+    }
+
+    fn align(&mut self) -> Result<(), Error> {
+        let Self { file, stream } = self;
+        Ok(stream.align(&mut |blocks| file.write(blocks))?)
+    }
+
+    fn finish(self, kind: FileKind, fields: &[u8]) -> Result<FileEntry, Error> {
+        let Self { mut file, stream } = self;
+        let header = stream.finish(kind, fields, &mut |blocks| file.write(blocks))?;
+        Ok(file.finish_headless(&header)?)
+    }
+}
+
+/// A segment whose rows are being written.
+pub(crate) struct SegmentWriter<'a> {
+    volume: &'a dyn Volume,
+    checkpoint: &'a Checkpoint<'a>,
+    number: u32,
+    memory: u64,
+    stream: Stream,
+    /// Of each row its entry, by node, and its number by id.
+    entries: Sorter<'a>,
+    ids: Sorter<'a>,
+    rows: u32,
+    columns: BTreeMap<String, ColumnType>,
+}
+
+impl<'a> SegmentWriter<'a> {
+    /// Segment `number` of the index, in `volume`, whose files are a checkpoint's, made in about so much memory. All columns of `schema` are in it,
+    /// whether its rows have values of them or not.
+    pub(crate) fn create(
+        volume: &'a dyn Volume,
+        checkpoint: &'a Checkpoint<'a>,
+        number: u32,
+        schema: &Schema,
+        memory: u64,
+    ) -> Result<Self, Error> {
+        let columns = schema.iter().map(|(name, kind)| (name.to_owned(), kind));
+        Ok(Self {
+            volume,
+            checkpoint,
+            number,
+            memory,
+            stream: Stream::create(checkpoint, FileKind::Rows, number)?,
+            entries: Sorter::new(volume, checkpoint, ENTRIES, memory / 2),
+            ids: Sorter::new(volume, checkpoint, IDS, memory / 2),
+            rows: 0,
+            columns: columns.collect(),
+        })
+    }
+
+    /// Takes the row of a node, which is behind all before it; none but the newest of an id. A row without anything has no bytes.
+    ///
+    /// # Errors
+    /// It cannot be written, or does not decode; more rows than nodes.
+    pub(crate) fn push(&mut self, node: u32, id: u64, row: &[u8]) -> Result<(), Error> {
+        for (name, value) in decoded(row)?.attributes {
+            let kind = value.column_type();
+            if *self.columns.entry(name).or_insert(kind) != kind {
+                let what = format!("a row of id {id} has a value of another type than its column");
+                let file = self.volume.name();
+                return Err(Error::Damaged { file, what });
+            }
+        }
+        let entry = RowEntry {
+            id,
+            node,
+            offset: self.stream.stream.pushed(),
+            length: row.len() as u32,
+        };
+        self.entries.push(&[&node.to_be_bytes(), &entry.encode()])?;
+        self.ids
+            .push(&[&id.to_be_bytes(), &self.rows.to_be_bytes()])?;
+        self.rows = self
+            .rows
+            .checked_add(1)
+            .ok_or_else(|| Error::call("rows", "2^32", "fewer than there are numbers of nodes"))?;
+        self.stream.push(row)
+    }
+
+    /// Writes what is behind the rows, and the index part; and opens both, so that nothing is left to fail when they count.
+    ///
+    /// # Errors
+    /// They cannot be written, or read again; more columns than an index may have.
+    pub(crate) fn finish(self) -> Result<(Segment, [FileEntry; 2]), Error> {
+        let Self {
+            volume,
+            checkpoint,
+            number,
+            memory,
+            mut stream,
+            entries,
+            ids,
+            rows,
+            columns,
+        } = self;
+        if columns.len() > MOST_COLUMNS {
+            let expected = format!("at most {MOST_COLUMNS}");
+            return Err(Error::call("columns", columns.len(), expected));
+        }
+        let file = RowsFile::new(rows.into(), stream.stream.pushed())?;
+        stream.align()?;
+        let node = size_of::<u32>();
+        entries
+            .sorted()?
+            .each(&mut |entry| stream.push(&entry[node..]))?;
+        stream.align()?;
+        let mut last = None;
+        ids.sorted()?.each(&mut |record| {
+            let (mut id, mut entry) = ([0; 8], [0; 4]);
+            id.copy_from_slice(&record[..8]);
+            entry.copy_from_slice(&record[8..]);
+            let id = u64::from_be_bytes(id);
+            if last.replace(id) == Some(id) {
+                let what = format!("outside id {id} has two rows");
+                let file = volume.name();
+                return Err(Error::Damaged { file, what });
+            }
+            stream.push(&ids::entry(id, u32::from_be_bytes(entry)))
+        })?;
+        let rows_entry = stream.finish(FileKind::Rows, &file.fields())?;
+        let rows = RowsReader::open(volume, &rows_entry)?;
+        let sorter = Sorter::new(volume, checkpoint, COLUMNS, memory);
+        let part_entry = write_part(checkpoint, number, &rows, columns, sorter)?;
+        let segment = Segment::opened(number, rows, volume, &part_entry)?;
+        Ok((segment, [rows_entry, part_entry]))
+    }
+}
+
+/// Makes an index part of the rows of a segment.
+fn write_part(
+    checkpoint: &Checkpoint<'_>,
+    number: u32,
+    rows: &RowsReader,
+    columns: BTreeMap<String, ColumnType>,
+    sorter: Sorter<'_>,
+) -> Result<FileEntry, Error> {
+    let columns: Vec<(String, ColumnType)> = columns.into_iter().collect();
+    let mut nodes = RoaringBitmap::new();
+    let mut records = Records::new(&columns, sorter);
+    rows.each(0, &mut |entry, row| {
+        let _ = nodes.try_push(entry.node);
+        for (name, value) in decoded(row)?.attributes {
+            records.push(&name, &value, entry.node)?;
+        }
+        Ok(true)
+    })?;
+    let mut stream = Stream::create(checkpoint, FileKind::Columns, number)?;
+    let directory = PartWriter::write(&columns, records, &mut stream)?;
+    let nodes = stream.set(&mut nodes)?;
+    let directory = stream.part(&encode_directory(&directory))?;
+    let file = PartFile {
+        nodes,
+        directory,
+        payload: stream.stream.pushed(),
+    };
+    stream.finish(FileKind::Columns, &file.fields())
+}

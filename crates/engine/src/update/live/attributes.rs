@@ -1,0 +1,471 @@
+//! What vectors have beside them, in an index that is open for changes: given with vectors or without, and read by id.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use stratann_layout::LogRecord;
+use stratann_layout::attributes::Row;
+
+use super::changes::{BATCH, check_ids};
+use super::{LiveIndex, State};
+use crate::Error;
+use crate::data::RowSource;
+use crate::filter::{Checked, Filter, Schema};
+use crate::index::Index;
+use crate::progress::{Progress, Silent, Stage};
+use crate::stores::columns::{Declared, RowBytes, Windows, decoded, encoded, row_charge};
+use crate::update::overlay::Overlay;
+use crate::update::reading::Reading;
+
+/// Vectors that are deleted at a time.
+const SOME: usize = 1024;
+
+/// How often ids are looked for again that are not found, while there are changes; then nobody changes anything.
+const TRIES: usize = 8;
+
+/// Where vectors of a call stand on storage that had no rows when it began, by id.
+#[derive(Default)]
+struct Places {
+    /// Of which index: a merge gives them other nodes.
+    of: Option<Arc<Index>>,
+    nodes: HashMap<u64, u32>,
+}
+
+impl Places {
+    /// Adds the nodes of ids that are known in an index; the others of them come back.
+    fn add(&self, index: &Arc<Index>, unknown: &mut Vec<u64>, nodes: &mut HashMap<u64, u32>) {
+        if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, index)) {
+            unknown.retain(|id| match self.nodes.get(id) {
+                Some(&node) => nodes.insert(*id, node).is_some(),
+                None => true,
+            });
+        }
+    }
+}
+
+/// Bytes of rows that are read, logged and kept at a time, about: what they take meanwhile comes to some times as much.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// Rows of a call, from `first` on, as many as are wanted, or fewer where they are long; none if it has none.
+pub(super) fn read_rows(
+    attributes: Option<&dyn RowSource>,
+    first: usize,
+    count: usize,
+) -> Result<Vec<Row>, Error> {
+    let Some(attributes) = attributes else {
+        return Ok(Vec::new());
+    };
+    let (mut rows, mut bytes) = (Vec::with_capacity(count), 0);
+    for at in first..first + count {
+        let row = attributes.row(at)?;
+        bytes += encoded(&row)?.len();
+        rows.push(row);
+        if bytes >= READ_AT_ONCE {
+            break;
+        }
+    }
+    Ok(rows)
+}
+
+/// The bytes of rows that are about to be logged, and their columns, which the index has once these are kept.
+pub(super) fn declared<'a>(
+    state: &'a State,
+    rows: &mut [Row],
+) -> Result<(Declared<'a>, Vec<RowBytes>), Error> {
+    let columns = state.index.columns().declare(rows)?;
+    let rows = rows.iter().map(|row| Ok(encoded(row)?.into()));
+    Ok((columns, rows.collect::<Result<_, Error>>()?))
+}
+
+impl State {
+    /// Gives a vector that is in the index a row; `node` is where it stands, if it is on storage.
+    fn set_row(&self, id: u64, node: Option<u32>, row: RowBytes) {
+        let (newest, frozen) = match &self.overlay.fresh[..] {
+            [frozen, newest] => (newest, Some(frozen)),
+            _ => (self.fresh(), None),
+        };
+        if newest.set_row(id, row.clone()) {
+            return;
+        }
+        if self.since.is_some() {
+            // What is merged may have been read already.
+            self.rows_since.lock().insert(id, row.clone());
+        }
+        if frozen.is_some_and(|frozen| frozen.set_row(id, row.clone())) {
+            return;
+        }
+        if let Some(node) = node {
+            self.index.columns().put(node, id, row);
+        }
+    }
+}
+
+impl LiveIndex {
+    /// The columns of the index: their names and types.
+    pub fn schema(&self) -> Schema {
+        self.state().index.columns().schema()
+    }
+
+    /// Reads at one moment of all, at which nobody changes anything: what goes from memory to storage is found once, in the one or the other.
+    pub(in crate::update) fn reading<T>(
+        &self,
+        work: impl FnOnce(&Reading<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let gate = self.gate.write();
+        let state = self.state();
+        let inserted = state.overlay.inserted.read().clone();
+        let overlay = Overlay {
+            // The only ones of which no moment can be asked for later.
+            inserted: Arc::new(RwLock::new(inserted)),
+            ..state.overlay.clone()
+        };
+        let reading = Reading::new(&state.index, &overlay, overlay.now(), Some(&state.ids));
+        drop(gate);
+        work(&reading)
+    }
+
+    /// What `read` finds of ids, in their order; `None` of those that are not in the index. It goes by the moments of searches, and waits for nobody as
+    /// a rule.
+    pub(super) fn by_id<T>(
+        &self,
+        ids: &[u64],
+        mut read: impl FnMut(&Reading<'_>, u64, &mut Windows) -> Result<Option<T>, Error>,
+    ) -> Result<Vec<Option<T>>, Error> {
+        let mut found: Vec<Option<T>> = ids.iter().map(|_| None).collect();
+        let mut look = |reading: &Reading<'_>| {
+            let (mut windows, mut all) = (Windows::default(), true);
+            for (&id, found) in ids.iter().zip(&mut found) {
+                if found.is_none() {
+                    *found = read(reading, id, &mut windows)?;
+                    all &= found.is_some();
+                }
+            }
+            Ok(all)
+        };
+        for _ in 0..TRIES {
+            let (state, moment) = self.at_one_moment();
+            let ids = Some(&state.ids);
+            if look(&Reading::new(&state.index, &state.overlay, moment, ids))? {
+                return Ok(found);
+            }
+            // It may have gone from where it was looked for last to where it had been looked for before.
+            let (now, last) = self.at_one_moment();
+            if Arc::ptr_eq(&now, &state) && last == moment {
+                return Ok(found);
+            }
+        }
+        self.reading(look)?;
+        Ok(found)
+    }
+
+    /// What vectors have beside them, by id; `None` for an id that is not in the index. Sees every change whose call returned before.
+    ///
+    /// # Errors
+    /// The columns or the table of ids cannot be read.
+    pub fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
+        self.by_id(ids, |reading, id, windows| {
+            let row = reading.row(id, windows)?;
+            row.map(|row| decoded(&row)).transpose()
+        })
+    }
+
+    /// As [`Index::check_filter`](crate::Index::check_filter).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
+        filter.check(&self.schema()).map(drop)
+    }
+
+    /// How many vectors match a filter, at one moment of all. Waits for calls that change something just then.
+    ///
+    /// # Errors
+    /// A filter that does not fit the columns; columns that cannot be read.
+    pub fn count(&self, filter: &Filter) -> Result<u64, Error> {
+        self.reading(|reading| reading.count(filter))
+    }
+
+    /// Up to `limit` vectors that match a filter, with what they have beside them, by ascending id: those behind `after`. Fewer, when there are no
+    /// more. All as they were at one moment; waits as [`count`](LiveIndex::count).
+    ///
+    /// # Errors
+    /// As those of [`count`](LiveIndex::count).
+    pub fn scroll(
+        &self,
+        filter: &Filter,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<(u64, Row)>, Error> {
+        self.reading(|reading| reading.scroll(filter, after, limit))
+    }
+
+    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`. Fewer, when there are no more. All as they were at one
+    /// moment; what they have beside them is not read.
+    ///
+    /// # Errors
+    /// As those of [`count`](LiveIndex::count).
+    pub fn ids_matching(
+        &self,
+        filter: &Filter,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<u64>, Error> {
+        self.reading(|reading| reading.ids(&reading.matched(filter)?, after, limit))
+    }
+
+    /// Deletes the vectors that match a filter, some at a time; says how many. Each matches when it is deleted, whatever came meanwhile: of those that
+    /// are being changed it waits for the end of that. What comes to match after it began may stay.
+    ///
+    /// # Errors
+    /// As those of [`count`](LiveIndex::count); a log that cannot be written: where some are gone by then, the error says how many.
+    pub fn delete_matching(&self, filter: &Filter) -> Result<u64, Error> {
+        self.delete_matching_observed(filter, &Silent)
+    }
+
+    /// As [`delete_matching`](LiveIndex::delete_matching); `progress` is told of what is deleted and may end it between two of some vectors.
+    ///
+    /// # Errors
+    /// As there; [`Error::Interrupted`] before the first is deleted, later [`Error::PartlyDeleted`].
+    pub fn delete_matching_observed(
+        &self,
+        filter: &Filter,
+        progress: &dyn Progress,
+    ) -> Result<u64, Error> {
+        let (filter, mut left) = self.reading(|reading| {
+            let matched = reading.matched(filter)?;
+            let ids = reading.ids(&matched, None, usize::MAX)?;
+            Ok((matched.into_filter(), ids))
+        })?;
+        let (matched, mut deleted) = (left.len() as u64, 0);
+        let _stage = Stage::begin(progress, "deleting", matched);
+        // Those of some that others change just then come again behind the last.
+        let mut changing = Vec::new();
+        while !left.is_empty() || !changing.is_empty() {
+            if left.is_empty() {
+                std::mem::swap(&mut left, &mut changing);
+            }
+            let some = left.split_off(left.len().saturating_sub(SOME));
+            let reservation = self.reserve_free(&some);
+            let gone = match progress.interrupted() {
+                true => Err(Error::Interrupted),
+                false => self.delete_if(reservation.ids(), &filter),
+            };
+            deleted += gone.map_err(|error| match deleted {
+                0 => error,
+                deleted => Error::PartlyDeleted {
+                    deleted,
+                    matched,
+                    source: Box::new(stopped(error)),
+                },
+            })?;
+            progress.advance(reservation.ids().len() as u64);
+            // In the order of the others.
+            let mut taken = reservation.ids().iter().peekable();
+            changing.extend(some.iter().filter(|id| taken.next_if_eq(id).is_none()));
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes those of some ids, which are reserved, whose vectors match a filter now; says how many.
+    fn delete_if(&self, ids: &[u64], filter: &Checked) -> Result<u64, Error> {
+        let _gate = self.gate.read();
+        self.health.check()?;
+        let state = self.state();
+        let overlay = &state.overlay;
+        let reading = Reading::new(&state.index, overlay, overlay.now(), Some(&state.ids));
+        let (mut windows, mut gone) = (Windows::default(), Vec::new());
+        for &id in ids {
+            if let Some(row) = reading.row(id, &mut windows)?
+                && filter.matches(&decoded(&row)?)
+            {
+                gone.push((id, state.known(id)?.built));
+            }
+        }
+        if !gone.is_empty() {
+            self.delete_known(&state, &gone)?;
+        }
+        Ok(gone.len() as u64)
+    }
+
+    /// Refuses rows before the first of them is taken.
+    pub(super) fn check_attributes(
+        &self,
+        attributes: Option<&dyn RowSource>,
+        rows: usize,
+    ) -> Result<(), Error> {
+        let Some(attributes) = attributes else {
+            return Ok(());
+        };
+        let name = attributes.name();
+        if attributes.rows() != rows {
+            let expected = format!("{rows}, one for each");
+            return Err(Error::call(
+                format!("rows of {name}"),
+                attributes.rows(),
+                expected,
+            ));
+        }
+        let mut schema = self.schema();
+        for at in 0..rows {
+            let mut row = attributes.row(at)?;
+            let taken = schema.take(&mut row).and_then(|()| encoded(&row));
+            taken.map_err(|error| {
+                let what = format!("row {at} of {name}");
+                Error::call(what, error, "a row that its columns can take")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Gives vectors that are in the index other rows, each in place of the whole row that it had; the vectors stay. As durable as an insert.
+    /// Of vectors on storage that never had a row, in an index that was built without, the file of ids says where they are, or all records are read, once
+    /// a call.
+    ///
+    /// # Errors
+    /// An id that is not in the index, or twice in `ids`: then none is changed; rows as in [`insert_rows`](LiveIndex::insert_rows); a log that
+    /// cannot be written: where that is in the middle, the error says how many rows are in.
+    pub fn set_attributes(
+        &self,
+        ids: &[u64],
+        rows: &dyn RowSource,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        self.health.check()?;
+        check_ids(ids, rows.rows())?;
+        self.check_attributes(Some(rows), ids.len())?;
+        let _reservation = self.reserve(ids)?;
+        let there = self.by_id(ids, |reading, id, windows| {
+            Ok(reading.contains(id, windows)?.then_some(()))
+        })?;
+        if let Some((id, _)) = ids.iter().zip(there).find(|(_, there)| there.is_none()) {
+            return Err(Error::call("id", id, "an id in the index"));
+        }
+        let mut places = Places::default();
+        let _stage = Stage::begin(progress, "setting attributes", ids.len() as u64);
+        let total = ids.len();
+        let mut first = 0;
+        while first < total {
+            let mut set = match progress.interrupted() {
+                true => Err(Error::Interrupted),
+                false => self.set_some(ids, first, rows, &mut places),
+            };
+            // Nothing of these was changed: what waits may make room for them.
+            if matches!(set, Err(Error::Memory { .. })) && self.make_room() {
+                set = self.set_some(ids, first, rows, &mut places);
+            }
+            let set = set.map_err(|error| match first {
+                0 => error,
+                done => Error::PartlySet {
+                    done,
+                    total,
+                    source: Box::new(stopped(error)),
+                },
+            })?;
+            self.checkpoint_if_due();
+            progress.advance(set as u64);
+            first += set;
+        }
+        Ok(())
+    }
+
+    /// Logs and sets the rows of a call from `first` on, some of them, or fewer where they are long: all of these, or none. Says how many.
+    fn set_some(
+        &self,
+        all: &[u64],
+        first: usize,
+        rows: &dyn RowSource,
+        places: &mut Places,
+    ) -> Result<usize, Error> {
+        let ids = &all[first..all.len().min(first + BATCH)];
+        let mut rows = read_rows(Some(rows), first, ids.len())?;
+        let ids = &ids[..rows.len()];
+        self.checkpoint_if_full()?;
+        for _ in 0..TRIES {
+            {
+                let _gate = self.gate.read();
+                let state = self.state();
+                let (mut nodes, mut unknown) = stored_nodes(&state, ids)?;
+                places.add(&state.index, &mut unknown, &mut nodes);
+                if unknown.is_empty() {
+                    return self.log_and_set(&state, ids, &mut rows, &nodes);
+                }
+            }
+            // Others change what they like meanwhile, but not these: a merge, or what moves vectors to storage, may have to be waited out.
+            let snapshot = self.snapshot();
+            places.nodes = snapshot.nodes(&all[first..], &Silent)?;
+            places.of = Some(snapshot.index);
+        }
+        let _gate = self.gate.write();
+        let snapshot = self.snapshot();
+        let state = self.state();
+        if let Some(direct) = &state.direct {
+            direct.check()?;
+            direct.settle();
+            direct.check()?;
+        }
+        let (mut nodes, unknown) = stored_nodes(&state, ids)?;
+        nodes.extend(snapshot.nodes(&unknown, &Silent)?);
+        if let Some(id) = unknown.iter().find(|id| !nodes.contains_key(id)) {
+            return Err(Error::Damaged {
+                file: self.volume.name(),
+                what: format!(
+                    "no vector has id {id}, which the index says it has (`stratann verify` says more)"
+                ),
+            });
+        }
+        self.log_and_set(&state, ids, &mut rows, &nodes)
+    }
+
+    /// Under the gate: what counts is the state's.
+    fn log_and_set(
+        &self,
+        state: &State,
+        ids: &[u64],
+        rows: &mut [Row],
+        nodes: &HashMap<u64, u32>,
+    ) -> Result<usize, Error> {
+        self.health.check()?;
+        let (columns, rows) = declared(state, rows)?;
+        let bytes = rows.iter().map(|row| row_charge(row)).sum();
+        self.check_room(state, 0, 0, bytes)?;
+        let record = |(&id, row)| LogRecord::Row { id, row };
+        let records: Vec<_> = ids
+            .iter()
+            .zip(rows.iter().map(|row| &**row))
+            .map(record)
+            .collect();
+        self.append(&records)?;
+        columns.keep();
+        self.charge(0, 0, bytes);
+        for (&id, row) in ids.iter().zip(&rows) {
+            state.set_row(id, nodes.get(&id).copied(), row.clone());
+        }
+        Ok(ids.len())
+    }
+}
+
+/// What ended a call of which a part is done: its text must not say that nothing was changed.
+fn stopped(error: Error) -> Error {
+    match error {
+        Error::Interrupted => Error::Stopped,
+        error => error,
+    }
+}
+
+/// The nodes of those of some ids whose vectors are on storage, as far as they have rows, and the ids of the others that are there.
+fn stored_nodes(state: &State, ids: &[u64]) -> Result<(HashMap<u64, u32>, Vec<u64>), Error> {
+    let mut windows = Windows::default();
+    let (mut nodes, mut unknown) = (HashMap::new(), Vec::new());
+    for &id in ids {
+        let mut fresh = state.overlay.fresh.iter();
+        if fresh.any(|fresh| fresh.contains(id)) {
+            continue;
+        }
+        match state.index.columns().node_of(id, &mut windows)? {
+            Some(node) => _ = nodes.insert(id, node),
+            None => unknown.push(id),
+        }
+    }
+    Ok((nodes, unknown))
+}

@@ -1,0 +1,403 @@
+//! What there is to read by id and by filter of an index and what changed since its checkpoint, at one moment.
+//!
+//! ```text
+//!   an id ──> memory, as of the moment ──> a node of its own that has a row ──> the row
+//!         └─> on storage, if it counts at the moment ─┘        no such node: it has nothing
+//!
+//!   a filter ──> rows in memory, as of the moment ────────────────────────────> ids
+//!            └─> columns ──> nodes, but those that do not count at the moment ──┘   by their rows, or, where these are many or what has no row
+//!                                                                                   matches, by looking at all ids in their order
+//! ```
+//!
+//! Vectors go from memory to storage meanwhile, also to that of an index which a merge made. So all that is read by a filter is of a moment at which
+//! nobody changes anything; the columns as they were then are kept as a [`View`]. One id is read at the moment of a search, and again if it is in
+//! neither place and something has changed.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use stratann_layout::attributes::Row;
+
+use super::ids::StoredIds;
+use super::overlay::{Dead, Moment, Overlay, Seen, Tombstones};
+use super::ranges::IdRanges;
+use crate::Error;
+use crate::filter::{Checked, Filter, NodeSet, Schema};
+use crate::index::Index;
+use crate::stores::columns::{RowBytes, View, Windows, decoded};
+
+/// Ids that are looked at together.
+const SOME: usize = 1024;
+
+/// An index, with what counts of it at a moment.
+pub(crate) struct Reading<'a> {
+    index: &'a Index,
+    seen: Seen<'a>,
+    /// The ids of its build; `None` if it does not say them, because an earlier version wrote it: then those count that have rows.
+    ids: Option<&'a StoredIds>,
+    /// Its columns, and its nodes, as they were at the moment or, of a moment of a search, later.
+    view: View,
+    nodes: u32,
+}
+
+/// What matches a filter.
+pub(crate) struct Matched {
+    filter: Checked,
+    /// Whether a vector matches that has nothing beside it.
+    without: bool,
+    /// Of nodes on storage; those that do not count may be among them.
+    nodes: NodeSet,
+    /// Of vectors in memory, with what they have beside them.
+    fresh: BTreeMap<u64, RowBytes>,
+}
+
+impl<'a> Reading<'a> {
+    /// What there is to read at a moment.
+    pub(crate) fn new(
+        index: &'a Index,
+        overlay: &'a Overlay,
+        moment: Moment,
+        ids: Option<&'a StoredIds>,
+    ) -> Self {
+        // After the moment: what went from memory to storage before it has its row there.
+        let view = index.columns().view();
+        Self {
+            index,
+            seen: Seen { overlay, moment },
+            ids,
+            view,
+            nodes: index.len() as u32,
+        }
+    }
+
+    fn dead(&self) -> Dead<'a> {
+        self.seen.dead()
+    }
+
+    /// Whether an id is in the index.
+    pub(crate) fn contains(&self, id: u64, windows: &mut Windows) -> Result<bool, Error> {
+        let mut fresh = self.seen.fresh();
+        if fresh.any(|(fresh, moment)| fresh.row_at(id, moment).is_some()) {
+            return Ok(true);
+        }
+        self.is_stored(id, windows)
+    }
+
+    fn is_stored(&self, id: u64, windows: &mut Windows) -> Result<bool, Error> {
+        if self.seen.overlay.inserted.read().contains(id) {
+            return Ok(true);
+        }
+        if self.dead().counts_not(id) {
+            return Ok(false);
+        }
+        match self.ids {
+            Some(ids) => ids.contains(id),
+            None => Ok(self.view.node_of(id, windows)?.is_some()),
+        }
+    }
+
+    /// What an id has beside its vector; `None`: it is not in the index.
+    pub(crate) fn row(&self, id: u64, windows: &mut Windows) -> Result<Option<RowBytes>, Error> {
+        let mut fresh = self.seen.fresh();
+        if let Some(row) = fresh.find_map(|(fresh, moment)| fresh.row_at(id, moment)) {
+            return Ok(Some(row.unwrap_or_default()));
+        }
+        if !self.is_stored(id, windows)? {
+            return Ok(None);
+        }
+        let found = match self.stored_node(id, windows)? {
+            Some(node) => self.view.row_of(node, windows)?,
+            None => None,
+        };
+        Ok(Some(found.map(|found| found.row).unwrap_or_default()))
+    }
+
+    /// The node of an id that is on storage, if it has a row.
+    fn stored_node(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
+        let node = self.view.node_of(id, windows)?;
+        // One that was replaced by a vector without a row may still have its own.
+        Ok(node.filter(|&node| !self.dead().meets(id, node)))
+    }
+
+    /// Finds what matches a filter.
+    ///
+    /// # Errors
+    /// A filter that does not fit the columns; columns that cannot be read.
+    pub(crate) fn matched(&self, filter: &Filter) -> Result<Matched, Error> {
+        let filter = filter.check(&self.index.columns().schema())?;
+        let mut fresh = BTreeMap::new();
+        for (graph, moment) in self.seen.fresh() {
+            let mut wrong = None;
+            graph.for_each_at(moment, |id, _, row| {
+                let row = row.unwrap_or_default();
+                match decoded(&row) {
+                    Ok(attributes) if filter.matches(&attributes) => _ = fresh.insert(id, row),
+                    Ok(_) => {}
+                    Err(error) => wrong = Some(error),
+                }
+            });
+            wrong.map_or(Ok(()), Err)?;
+        }
+        Ok(Matched {
+            nodes: self.view.matching(&filter, self.nodes)?,
+            without: filter.matches(&Row::default()),
+            fresh,
+            filter,
+        })
+    }
+
+    /// How many vectors match a filter.
+    ///
+    /// # Errors
+    /// As [`matched`](Reading::matched).
+    pub(crate) fn count(&self, filter: &Filter) -> Result<u64, Error> {
+        let Matched {
+            nodes,
+            fresh,
+            without,
+            ..
+        } = self.matched(filter)?;
+        let (dead, fresh) = (self.dead(), fresh.len() as u64);
+        if dead.is_empty() {
+            return Ok(fresh + nodes.len());
+        }
+        if !without && nodes.len() < dead.rows_to_meet() {
+            // They are fewer than what would be looked up.
+            let (mut windows, mut count) = (Windows::default(), fresh);
+            for node in nodes.iter() {
+                let id = self.view.id_of(node, &mut windows)?;
+                count += u64::from(id.is_some_and(|id| !dead.meets(id, node)));
+            }
+            return Ok(count);
+        }
+        dead.meet_rows(|ids, each| self.view.nodes_of(ids, each))?;
+        let mut met = dead.met();
+        met.remove_range(self.nodes..);
+        // What else does not count has no row.
+        let others = match without {
+            true => dead.at_most().saturating_sub(met.len()),
+            false => 0,
+        };
+        Ok(fresh + (nodes.0 - met).len().saturating_sub(others))
+    }
+
+    /// The ids of what matches a filter, ascending: up to `limit` of them behind `after`. Fewer, when there are no more.
+    ///
+    /// # Errors
+    /// Columns or ids that cannot be read; ids that the index does not say, because an earlier version wrote it.
+    pub(crate) fn ids(
+        &self,
+        matched: &Matched,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<u64>, Error> {
+        let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
+            return Ok(Vec::new());
+        };
+        let found = matched.nodes.len();
+        // Of all ids one in so many matches: as many are looked at for each that is asked for, or else all that match.
+        let looked_at = (limit as u64).saturating_mul(u64::from(self.nodes)) / found.max(1);
+        let by_nodes = !matched.without && (self.ids.is_none() || found <= looked_at);
+        let mut ids = match by_nodes {
+            true => self.ids_of(&matched.nodes, least)?,
+            false => self.ids_in_order(matched, least, limit)?,
+        };
+        ids.extend(matched.fresh.range(least..).take(limit).map(|(&id, _)| id));
+        ids.sort_unstable();
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// The ids of nodes that count, from one on, in any order.
+    fn ids_of(&self, nodes: &NodeSet, least: u64) -> Result<Vec<u64>, Error> {
+        let (dead, mut windows, mut ids) = (self.dead(), Windows::default(), Vec::new());
+        for node in nodes.iter().filter(|&node| !dead.knows(node)) {
+            if let Some(id) = self.view.id_of(node, &mut windows)?
+                && id >= least
+                && !dead.meets(id, node)
+            {
+                ids.push(id);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Of what matches on storage the first ids from one on.
+    fn ids_in_order(&self, matched: &Matched, least: u64, limit: usize) -> Result<Vec<u64>, Error> {
+        let (mut windows, mut found) = (Windows::default(), Vec::new());
+        let mut next = Some(least);
+        while let Some(from) = next
+            && found.len() < limit
+        {
+            let (ids, behind) = self.ids_from(from)?;
+            next = behind;
+            for id in ids {
+                let matches = match self.stored_node(id, &mut windows)? {
+                    Some(node) => matched.nodes.contains(node),
+                    None => matched.without,
+                };
+                if matches {
+                    found.push(id);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ids on storage that count, from one on, ascending, and from which on there may be more.
+    fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
+        let Some(stored) = self.ids else {
+            let expected =
+                "an index that says its ids: compact this one, which an earlier version wrote";
+            return Err(Error::call("index", self.index.path().display(), expected));
+        };
+        let mut ids = stored.some_from(from, SOME)?;
+        let inserted = self.seen.overlay.inserted.read();
+        let came: Vec<u64> = inserted.from(from).take(SOME).collect();
+        drop(inserted);
+        // Of each the first are there: up to where both are complete.
+        let ends = [&ids, &came].map(|ids| ids.last().copied().filter(|_| ids.len() == SOME));
+        let end = ends.into_iter().flatten().min();
+        let dead = self.dead();
+        ids.retain(|&id| !dead.counts_not(id));
+        ids.extend(came);
+        ids.sort_unstable();
+        ids.dedup();
+        if let Some(end) = end {
+            ids.truncate(ids.partition_point(|&id| id <= end));
+        }
+        Ok((ids, end.and_then(|end| end.checked_add(1))))
+    }
+
+    /// Up to `limit` vectors that match a filter, with what they have beside them, by ascending id: those behind `after`. Fewer, when there are no
+    /// more.
+    ///
+    /// # Errors
+    /// As [`matched`](Reading::matched) and [`ids`](Reading::ids).
+    pub(crate) fn scroll(
+        &self,
+        filter: &Filter,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<(u64, Row)>, Error> {
+        let matched = self.matched(filter)?;
+        let mut windows = Windows::default();
+        let mut with_row = |id| {
+            let row = match matched.fresh.get(&id) {
+                Some(row) => row.clone(),
+                None => match self.stored_node(id, &mut windows)? {
+                    Some(node) => {
+                        let found = self.view.row_of(node, &mut windows)?;
+                        found.map(|found| found.row).unwrap_or_default()
+                    }
+                    None => RowBytes::default(),
+                },
+            };
+            Ok((id, decoded(&row)?))
+        };
+        let ids = self.ids(&matched, after, limit)?;
+        ids.into_iter().map(&mut with_row).collect()
+    }
+
+    /// What ids have beside their vectors.
+    ///
+    /// # Errors
+    /// The columns or the table of ids cannot be read.
+    pub(crate) fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
+        let mut windows = Windows::default();
+        let mut row = |&id: &u64| {
+            let found = self.row(id, &mut windows)?;
+            found.map(|row| decoded(&row)).transpose()
+        };
+        ids.iter().map(&mut row).collect()
+    }
+}
+
+impl Matched {
+    /// What was asked for.
+    pub(crate) fn into_filter(self) -> Checked {
+        self.filter
+    }
+}
+
+impl Index {
+    /// What changed since its checkpoint, as it was opened.
+    fn changes(&self) -> Cow<'_, Overlay> {
+        match self.overlay() {
+            Some(overlay) => Cow::Borrowed(overlay),
+            None => {
+                let carried = self.carried();
+                Cow::Owned(Overlay {
+                    fresh: Vec::new(),
+                    deleted: Arc::new(Tombstones::restore(&carried.deleted, carried.dead)),
+                    inserted: Arc::new(RwLock::new(IdRanges::of(&carried.ids))),
+                })
+            }
+        }
+    }
+
+    /// Runs `work` on what there is to read of it.
+    fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let (overlay, ids) = (self.changes(), StoredIds::of(self)?);
+        work(&Reading::new(self, &overlay, overlay.now(), ids.as_ref()))
+    }
+
+    /// The columns of the index: their names and types.
+    pub fn schema(&self) -> Schema {
+        self.columns().schema()
+    }
+
+    /// How many vectors match a filter.
+    ///
+    /// # Errors
+    /// A filter that does not fit the columns; columns that cannot be read.
+    pub fn count(&self, filter: &Filter) -> Result<u64, Error> {
+        self.read(|reading| reading.count(filter))
+    }
+
+    /// Whether a filter fits the columns, without a look at any row.
+    ///
+    /// # Errors
+    /// One that does not: [`Error::Filter`].
+    pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
+        filter.check(&self.schema()).map(drop)
+    }
+
+    /// Up to `limit` vectors that match a filter, with what they have beside them, by ascending id: those behind `after`. Fewer, when there are no
+    /// more.
+    ///
+    /// # Errors
+    /// As those of [`count`](Index::count).
+    pub fn scroll(
+        &self,
+        filter: &Filter,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<(u64, Row)>, Error> {
+        self.read(|reading| reading.scroll(filter, after, limit))
+    }
+
+    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`. Fewer, when there are no more. What vectors have beside
+    /// them is not read.
+    ///
+    /// # Errors
+    /// As those of [`count`](Index::count).
+    pub fn ids_matching(
+        &self,
+        filter: &Filter,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<u64>, Error> {
+        self.read(|reading| reading.ids(&reading.matched(filter)?, after, limit))
+    }
+
+    /// What vectors have beside them, by id; `None` for an id that is not in the index.
+    ///
+    /// # Errors
+    /// The columns or the table of ids cannot be read.
+    pub fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
+        self.read(|reading| reading.attributes(ids))
+    }
+}

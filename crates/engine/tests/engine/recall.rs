@@ -1,0 +1,286 @@
+//! Searches that are asked for a recall, on real data.
+
+use std::path::Path;
+
+use stratann::{
+    BuildOptions, Element, ErrorKind, Index, Layout, LiveIndex, Matrix, Metric, OpenOptions,
+    Preset, SearchOptions, SearchResults, Silent, Strategy, WriteOptions, brute_force, build,
+    calibrate, verify,
+};
+
+use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
+
+/// Rows that are enough to measure with.
+const ROWS: usize = 6000;
+
+fn options(layout: Option<Layout>) -> BuildOptions {
+    BuildOptions {
+        layout,
+        degree: Some(32),
+        build_list: 50,
+        // One graph each time: with several threads it follows from how they take turns.
+        threads: 1,
+        ..BuildOptions::default()
+    }
+}
+
+fn open(path: &Path) -> Index {
+    Index::open(path, &OpenOptions::default()).unwrap()
+}
+
+/// By a strategy that does not follow the order in which reads complete.
+fn asked(recall: f64) -> SearchOptions {
+    SearchOptions {
+        recall: Some(recall),
+        strategy: Some(Strategy::BestFirst),
+        ..SearchOptions::default()
+    }
+}
+
+fn reads(found: &SearchResults) -> u64 {
+    found.counters.graph_reads + found.counters.vector_reads
+}
+
+#[test]
+fn a_recall_is_found_that_was_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let base = matrix(SIFT_BASE);
+    let queries = head(SIFT_QUERIES, 300);
+    let truth = brute_force(&base, &queries, 100, Metric::L2, 2, &Silent).unwrap();
+    let of = |found: &SearchResults| truth.recall(&found.ids, &found.distances, found.k).unwrap();
+    let path = root.path().join("index");
+    build(&base, &path, &options(None), &Silent).unwrap();
+    let index = open(&path);
+    let mut last = (0.0, 0);
+    for recall in [0.9, 0.95, 0.99] {
+        let found = index.search(&queries, &asked(recall)).unwrap();
+        let (measured, read) = (of(&found), reads(&found));
+        // 300 queries tell .01 at best.
+        assert!(measured > recall - 0.015, "{recall}: {measured}");
+        assert!(
+            measured > last.0 && read > last.1,
+            "{recall}: {measured}, {read}, {last:?}"
+        );
+        last = (measured, read);
+    }
+    // Fewer answers are easier to find, more take longer lists.
+    let wanted = |k| SearchOptions { k, ..asked(0.9) };
+    let lists = [1, 10, 100].map(|k| index.longest_list(&wanted(k)).unwrap());
+    assert!(
+        lists[0] < lists[1] && lists[1] < lists[2] && lists[2] >= 100,
+        "{lists:?}"
+    );
+    for k in [1, 3, 100] {
+        let found = index.search(&queries, &wanted(k)).unwrap();
+        assert!(of(&found) > 0.88, "{k}: {}", of(&found));
+    }
+    let error = index.search(&queries, &wanted(101)).unwrap_err();
+    assert!(error.to_string().contains("up to 100 answers"), "{error}");
+    let report = verify(&path, &Silent).unwrap();
+    assert_eq!(report.problem_count, 0, "{report:?}");
+    // Measured with other queries: those that are asked, which lie nearer than rows do.
+    let calibration =
+        calibrate(&path, &OpenOptions::default(), Some(&queries), 1, &Silent).unwrap();
+    assert_eq!(calibration.queries, 300);
+    let recalls: Vec<f64> = calibration
+        .recalls
+        .iter()
+        .map(|&(_, recall)| recall)
+        .collect();
+    assert!(
+        recalls[0] < 0.7 && *recalls.last().unwrap() > 0.995,
+        "{recalls:?}"
+    );
+    let again = open(&path).search(&queries, &asked(0.95)).unwrap();
+    assert!((0.945..0.985).contains(&of(&again)), "{}", of(&again));
+    // Who had it open goes on by what it knew.
+    assert!(index.search(&queries, &asked(0.95)).is_ok());
+    assert_eq!(verify(&path, &Silent).unwrap().problem_count, 0);
+}
+
+#[test]
+fn what_came_since_the_checkpoint_is_no_answer_that_a_calibration_counts() {
+    let root = tempfile::tempdir().unwrap();
+    let (half, queries) = (head(SIFT_BASE, ROWS / 2), head(SIFT_QUERIES, 200));
+    let others = rows(SIFT_BASE, ROWS / 2, ROWS / 2);
+    for preset in [Preset::STRATANN, Preset::DECOUPLEVS] {
+        let path = root.path().join(preset.to_string());
+        let options = BuildOptions {
+            preset,
+            ..options(None)
+        };
+        build(&half, &path, &options, &Silent).unwrap();
+        let measured = || {
+            let open = OpenOptions::default();
+            let found = calibrate(&path, &open, Some(&queries), 2, &Silent).unwrap();
+            found.recalls
+        };
+        let before = measured();
+        let ids: Vec<u64> = (10_000..).take(ROWS / 2).collect();
+        let writes = WriteOptions {
+            threads: 1,
+            ..WriteOptions::default()
+        };
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &writes).unwrap();
+        live.insert(&others, Some(&ids), &Silent).unwrap();
+        live.flush().unwrap();
+        drop(live);
+        // Once half of the answers were among these, and counted as missed, whatever the list.
+        for (&(list, recall), &(_, before)) in measured().iter().zip(&before) {
+            // What was inserted may be in the graph by now, and then among the true answers as well.
+            assert!(
+                recall > before - 0.03,
+                "{preset}, list {list}: {recall}, {before} before"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_layout_of_a_graph_is_asked_for_a_recall() {
+    let root = tempfile::tempdir().unwrap();
+    let base = head(SIFT_BASE, ROWS);
+    let queries = head(SIFT_QUERIES, 100);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    let few = [Layout::Packed, Layout::Decoupled, Layout::Layered];
+    for layout in Layout::ALL
+        .into_iter()
+        .filter(|layout| !layout.has_clusters() && (slow || few.contains(layout)))
+    {
+        let path = root.path().join(layout.to_string());
+        build(&base, &path, &options(Some(layout)), &Silent).unwrap();
+        let index = open(&path);
+        // Where vectors are apart, re-ranking loses some that are not counted.
+        let apart = layout == Layout::Decoupled;
+        for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
+            let way = SearchOptions {
+                strategy: Some(strategy),
+                ..asked(0.95)
+            };
+            let found = index.search(&queries, &way).unwrap();
+            let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+            println!("{layout}, {strategy}: {recall}");
+            let least = if apart { 0.85 } else { 0.93 };
+            assert!(recall > least, "{layout}, {strategy}: {recall}");
+        }
+        // Easy queries look at fewer, and none at more: node by node each goes the way of the longest list, and ends earlier. Where the smallest
+        // list that was measured is enough for all, all look at as many; for .99 it never is.
+        let way = SearchOptions {
+            beam: Some(1),
+            ..asked(0.99)
+        };
+        let fixed = SearchOptions {
+            recall: None,
+            list: index.longest_list(&way).unwrap(),
+            ..way
+        };
+        let hops = |options: &SearchOptions| {
+            let each = (0..100).map(|at| {
+                let one = rows(SIFT_QUERIES, at, 1);
+                index.search(&one, options).unwrap().counters.hops
+            });
+            each.collect::<Vec<u64>>()
+        };
+        let (by_recall, fixed) = (hops(&way), hops(&fixed));
+        let [few, many] = [&by_recall, &fixed].map(|hops| hops.iter().sum::<u64>());
+        println!("{layout}: {few} hops, {many} with the longest list");
+        assert!(
+            by_recall.iter().zip(&fixed).all(|(by, fixed)| by <= fixed),
+            "{layout}: {by_recall:?}, {fixed:?}"
+        );
+        match apart {
+            true => assert_eq!(few, many, "{layout}"),
+            false => assert!(few < many, "{layout}: {few}, {many}"),
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    let queries = head(SIFT_QUERIES, 10);
+    let path = |name: &str| root.path().join(name);
+    let base = head(SIFT_BASE, ROWS);
+    let unmeasured = BuildOptions {
+        calibrate: false,
+        ..options(None)
+    };
+    build(&base, path("index"), &unmeasured, &Silent).unwrap();
+    let index = open(&path("index"));
+    // Of a small one all vectors are looked at: 6,000 are few.
+    let all = index.search(&queries, &asked(0.9)).unwrap();
+    let exact = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    assert_eq!(exact.recall(&all.ids, &all.distances, 10).unwrap(), 1.0);
+    for recall in [0.0, -0.5, 1.01, f64::NAN] {
+        let error = index.search(&queries, &asked(recall)).unwrap_err();
+        assert!(error.is_call_wrong(), "{error}");
+        assert!(error.to_string().contains("for example 0.95"), "{error}");
+    }
+    let both = SearchOptions {
+        stop_early: true,
+        ..asked(0.9)
+    };
+    let error = index.search(&queries, &both).unwrap_err();
+    assert!(error.to_string().contains("stop early"), "{error}");
+    // Clusters.
+    let clusters = BuildOptions {
+        preset: "spann".parse::<Preset>().unwrap(),
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    build(&head(SIFT_BASE, 2000), path("clusters"), &clusters, &Silent).unwrap();
+    let no_strategy = SearchOptions {
+        strategy: None,
+        ..asked(0.9)
+    };
+    let error = open(&path("clusters"))
+        .search(&queries, &no_strategy)
+        .unwrap_err();
+    assert!(error.to_string().contains("recall"), "{error}");
+    let none = calibrate(path("clusters"), &OpenOptions::default(), None, 1, &Silent);
+    assert!(none.unwrap_err().to_string().contains("probes"));
+    // Nothing is known of a larger one that was not measured.
+    let more = head(SIFT_BASE, 10_100);
+    build(&more, path("large"), &unmeasured, &Silent).unwrap();
+    let large = open(&path("large"));
+    let error = large.search(&queries, &asked(0.9)).unwrap_err();
+    assert!(error.to_string().contains("stratann calibrate"), "{error}");
+    let wrong = Matrix::new(vec![0; 40], 10, 1, Element::F32).unwrap();
+    let error = calibrate(
+        path("large"),
+        &OpenOptions::default(),
+        Some(&wrong),
+        1,
+        &Silent,
+    );
+    assert!(error.unwrap_err().is_call_wrong());
+    let writing = LiveIndex::over(&large.into(), &WriteOptions::default()).unwrap();
+    let error = calibrate(path("large"), &OpenOptions::default(), None, 1, &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
+    drop(writing);
+    calibrate(path("large"), &OpenOptions::default(), None, 2, &Silent).unwrap();
+    assert!(open(&path("large")).search(&queries, &asked(0.9)).is_ok());
+    // What was measured is damaged: only who asks for a recall is told.
+    let file = std::fs::read_dir(path("large")).unwrap();
+    let file = file.map(|entry| entry.unwrap().path());
+    let file = file
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains("recall-"));
+    let file = file.unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.len() - 100;
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let damaged = open(&path("large"));
+    assert!(damaged.search(&queries, &SearchOptions::default()).is_ok());
+    let error = damaged
+        .search(&queries, &asked(0.9))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("recall-") && error.contains("checksum"),
+        "{error}"
+    );
+    assert_eq!(verify(path("large"), &Silent).unwrap().problem_count, 1);
+}

@@ -1,0 +1,222 @@
+//! How much of the true nearest a search finds with a list of so many, by how far the k-th of them is: measured when the index was built, or
+//! on queries of a user. A search that is asked for a recall goes by it.
+//!
+//! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t` tables:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | queries that it was measured with |
+//! | 4 | 4 | `l`, 1 to 64 |
+//! | 8 | 4 | `t`, 1 to 64 |
+//! | 12 | 4 l | the list sizes, rising |
+//! | 12 + 4 l | .. | the tables, by rising k |
+//!
+//! A table, of `b` bands of queries:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | k, 1 to the largest list size |
+//! | 4 | 4 | `b`, 1 to 64 |
+//! | 8 | 4 b | the distance of the k-th nearest (f32) of the query in the middle of each band; not falling |
+//! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each band with each list size, band after band |
+
+use crate::error::LayoutError;
+use crate::payload::PayloadReader;
+
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The most list sizes, tables, and bands of a table.
+pub const MOST: usize = 64;
+
+/// What was found, decoded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecallFile {
+    /// Queries that it was measured with.
+    pub queries: u32,
+    /// The list sizes that were tried, rising.
+    pub lists: Vec<u32>,
+    /// What was found of so many answers, by rising k.
+    pub tables: Vec<RecallTable>,
+}
+
+/// What was found where k answers are wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecallTable {
+    /// k.
+    pub k: u32,
+    /// Queries of like distance to their k-th nearest, by that distance.
+    pub bands: Vec<RecallBand>,
+}
+
+/// Queries whose k-th nearest are about as far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecallBand {
+    /// How far that of the query in their middle is.
+    pub distance: f32,
+    /// The mean recall@k of the band with each list size.
+    pub recalls: Vec<f32>,
+}
+
+impl RecallFile {
+    /// The payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |number: u32| out.extend_from_slice(&number.to_le_bytes());
+        put(self.queries);
+        put(self.lists.len() as u32);
+        put(self.tables.len() as u32);
+        self.lists.iter().copied().for_each(&mut put);
+        for table in &self.tables {
+            put(table.k);
+            put(table.bands.len() as u32);
+            let distances = table.bands.iter().map(|band| band.distance);
+            let recalls = table.bands.iter().flat_map(|band| &band.recalls).copied();
+            distances.chain(recalls).for_each(|x| put(x.to_bits()));
+        }
+        out
+    }
+
+    /// Reads a payload; `file` names the file in errors.
+    ///
+    /// # Errors
+    /// Counts beyond their bounds, numbers that do not rise or are no numbers, a length that does not follow from the counts.
+    pub fn decode(payload: &[u8], file: &str) -> Result<RecallFile, LayoutError> {
+        let mut reader = PayloadReader::new(payload, file);
+        let queries = reader.u32("queries")?;
+        let l = count(&mut reader, "number of list sizes")?;
+        let t = count(&mut reader, "number of tables")?;
+        let at = reader.at();
+        let lists = reader.u32s(l as u64, "list sizes")?;
+        let rising = |numbers: &[u32]| numbers.windows(2).all(|two| two[0] < two[1]);
+        if lists[0] == 0 || !rising(&lists) {
+            return Err(reader.wrong(at, "list sizes", format!("{lists:?}"), "above 0 and rising"));
+        }
+        let mut tables = Vec::with_capacity(t);
+        let mut last = 0;
+        for _ in 0..t {
+            let at = reader.at();
+            let k = reader.u32("k of a table")?;
+            let most = lists[l - 1];
+            if k <= last || k > most {
+                let expected = format!("above {last} and up to {most}");
+                return Err(reader.wrong(at, "k of a table", k, expected));
+            }
+            last = k;
+            let b = count(&mut reader, "number of bands")?;
+            let at = reader.at();
+            let distances = reader.u32s(b as u64, "distances of bands")?;
+            let distances: Vec<f32> = distances.into_iter().map(f32::from_bits).collect();
+            let ordered = distances.windows(2).all(|two| two[0] <= two[1]);
+            if !ordered || distances.iter().any(|distance| !distance.is_finite()) {
+                let found = format!("{distances:?}");
+                return Err(reader.wrong(
+                    at,
+                    "distances of bands",
+                    found,
+                    "numbers that do not fall",
+                ));
+            }
+            let at = reader.at();
+            let recalls = reader.u32s((b * l) as u64, "recalls")?;
+            let recalls: Vec<f32> = recalls.into_iter().map(f32::from_bits).collect();
+            if let Some(found) = recalls.iter().find(|recall| !(0.0..=1.0).contains(*recall)) {
+                return Err(reader.wrong(at, "recall", found, "0 to 1"));
+            }
+            let bands = distances.into_iter().zip(recalls.chunks_exact(l));
+            let bands = bands.map(|(distance, recalls)| RecallBand {
+                distance,
+                recalls: recalls.to_vec(),
+            });
+            tables.push(RecallTable {
+                k,
+                bands: bands.collect(),
+            });
+        }
+        reader.end()?;
+        Ok(RecallFile {
+            queries,
+            lists,
+            tables,
+        })
+    }
+}
+
+fn count(reader: &mut PayloadReader<'_>, what: &'static str) -> Result<usize, LayoutError> {
+    let at = reader.at();
+    match reader.u32(what)? as usize {
+        found if (1..=MOST).contains(&found) => Ok(found),
+        found => Err(reader.wrong(at, what, found, format!("1 to {MOST}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> RecallFile {
+        let band = |distance, recalls: &[f32]| RecallBand {
+            distance,
+            recalls: recalls.to_vec(),
+        };
+        RecallFile {
+            queries: 600,
+            lists: vec![10, 20],
+            tables: vec![
+                RecallTable {
+                    k: 1,
+                    bands: vec![band(-1.0, &[0.5, 1.0])],
+                },
+                RecallTable {
+                    k: 10,
+                    bands: vec![band(0.25, &[0.9, 0.95]), band(0.25, &[0.0, 0.5])],
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_place() {
+        let bytes = sample().encode();
+        assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
+        for end in 0..bytes.len() {
+            assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");
+        }
+        for (at, value, what) in [
+            (4, 0u32, "number of list sizes"),
+            (8, 65, "number of tables"),
+            (12, 20, "list sizes"),
+            (20, 0, "k of a table"),
+            (20, 21, "k of a table"),
+            (24, 0, "number of bands"),
+            (28, f32::NAN.to_bits(), "distances of bands"),
+            (32, 1.5f32.to_bits(), "recall"),
+            (32, f32::NAN.to_bits(), "recall"),
+            // The second table.
+            (40, 1, "k of a table"),
+            (48, 1f32.to_bits(), "distances of bands"),
+        ] {
+            let mut wrong = bytes.clone();
+            wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let error = RecallFile::decode(&wrong, "r").unwrap_err().to_string();
+            assert!(error.contains(what), "{at} {value}: {error}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert!(RecallFile::decode(&longer, "r").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..72, value in any::<u32>()) {
+            let _ = RecallFile::decode(&bytes, "r");
+            let mut close = sample().encode();
+            let at = at.min(close.len() - 4);
+            close[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            if let Ok(file) = RecallFile::decode(&close, "r") {
+                prop_assert_eq!(file.encode(), close);
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The beginning of a connection, at the side of who was connected to, and how long who came may take for what.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use stratann_tier::remote::wire::{
+    self, Greeting, Protocol, REPLY, Reply, Secret, Side, Status, Welcome,
+};
+
+use crate::stream::Stream;
+
+/// With so many bytes a client has done something of use.
+const OF_USE: usize = 64 << 10;
+/// What a write that has no time left is given.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+
+/// How requests over HTTP begin, with as many bytes as are looked at first: no reply begins so ([`Reply`]).
+const BROWSERS: [&[u8; FIRST]; 5] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"];
+const FIRST: usize = 4;
+
+/// What a browser is told that came to a server's port.
+fn elsewhere(protocol: Protocol) -> String {
+    let text = format!(
+        "this is the port of {protocol} of StratANN, for its clients: it tells health and metrics over HTTP where its option --http says\n"
+    );
+    format!(
+        "\r\nHTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+        text.len()
+    )
+}
+
+pub(crate) fn nonsense(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what.to_owned())
+}
+
+/// How long something may take of which the client does its part in pieces of any size.
+pub(crate) struct Deadline {
+    patience: Duration,
+    until: Instant,
+    of_use: usize,
+}
+
+impl Deadline {
+    pub(crate) fn new(patience: Duration) -> Deadline {
+        let until = Instant::now() + patience;
+        Deadline {
+            patience,
+            until,
+            of_use: 0,
+        }
+    }
+
+    /// What is left of it.
+    pub(crate) fn left(&self) -> io::Result<Duration> {
+        match self.until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => Ok(left),
+        }
+    }
+
+    /// So many bytes have come, or gone.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.of_use += bytes;
+        if self.of_use >= OF_USE {
+            *self = Deadline::new(self.patience);
+        }
+    }
+}
+
+/// Reads all of `out` within a time.
+fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Result<()> {
+    while !out.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(out) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(got) => out = &mut out[got..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Greets a client by a time. `admit` is asked about one who knows the secret, and says whether it may stay beside the others.
+pub(crate) fn greet(
+    protocol: Protocol,
+    secret: Option<&Secret>,
+    stream: &mut Stream,
+    until: Instant,
+    admit: impl FnOnce() -> bool,
+) -> io::Result<()> {
+    let version = protocol.version();
+    // These few bytes always have room.
+    stream.set_write_timeout(Some(
+        until
+            .saturating_duration_since(Instant::now())
+            .max(LEAST_WAIT),
+    ))?;
+    let greeting = Greeting {
+        version,
+        wants_secret: secret.is_some(),
+        nonce: wire::nonce()?,
+    };
+    stream.write_all(&greeting.encode())?;
+    stream.flush()?;
+    let mut bytes = [0; REPLY];
+    let (first, rest) = bytes.split_at_mut(FIRST);
+    receive(stream, first, until)?;
+    if BROWSERS.iter().any(|method| first == *method) {
+        // It hears so behind the greeting, of which it can make nothing.
+        stream.write_all(elsewhere(protocol).as_bytes())?;
+        stream.flush()?;
+        return Err(nonsense("a request over HTTP"));
+    }
+    receive(stream, rest, until)?;
+    let reply = Reply::decode(&bytes).ok_or_else(|| nonsense("no greeting"))?;
+    let (nonces, channel) = ([&greeting.nonce, &reply.nonce], stream.channel()?);
+    let shown =
+        secret.is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, nonces, &channel));
+    let status = match (reply.version == version, shown) {
+        (true, true) if admit() => Status::Welcome,
+        (true, true) => Status::Full,
+        (true, false) => Status::WrongSecret,
+        (false, _) => Status::OtherVersion,
+    };
+    let proof = match (secret, status) {
+        (Some(secret), Status::Welcome | Status::Full) => {
+            secret.proof(Side::Server, nonces, &channel)
+        }
+        _ => [0; 32],
+    };
+    stream.set_write_timeout(Some(
+        until
+            .saturating_duration_since(Instant::now())
+            .max(LEAST_WAIT),
+    ))?;
+    stream.write_all(&Welcome { status, proof }.encode())?;
+    stream.flush()?;
+    if status != Status::Welcome {
+        return Err(nonsense("refused"));
+    }
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! Where a server listens, who may come, and a thread for each who does. What it serves is a [`Service`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustls::{ServerConnection, StreamOwned};
+use stratann_tier::remote::ring::RingListener;
+use stratann_tier::remote::wire::Protocol;
+use stratann_tier::remote::{Timed, notice_when_gone};
+
+use crate::greeting::greet;
+use crate::link::pipe;
+use crate::options::{NodeError, Options, resolve};
+use crate::stream::Stream;
+
+/// What clients are served. Each has a thread.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// What they have to speak.
+    fn protocol(&self) -> Protocol;
+
+    /// Serves a client that was greeted, to its end: until it goes, sends what is no request, or the server stops and hangs up.
+    fn serve(&self, client: Guest<'_>) -> io::Result<()>;
+}
+
+/// A client that was greeted.
+pub(crate) struct Guest<'a> {
+    /// No other has the same.
+    pub(crate) number: u64,
+    pub(crate) stream: Stream,
+    /// The server is to stop.
+    pub(crate) stop: &'a AtomicBool,
+    /// As in [`Options::patience`].
+    pub(crate) patience: Duration,
+}
+
+/// A client's socket, as it was accepted.
+enum Caller {
+    Tcp(TcpStream),
+    /// Beside its rings.
+    Unix(UnixStream),
+    /// In this process.
+    Local(pipe::Closer),
+}
+
+impl Caller {
+    fn try_clone(&self) -> io::Result<Caller> {
+        Ok(match self {
+            Caller::Tcp(socket) => Caller::Tcp(socket.try_clone()?),
+            Caller::Unix(socket) => Caller::Unix(socket.try_clone()?),
+            Caller::Local(closer) => Caller::Local(closer.clone()),
+        })
+    }
+
+    fn hang_up(&self) {
+        // It fails where the client has gone, which is as good.
+        let _ = match self {
+            Caller::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            Caller::Unix(socket) => socket.shutdown(Shutdown::Both),
+            Caller::Local(closer) => {
+                closer.close();
+                Ok(())
+            }
+        };
+    }
+}
+
+struct Shared {
+    service: Arc<dyn Service>,
+    options: Options,
+    stop: AtomicBool,
+    /// Sockets of all connections, by number, to end them with.
+    callers: Mutex<Callers>,
+    /// Their threads, and some that have ended.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The number of the next client.
+    next: AtomicU64,
+}
+
+impl Shared {
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn callers(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until one more connection may begin its greeting: ends the one that has been at it for longest, where all have been for a while.
+    fn let_in(&self, number: u64, caller: Caller) {
+        while !self.stop.load(Ordering::SeqCst) {
+            let mut callers = self.callers();
+            if callers.greeting.len() >= MOST_UNGREETED
+                && let Some((&oldest, (began, _))) = callers.greeting.first_key_value()
+                && began.elapsed() >= UNGREETED
+                && let Some((_, idle)) = callers.greeting.remove(&oldest)
+            {
+                idle.hang_up();
+            }
+            if callers.greeting.len() < MOST_UNGREETED {
+                callers.greeting.insert(number, (Instant::now(), caller));
+                return;
+            }
+            drop(callers);
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A connection has been greeted: it is a client from now on, unless there are as many as there may be. Others make room here.
+    fn admit(&self, number: u64) -> bool {
+        let mut callers = self.callers();
+        let Some((_, caller)) = callers.greeting.remove(&number) else {
+            return false;
+        };
+        let room = callers.clients.len() < self.options.most_clients;
+        if room {
+            callers.clients.insert(number, caller);
+        }
+        room
+    }
+}
+
+/// Connections, by number.
+#[derive(Default)]
+struct Callers {
+    /// Those that are being greeted, and since when; the oldest first.
+    greeting: BTreeMap<u64, (Instant, Caller)>,
+    clients: HashMap<u64, Caller>,
+}
+
+/// Bytes of the stack of a client's thread.
+const STACK: usize = 512 << 10;
+/// The most connections that are being greeted at once...
+const MOST_UNGREETED: usize = 64;
+/// ...and how long each has for certain, however many wait.
+const UNGREETED: Duration = Duration::from_secs(1);
+
+/// A server that listens, until this is dropped.
+pub(crate) struct Listening {
+    address: SocketAddr,
+    ring: Option<PathBuf>,
+    shared: Arc<Shared>,
+    listeners: Vec<JoinHandle<()>>,
+}
+
+impl Listening {
+    /// Listens, on threads of its own.
+    ///
+    /// # Errors
+    /// An address that cannot be had, or one that others can reach while there is no secret.
+    pub(crate) fn start(
+        service: Arc<dyn Service>,
+        options: Options,
+    ) -> Result<Listening, NodeError> {
+        let (found, _) = resolve(&options)?;
+        let listener = options.bind(&found)?;
+        let address = listener.local_addr().map_err(|source| NodeError::Listen {
+            address: options.listen.clone(),
+            source,
+        })?;
+        let bind = |path: &PathBuf| {
+            RingListener::bind(path).map_err(|source| NodeError::Ring {
+                path: path.clone(),
+                source,
+            })
+        };
+        let rings = options.ring.as_ref().map(bind).transpose()?;
+        let shared = Arc::new(Shared {
+            service,
+            options,
+            stop: AtomicBool::new(false),
+            callers: Mutex::default(),
+            threads: Mutex::default(),
+            next: AtomicU64::new(0),
+        });
+        // From here on, dropping it ends the threads that there are.
+        let mut listening = Listening {
+            address,
+            ring: shared.options.ring.clone(),
+            shared,
+            listeners: Vec::new(),
+        };
+        listening.listen(move || Ok(Caller::Tcp(listener.accept()?.0)))?;
+        if let Some(rings) = rings {
+            listening.listen(move || Ok(Caller::Unix(rings.accept()?)))?;
+        }
+        Ok(listening)
+    }
+
+    /// Takes clients on a thread of its own.
+    fn listen(
+        &mut self,
+        accept: impl Fn() -> io::Result<Caller> + Send + 'static,
+    ) -> Result<(), NodeError> {
+        let shared = self.shared.clone();
+        let named = thread::Builder::new().name("stratann-listen".to_owned());
+        let listener = named.spawn(move || listen(accept, &shared));
+        self.listeners.push(listener.map_err(NodeError::Thread)?);
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where those come that are in this process.
+    pub(crate) fn door(&self) -> Door {
+        Door {
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// Ends the connections that there are; clients may come again.
+    pub(crate) fn hang_up(&self) {
+        let callers = self.shared.callers();
+        callers.clients.values().for_each(Caller::hang_up);
+        let greeting = callers.greeting.values();
+        greeting.for_each(|(_, caller)| caller.hang_up());
+    }
+
+    /// Waits for ever, or until the server fails.
+    pub(crate) fn wait(mut self) {
+        for listener in self.listeners.drain(..) {
+            // What it panicked of is on standard error.
+            let _ = listener.join();
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        // They wait for somebody to come.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        if let Some(path) = &self.ring {
+            let _ = UnixStream::connect(path);
+        }
+        for listener in self.listeners.drain(..) {
+            let _ = listener.join();
+        }
+        self.hang_up();
+        // What they have of the service is free when this returns.
+        let threads = std::mem::take(&mut *self.shared.threads());
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A way to a server in the same process: a pair of queues in place of a socket. It needs no greeting.
+#[derive(Clone)]
+pub struct Door {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Door({})", self.shared.service.protocol())
+    }
+}
+
+impl Door {
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.shared.service.protocol()
+    }
+
+    /// Connects.
+    pub(crate) fn connect(&self) -> io::Result<pipe::Pipe> {
+        let (ours, theirs) = pipe::pair();
+        let shared = &self.shared;
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        // Held until the thread is known: who stops the server finds both or neither.
+        let mut callers = shared.callers();
+        if shared.stop.load(Ordering::SeqCst) {
+            return Err(ErrorKind::ConnectionRefused.into());
+        }
+        if callers.clients.len() >= shared.options.most_clients {
+            return Err(io::Error::other("it has as many clients as it may have"));
+        }
+        let closer = Caller::Local(theirs.closer());
+        let serving = shared.clone();
+        let named = thread::Builder::new().name(format!("stratann-client-{number}"));
+        let serve = move || {
+            ended(
+                number,
+                &serving,
+                attend(Stream::Local(theirs), number, &serving),
+            )
+        };
+        let thread = named.stack_size(STACK).spawn(serve)?;
+        callers.clients.insert(number, closer);
+        let mut threads = shared.threads();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(ours)
+    }
+}
+
+fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
+    loop {
+        let accepted = accept();
+        if shared.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let caller = match accepted {
+            Ok(caller) => caller,
+            Err(error) => {
+                tracing::warn!("a connection could not be taken: {error}");
+                // Descriptors, most of the time: others have to be closed first.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        match caller.try_clone() {
+            Ok(known) => shared.let_in(number, known),
+            Err(error) => {
+                tracing::warn!("a connection could not be taken: {error}");
+                continue;
+            }
+        }
+        let theirs = shared.clone();
+        let named = thread::Builder::new().name(format!("stratann-client-{number}"));
+        let started = named
+            .stack_size(STACK)
+            .spawn(move || welcome(caller, number, &theirs));
+        match started {
+            Ok(thread) => {
+                let mut threads = shared.threads();
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+            }
+            Err(error) => {
+                tracing::warn!("no thread for a client: {error}");
+                shared.callers().greeting.remove(&number);
+            }
+        }
+    }
+}
+
+/// Serves one client to its end.
+fn welcome(caller: Caller, number: u64, shared: &Shared) {
+    ended(number, shared, serve(caller, number, shared));
+}
+
+/// A client is gone.
+fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
+    let mut callers = shared.callers();
+    let known = (
+        callers.clients.remove(&number),
+        callers.greeting.remove(&number),
+    );
+    drop(callers);
+    drop(known);
+    if let Err(error) = served
+        && error.kind() != ErrorKind::UnexpectedEof
+    {
+        tracing::debug!("client {number}: {error}");
+    }
+}
+
+/// Agrees on keys, however small the pieces in which the client sends its part.
+fn shake_hands(
+    connection: &mut ServerConnection,
+    mut socket: &TcpStream,
+    until: Instant,
+) -> io::Result<()> {
+    while connection.is_handshaking() || connection.wants_write() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        if connection.wants_write() {
+            socket.set_write_timeout(Some(left))?;
+            connection.write_tls(&mut socket)?;
+            continue;
+        }
+        socket.set_read_timeout(Some(left))?;
+        if connection.read_tls(&mut socket)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        connection.process_new_packets().map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
+    let Options {
+        greeting, secret, ..
+    } = &shared.options;
+    let until = Instant::now() + *greeting;
+    let mut stream = match (caller, &shared.options.certificate) {
+        (Caller::Local(_), _) => return Err(ErrorKind::Unsupported.into()),
+        // What is in the memory of two processes needs no key.
+        (Caller::Unix(socket), _) => {
+            Stream::Ring(Box::new(RingListener::greet(socket, *greeting)?))
+        }
+        (Caller::Tcp(socket), None) => {
+            socket.set_nodelay(true)?;
+            notice_when_gone(&socket)?;
+            Stream::Plain(socket)
+        }
+        (Caller::Tcp(socket), Some(certificate)) => {
+            socket.set_nodelay(true)?;
+            notice_when_gone(&socket)?;
+            let mut connection =
+                ServerConnection::new(certificate.0.clone()).map_err(io::Error::other)?;
+            shake_hands(&mut connection, &socket, until)?;
+            Stream::Tls(Box::new(StreamOwned::new(connection, Timed::new(socket))))
+        }
+    };
+    let (protocol, admit) = (shared.service.protocol(), || shared.admit(number));
+    greet(protocol, secret.as_ref(), &mut stream, until, admit)?;
+    attend(stream, number, shared)
+}
+
+/// Serves a client that was greeted.
+fn attend(stream: Stream, number: u64, shared: &Shared) -> io::Result<()> {
+    shared.service.serve(Guest {
+        number,
+        stream,
+        stop: &shared.stop,
+        patience: shared.options.patience,
+    })
+}

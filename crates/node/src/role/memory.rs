@@ -1,0 +1,491 @@
+//! The memory role: one connection's walks. Connections have nothing in common but the half, so that each may have a thread and none a lock.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::out::append_refusal;
+use super::{HalfError, HighHalf, Met, Sizes, other_state};
+use crate::wire::{
+    Collection, Frame, HEADER, Head, MOST_BODY, Message, Offloading, Reason, Scored, WireError,
+    append_codes, append_done, append_lists, append_met,
+};
+
+/// What a connection may take.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryOptions {
+    /// The most walks at once.
+    pub most: usize,
+    /// How long a walk is kept of which nothing is heard.
+    pub idle: Duration,
+    /// Bytes of low codes that one answer has at most: less than [`MOST_BODY`].
+    pub piece: usize,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self {
+            most: 1024,
+            idle: Duration::from_secs(30),
+            piece: 1 << 20,
+        }
+    }
+}
+
+/// One walk.
+#[derive(Default)]
+struct Walk<Q> {
+    /// In which state of the index.
+    state: u64,
+    query: Q,
+    /// The last step that was answered, and the frame that did so: it is sent again where the request comes again.
+    step: u32,
+    answer: Vec<u8>,
+    /// Whether that said that it is done.
+    done: bool,
+    /// Whether the compute server has offloaded low codes.
+    offloads: bool,
+    /// When it is given up.
+    until: Duration,
+    /// D_high, by which its buffers grow.
+    list: usize,
+}
+
+/// The graph and the codes of one checkpoint.
+struct Held<H> {
+    high: Arc<H>,
+    collection: Collection,
+}
+
+impl<H> Clone for Held<H> {
+    fn clone(&self) -> Held<H> {
+        Held {
+            high: self.high.clone(),
+            collection: self.collection,
+        }
+    }
+}
+
+/// The checkpoints of an index in which a memory server answers: the last, and the one before it as long as somebody goes by that. All of its connections have them in
+/// common.
+pub struct Checkpoints<H> {
+    last: Held<H>,
+    before: Option<Held<H>>,
+}
+
+impl<H> Clone for Checkpoints<H> {
+    fn clone(&self) -> Checkpoints<H> {
+        Checkpoints {
+            last: self.last.clone(),
+            before: self.before.clone(),
+        }
+    }
+}
+
+impl<H: HighHalf> Checkpoints<H> {
+    /// With one checkpoint, and none before it.
+    pub fn of(high: Arc<H>) -> Checkpoints<H> {
+        Checkpoints {
+            last: Held {
+                collection: high.collection(),
+                high,
+            },
+            before: None,
+        }
+    }
+
+    /// The last one.
+    pub fn last(&self) -> &Arc<H> {
+        &self.last.high
+    }
+
+    /// Whether there is one before the last.
+    pub fn has_before(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// The index has another checkpoint by now. What was the last is the one before.
+    pub fn go_on(&mut self, high: Arc<H>) {
+        let next = Checkpoints::of(high).last;
+        self.before = Some(std::mem::replace(&mut self.last, next));
+    }
+
+    /// Gives up the one before the last: whoever goes by it is refused.
+    pub fn forget_before(&mut self) {
+        self.before = None;
+    }
+
+    fn held(&self, state: u64) -> Option<&Held<H>> {
+        let mut both = std::iter::once(&self.last).chain(&self.before);
+        both.find(|held| held.collection.state == state)
+    }
+}
+
+/// A connection of the memory role.
+pub struct MemoryState<H: HighHalf> {
+    /// The last state that the other side was told of without being asked.
+    told: u64,
+    /// Whether it has gone by the checkpoint before the last one since that was asked.
+    behind: bool,
+    options: MemoryOptions,
+    walks: HashMap<u64, Walk<H::Query>>,
+    /// Those that are over, for the next ones.
+    spare: Vec<Walk<H::Query>>,
+    nodes: Vec<u32>,
+    scored: Vec<(u32, f32)>,
+    met: Met,
+    /// When to look for walks that are to be given up.
+    sweep: Duration,
+    /// Of which it was asked for what goes by how popular nodes are, before that was known.
+    uncounted: Option<Arc<H>>,
+}
+
+/// What those are told who have to ask again.
+const COUNTS: &str =
+    "it counts how popular nodes are, which is done once after it was started: ask again";
+
+impl<H: HighHalf> MemoryState<H> {
+    /// The most walks that are kept for the next ones.
+    const SPARE: usize = 64;
+    /// Lists and bytes of an answer beyond which a walk is not kept: few queries ask for as much, and all that are kept would have the buffers of the largest.
+    const SPARE_LIST: usize = 1024;
+    const SPARE_ANSWER: usize = 64 << 10;
+
+    /// A connection that has just been made.
+    pub fn new(options: MemoryOptions) -> MemoryState<H> {
+        MemoryState {
+            told: 0,
+            behind: false,
+            options,
+            walks: HashMap::new(),
+            spare: Vec::new(),
+            nodes: Vec::new(),
+            scored: Vec::new(),
+            met: Met::default(),
+            sweep: Duration::MAX,
+            uncounted: None,
+        }
+    }
+
+    /// The half that is to [count](HighHalf::count_popular) how popular nodes are, if it was asked for what goes by that since this was asked: whoever asks is told to ask again until it is
+    /// known.
+    pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
+        self.uncounted.take()
+    }
+
+    /// Whether what goes by how popular nodes are can be asked for; where not, that is said.
+    fn knows_popular(&mut self, held: &Held<H>, head: Head, out: &mut Vec<u8>) -> bool {
+        let knows = held.high.knows_popular();
+        if !knows {
+            self.uncounted = Some(held.high.clone());
+            append_refusal(head, Reason::Waiting, COUNTS, out);
+        }
+        knows
+    }
+
+    /// Whether the other side has gone by the checkpoint before the last one since this was asked.
+    pub fn was_behind(&mut self) -> bool {
+        std::mem::take(&mut self.behind)
+    }
+
+    /// Walks in progress.
+    pub fn walks(&self) -> usize {
+        self.walks.len()
+    }
+
+    /// When [`expire`](Self::expire) has something to do; `None` while there is no walk.
+    pub fn next_expiry(&self) -> Option<Duration> {
+        (self.sweep < Duration::MAX).then_some(self.sweep)
+    }
+
+    /// Gives up walks of which nothing was heard for long, or whose time is over.
+    pub fn expire(&mut self, now: Duration) {
+        if now < self.sweep {
+            return;
+        }
+        let over = self.walks.extract_if(|_, walk| walk.until <= now);
+        let over: Vec<_> = over.map(|(_, walk)| walk).collect();
+        over.into_iter().for_each(|walk| self.keep(walk));
+        let next = self.walks.values().map(|walk| walk.until).min();
+        self.sweep = next.unwrap_or(Duration::MAX);
+    }
+
+    fn keep(&mut self, walk: Walk<H::Query>) {
+        let small = walk.list <= Self::SPARE_LIST && walk.answer.capacity() <= Self::SPARE_ANSWER;
+        if small && self.spare.len() < Self::SPARE {
+            self.spare.push(walk);
+        }
+    }
+
+    /// Takes a frame, and appends the answer, if there is one, by one of the checkpoints that there are.
+    ///
+    /// # Errors
+    /// It is nothing that a compute server sends: the connection is over.
+    pub fn message(
+        &mut self,
+        now: Duration,
+        frame: &Frame<'_>,
+        checkpoints: &Checkpoints<H>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
+        let (last, asked) = (&checkpoints.last, frame.head.state);
+        let head = Head {
+            id: frame.head.id,
+            state: last.collection.state,
+            left: 0,
+        };
+        let message = Message::decode(frame)?;
+        let is_behind = |held: &Held<H>| held.collection.state == asked;
+        if checkpoints.before.as_ref().is_some_and(is_behind) {
+            self.behind = true;
+        }
+        if self.behind && self.told != head.state {
+            self.told = head.state;
+            let (collection, centroids) = (last.collection, &[]);
+            Message::Description {
+                collection,
+                centroids,
+            }
+            .append(Head { id: 0, ..head }, out);
+        }
+        if let Message::Describe { .. } = message {
+            let centroids = last.high.low_centroids();
+            Message::Description {
+                collection: last.collection,
+                centroids: &centroids,
+            }
+            .append(head, out);
+            return Ok(());
+        }
+        let Some(held) = checkpoints.held(asked) else {
+            // Nobody waits for an answer to an end.
+            if message != Message::End {
+                append_refusal(
+                    head,
+                    Reason::OtherState,
+                    &other_state(head.state, asked),
+                    out,
+                );
+            }
+            return Ok(());
+        };
+        let head = Head {
+            state: asked,
+            ..head
+        };
+        match message {
+            Message::LowCodes { from, count, kept } => {
+                if kept < held.collection.nodes && !self.knows_popular(held, head, out) {
+                    return Ok(());
+                }
+                let most = self.options.piece.min(MOST_BODY / 2)
+                    / (held.collection.low_bytes as usize).max(1);
+                // Whole bytes of bits.
+                let count = count.min((most as u32).next_multiple_of(8).max(8));
+                let end = from.saturating_add(count).min(held.collection.nodes);
+                let from = from.min(end);
+                let appended = append_codes(head, [from, end - from], out, |out| {
+                    held.high.low_codes(from..end, kept, out)
+                });
+                if let Err(HalfError(text)) = appended {
+                    append_refusal(head, Reason::Failed, &text, out);
+                }
+            }
+            Message::Begin {
+                list,
+                full,
+                beam,
+                query,
+                offloading,
+                nodes,
+            } => {
+                let sizes = Sizes {
+                    list: list as usize,
+                    full: full as usize,
+                    beam: beam as usize,
+                };
+                self.begin(
+                    now,
+                    held,
+                    frame.head,
+                    (query, sizes, offloading, nodes),
+                    out,
+                );
+            }
+            Message::Refine { step, nodes } => self.refine(now, held, head, (step, nodes), out),
+            Message::End => {
+                if let Some(walk) = self.walks.remove(&frame.head.id) {
+                    self.keep(walk);
+                }
+            }
+            _ => append_refusal(
+                head,
+                Reason::Invalid,
+                "a memory server is not asked for that",
+                out,
+            ),
+        }
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        now: Duration,
+        held: &Held<H>,
+        asked: Head,
+        (query, sizes, offloading, nodes): (&[u8], Sizes, Option<Offloading>, Scored<'_>),
+        out: &mut Vec<u8>,
+    ) {
+        let head = Head { left: 0, ..asked };
+        self.expire(now);
+        if let Some(walk) = self.walks.get(&head.id) {
+            // It came twice.
+            if walk.step == 0 {
+                out.extend(&walk.answer);
+            }
+            return;
+        }
+        if self.walks.len() >= self.options.most {
+            let text = format!(
+                "{} queries of this connection are in progress, and there may be no more",
+                self.walks.len()
+            );
+            return append_refusal(head, Reason::Busy, &text, out);
+        }
+        if offloading.is_some() && !self.knows_popular(held, head, out) {
+            return;
+        }
+        let right = held.high.query_bytes();
+        if query.len() != right {
+            let text = format!(
+                "a query of {} bytes, and those of this collection are sent as {right}",
+                query.len()
+            );
+            return append_refusal(head, Reason::Invalid, &text, out);
+        }
+        let mut walk = self.spare.pop().unwrap_or_default();
+        walk.until = asked.deadline(now, self.options.idle);
+        (walk.list, walk.state) = (sizes.list, head.state);
+        walk.offloads = offloading.is_some();
+        self.sweep = self.sweep.min(walk.until);
+        let scored = &mut self.scored;
+        let read = nodes.read(held.collection.nodes, scored);
+        let begun = (read.map_err(|error| HalfError(error.to_string())))
+            .and_then(|()| held.high.begin(&mut walk.query, query, sizes, offloading))
+            .and_then(|()| held.high.refine(&mut walk.query, scored));
+        if let Err(HalfError(text)) = begun {
+            append_refusal(head, Reason::Invalid, &text, out);
+            return self.keep(walk);
+        }
+        match walk.answer(&*held.high, head, 0, (&mut self.nodes, &mut self.met), out) {
+            Ok(()) => drop(self.walks.insert(head.id, walk)),
+            Err(HalfError(text)) => {
+                append_refusal(head, Reason::Failed, &text, out);
+                self.keep(walk);
+            }
+        }
+    }
+
+    fn refine(
+        &mut self,
+        now: Duration,
+        held: &Held<H>,
+        head: Head,
+        (step, nodes): (u32, Scored<'_>),
+        out: &mut Vec<u8>,
+    ) {
+        let walk = self.walks.get_mut(&head.id);
+        let Some(walk) = walk.filter(|walk| walk.state == head.state) else {
+            return append_refusal(head, Reason::Unknown, "no such query is in progress", out);
+        };
+        walk.until = walk.until.max(now + self.options.idle);
+        let (reason, text) = match step.checked_sub(walk.step) {
+            // Late ones are of no use to anybody.
+            None => return,
+            Some(0) => return out.extend(&walk.answer),
+            Some(1) if !walk.done => {
+                let read = nodes.read(held.collection.nodes, &mut self.scored);
+                let read = read.map_err(|error| HalfError(error.to_string()));
+                match read.and_then(|()| held.high.refine(&mut walk.query, &self.scored)) {
+                    Ok(()) => match walk.answer(
+                        &*held.high,
+                        head,
+                        step,
+                        (&mut self.nodes, &mut self.met),
+                        out,
+                    ) {
+                        Ok(()) => return,
+                        Err(HalfError(text)) => (Reason::Failed, text),
+                    },
+                    Err(HalfError(text)) => (Reason::Invalid, text),
+                }
+            }
+            // Steps in between were lost, with who knew of them.
+            Some(_) => (
+                Reason::Unknown,
+                "the query is not as far here as its next step".to_owned(),
+            ),
+        };
+        append_refusal(head, reason, &text, out);
+        if let Some(walk) = self.walks.remove(&head.id) {
+            self.keep(walk);
+        }
+    }
+}
+
+impl<Q> Walk<Q> {
+    /// Expands the nearest candidates, and says which neighbours they have, or that all is done. `nodes` and `met` are room for these.
+    ///
+    /// # Errors
+    /// That is more than a frame carries, which would cost the connection, and with it everybody's walks.
+    fn answer<H: HighHalf<Query = Q>>(
+        &mut self,
+        high: &H,
+        head: Head,
+        step: u32,
+        (nodes, met): (&mut Vec<u32>, &mut Met),
+        out: &mut Vec<u8>,
+    ) -> Result<(), HalfError> {
+        self.answer.clear();
+        self.step = step;
+        let query = &mut self.query;
+        if self.offloads {
+            met.clear();
+            self.done = !high.advance_offloaded(query, met)?;
+            if !self.done {
+                let Met {
+                    known,
+                    lists,
+                    near,
+                    offloaded,
+                } = met;
+                append_met(
+                    head,
+                    step,
+                    (known, lists, near),
+                    offloaded,
+                    &mut self.answer,
+                );
+            }
+        } else {
+            self.done = !append_lists(head, step, &mut self.answer, |lists| {
+                high.advance(query, lists)
+            });
+        }
+        if self.done {
+            nodes.clear();
+            high.best(&self.query, nodes);
+            let query = &self.query;
+            let computations = [high.computations(query), high.low_computations(query)];
+            append_done(head, step, computations, nodes, &mut self.answer);
+        }
+        if self.answer.len() > HEADER + MOST_BODY {
+            return Err(HalfError(format!(
+                "a step of this query makes a message of {} bytes, and no frame carries more than {MOST_BODY}: ask with a shorter list or a narrower beam",
+                self.answer.len()
+            )));
+        }
+        out.extend(&self.answer);
+        Ok(())
+    }
+}

@@ -1,0 +1,579 @@
+//! One search of a worker, and what all searches of a worker have in common: how they begin, ask, wait, go on and fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::loading::{Loaded, Loading};
+use super::out::{Out, refuse};
+use super::vouching::Vouching;
+use super::{
+    Backoff, ComputeOptions, HalfError, LowHalf, Met, Request, Shelf, Waiting, Wants, other_row,
+};
+use crate::wire::{
+    Counters, Frame, Head, MOST_NODES, Message, Offloading, Reason, append_begin,
+    append_change_body, append_rank, append_refine,
+};
+
+/// Bits of an id that say which worker it belongs to.
+pub(super) const LANES: u32 = 16;
+
+/// Who is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Memory,
+    Storage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is no search.
+    Free,
+    /// It cannot go on before somebody is there, or a pause is over.
+    Held(Peer),
+    /// The memory server was asked for a step.
+    Walk(u32),
+    /// Storage was asked.
+    Rank,
+    /// Storage was asked to change something, or what became of a change.
+    Change,
+}
+
+/// What is wanted where there is no search.
+const NOTHING: Wants = Wants::Search {
+    k: 0,
+    list: 0,
+    beam: 0,
+    row: Vec::new(),
+};
+
+/// One search.
+pub(super) struct Query<Q> {
+    pub(super) stage: Stage,
+    pub(super) request: Request,
+    pub(super) low: Q,
+    /// When it began.
+    pub(super) began: Duration,
+    /// D_high of this attempt: longer than what was asked for, where much of what a shorter one finds is deleted.
+    pub(super) list: u32,
+    /// Of this attempt.
+    pub(super) id: u64,
+    pub(super) state: u64,
+    /// What the walk found; none before it is over.
+    pub(super) found: Vec<u32>,
+    /// What was asked last, to be asked again.
+    pub(super) asked: Vec<u8>,
+    pub(super) backoff: Backoff,
+    pub(super) again: Duration,
+    pub(super) counters: Counters,
+    /// Of walks that were given up.
+    pub(super) low_before: u64,
+    /// What went wrong last.
+    pub(super) trouble: Option<String>,
+}
+
+/// A server that is asked.
+#[derive(Default)]
+pub(super) struct Line {
+    /// It is connected.
+    pub(super) up: bool,
+    /// Since when it has answered nothing that it was asked. Time while nothing was asked does not count.
+    pub(super) unanswered: Option<Duration>,
+    /// How long that was when the last question was given up.
+    before: Duration,
+}
+
+impl Line {
+    pub(super) fn set(&mut self, up: bool) {
+        *self = Line {
+            up,
+            ..Line::default()
+        };
+    }
+
+    /// It is asked something.
+    pub(super) fn asked(&mut self, now: Duration) {
+        let since = now.saturating_sub(self.before);
+        self.unanswered.get_or_insert(since);
+    }
+
+    /// It has answered this worker.
+    pub(super) fn answered(&mut self) {
+        self.set(self.up);
+    }
+
+    /// It has said something to whomever of those who share the connection.
+    pub(super) fn heard(&mut self, at: Duration) {
+        if let Some(since) = self.unanswered.filter(|&since| since < at) {
+            (self.unanswered, self.before) = (Some(since.max(at)), Duration::ZERO);
+        }
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn settle(&mut self, now: Duration) {
+        if let Some(since) = self.unanswered.take() {
+            self.before = now.saturating_sub(since);
+        }
+    }
+
+    /// When it is taken for dead.
+    pub(super) fn dead(&self, silence: Duration) -> Duration {
+        self.unanswered
+            .map_or(Duration::MAX, |since| since + silence)
+    }
+}
+
+/// The share of what walks found that does not count any more, in the mean of some tens of them.
+#[derive(Debug, Default)]
+pub(super) struct Share(f32);
+
+impl Share {
+    pub(super) fn add(&mut self, refused: u32, of: usize) {
+        if of > 0 {
+            self.0 += (refused as f32 / of as f32 - self.0) / 32.0;
+        }
+    }
+
+    /// A list that has as many as `list` besides those that do not count; no longer than twice that.
+    fn beyond(&self, list: u32, nodes: u32) -> u32 {
+        if self.0 < 0.01 {
+            return list;
+        }
+        let longer = list as f32 / (1.0 - self.0).max(0.5);
+        (longer as u32).clamp(list, list.max(nodes))
+    }
+}
+
+/// What all searches of a worker have in common.
+pub(super) struct Common<L> {
+    pub(super) options: ComputeOptions,
+    pub(super) shelf: Arc<Shelf<L>>,
+    pub(super) low: Option<Arc<L>>,
+    pub(super) lane: u16,
+    /// How much of what walks find is not in the index any more.
+    pub(super) refused_share: Share,
+    /// What the memory server is to look at; scratch.
+    pub(super) scored: Vec<(u32, f32)>,
+    pub(super) met: Met,
+    pub(super) next: u64,
+    pub(super) memory: Line,
+    pub(super) storage: Line,
+    pub(super) loading: Option<Loading>,
+    pub(super) vouching: Vouching,
+    /// Whether other low codes are wanted than there are, and when to look for them if another worker fetches them.
+    pub(super) stale: bool,
+    pub(super) look: Duration,
+}
+
+impl<Q: Default> Query<Q> {
+    pub(super) fn new(retry: Duration) -> Query<Q> {
+        Query {
+            stage: Stage::Free,
+            request: Request {
+                client: 0,
+                id: 0,
+                deadline: Duration::MAX,
+                wants: NOTHING,
+            },
+            low: Q::default(),
+            began: Duration::ZERO,
+            list: 0,
+            id: 0,
+            state: 0,
+            found: Vec::new(),
+            asked: Vec::new(),
+            backoff: Backoff::new(retry),
+            again: Duration::MAX,
+            counters: Counters::default(),
+            low_before: 0,
+            trouble: None,
+        }
+    }
+
+    pub(super) fn head(&self, now: Duration) -> Head {
+        Head::until(
+            self.id,
+            self.state,
+            self.request.deadline.saturating_sub(now),
+        )
+    }
+
+    /// How many answers are wanted; of a change none.
+    pub(super) fn k(&self) -> u32 {
+        match self.request.wants {
+            Wants::Search { k, .. } => k,
+            Wants::Change { .. } => 0,
+        }
+    }
+
+    /// It is over. What may be large is given back: a change has up to two mebibytes.
+    pub(super) fn free(&mut self) {
+        self.stage = Stage::Free;
+        self.request.wants = NOTHING;
+    }
+
+    /// Waits for somebody, until something happens.
+    pub(super) fn hold(&mut self, peer: Peer, why: &str) {
+        self.stage = Stage::Held(peer);
+        self.again = Duration::MAX;
+        self.trouble = Some(why.to_owned());
+    }
+}
+
+impl<L: LowHalf> Common<L> {
+    /// The next id.
+    pub(super) fn id(&mut self) -> u64 {
+        self.next = self.next.wrapping_add(1);
+        self.next << LANES | u64::from(self.lane)
+    }
+
+    /// The low codes, if they are those of a walk.
+    pub(super) fn low_of(&self, state: u64) -> Option<Arc<L>> {
+        let low = self.low.as_ref();
+        low.filter(|low| low.collection().state == state).cloned()
+    }
+
+    /// A walk begins, the first one or anew.
+    pub(super) fn begin(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
+        let Some(low) = self.low.clone() else {
+            return query.hold(Peer::Memory, "has not sent the low codes yet");
+        };
+        if !self.memory.up {
+            return query.hold(Peer::Memory, "is not connected");
+        }
+        let collection = low.collection();
+        let Wants::Search {
+            k, beam, ref row, ..
+        } = query.request.wants
+        else {
+            return;
+        };
+        let list = self.refused_share.beyond(query.list, collection.nodes);
+        if row.len() != collection.row_bytes as usize {
+            let text = other_row(row.len(), collection.row_bytes);
+            return self.fail(query, Reason::Invalid, &text, out);
+        }
+        // D_low is what the options say (`Narrowing`), D_high = 2 D_full (§3.1); no list is shorter than what is wanted.
+        let list = list.clamp(1, MOST_NODES as u32);
+        let full = (list / 2).max(k).min(list);
+        if query.id != 0 {
+            query.low_before += low.computations(&query.low);
+        }
+        self.scored.clear();
+        let (narrowing, scored) = (self.options.narrowing, &mut self.scored);
+        let long = list as usize;
+        if let Err(HalfError(text)) = low.begin(&mut query.low, row, long, narrowing, scored) {
+            return self.fail(query, Reason::Invalid, &text, out);
+        }
+        query.id = self.id();
+        query.state = collection.state;
+        query.found.clear();
+        query.stage = Stage::Walk(0);
+        let head = query.head(now);
+        query.asked.clear();
+        let beam = beam.clamp(1, MOST_NODES as u32);
+        (query.counters.list, query.counters.beam) = (list, beam);
+        append_begin(
+            head,
+            [list, full, beam],
+            low.kept().map(|kept| Offloading {
+                kept,
+                low_list: narrowing.low_list(list),
+                seeds: narrowing.seeds as u32,
+            }),
+            L::sent(&query.low),
+            &mut self.scored,
+            &mut query.asked,
+        );
+        self.ask(now, query, out);
+    }
+
+    /// Whether a search that storage has ranked is to walk again, since too much of what it found is not in the index any more: then its list is made longer and what it found is
+    /// forgotten. Lists and codes are those of the last merge, and know of no deletes.
+    pub(super) fn walks_again(
+        &self,
+        now: Duration,
+        query: &mut Query<L::Query>,
+        refused: u32,
+    ) -> bool {
+        let Some(low) = self.low_of(query.state).filter(|_| refused > 0) else {
+            return false;
+        };
+        let most = low.collection().nodes.min(Waiting::MOST_LIST);
+        let (Wants::Search { k, list, .. }, deadline) =
+            (&query.request.wants, query.request.deadline)
+        else {
+            return false;
+        };
+        let (k, list) = (*k, *list);
+        let counted = (query.found.len() as u32).saturating_sub(refused);
+        // As many as it would rank were nothing deleted, but for few.
+        let enough = (list / 2).max(k);
+        let is_enough = counted >= enough || refused <= enough / 4 && counted >= k;
+        // A walk of a longer list takes longer than all so far.
+        let took = now.saturating_sub(query.began);
+        if is_enough || query.list >= most || now + 2 * took >= deadline {
+            return false;
+        }
+        let longer = query.list.saturating_add(refused.saturating_mul(2));
+        query.list = longer.max(query.list.saturating_mul(2)).min(most);
+        query.found.clear();
+        true
+    }
+
+    /// What the memory server sent of a step has been taken: asks for the next one, or fails where it was nothing of the kind.
+    pub(super) fn next_step(
+        &mut self,
+        now: Duration,
+        query: &mut Query<L::Query>,
+        low: &L,
+        taken: Result<(), HalfError>,
+        out: &mut Out,
+    ) {
+        let Stage::Walk(step) = query.stage else {
+            return;
+        };
+        if let Err(HalfError(text)) = taken {
+            let memory = &self.options.memory;
+            let text = format!("the memory server at {memory} sent lists that are none: {text}");
+            return self.fail(query, Reason::Failed, &text, out);
+        }
+        self.scored.clear();
+        low.select(&mut query.low, &mut self.scored);
+        let head = query.head(now);
+        query.asked.clear();
+        append_refine(head, step + 1, &mut self.scored, &mut query.asked);
+        query.stage = Stage::Walk(step + 1);
+        query.counters.steps += 1;
+        query.backoff.reset();
+        self.ask(now, query, out);
+    }
+
+    /// Storage is asked for the exact distances of what the walk found.
+    pub(super) fn rank(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
+        if !self.storage.up {
+            return query.hold(Peer::Storage, "is not connected");
+        }
+        let head = query.head(now);
+        let Wants::Search { k, ref row, .. } = query.request.wants else {
+            return;
+        };
+        query.stage = Stage::Rank;
+        query.asked.clear();
+        append_rank(head, k, row, &mut query.found, &mut query.asked);
+        self.ask(now, query, out);
+    }
+
+    /// Storage is asked to make a change. Where it is not there its client hears so, and asks again as long as it wants to: a change that waited here, or was asked for again behind a
+    /// storage that has forgotten it, could be made when its client has long been told that it is, and undo what came later.
+    pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
+        if !self.storage.up {
+            return self.no_storage(query, "is not connected", out);
+        }
+        // Whichever time it is asked for, any answer is one.
+        if query.id == 0 {
+            query.id = self.id();
+        }
+        query.stage = Stage::Change;
+        self.ask(now, query, out);
+    }
+
+    /// A change that storage was to make, or was asked for, may be asked for again by its client.
+    pub(super) fn no_storage(&mut self, query: &mut Query<L::Query>, why: &str, out: &mut Out) {
+        let text = format!("the storage server at {} {why}", self.options.storage);
+        self.fail(query, Reason::Busy, &text, out);
+    }
+
+    /// Sends what is asked.
+    pub(super) fn ask(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
+        query.again = query.backoff.pause(now);
+        let head = query.head(now);
+        let (line, bytes, to) = match query.stage {
+            Stage::Rank | Stage::Change => (
+                &mut self.storage,
+                &mut query.counters.storage_wire,
+                &mut out.storage,
+            ),
+            _ => (&mut self.memory, &mut query.counters.wire, &mut out.memory),
+        };
+        line.asked(now);
+        let before = to.len();
+        match query.request.wants {
+            // Its body is not kept twice.
+            Wants::Change {
+                gives_up, ref body, ..
+            } => append_change_body(head, gives_up, body, to),
+            Wants::Search { .. } => to.extend(&query.asked),
+        }
+        *bytes += (to.len() - before) as u64;
+    }
+
+    /// A pause is over, or somebody is there again.
+    pub(super) fn go_on(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
+        match query.stage {
+            Stage::Free => {}
+            Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
+            // Storage was busy, and is still connected as it was when this was asked (`no_storage` ends changes where it is not): ask again.
+            Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
+            Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
+            Stage::Held(_) => {
+                if query.id != 0 {
+                    query.counters.restarts += 1;
+                }
+                self.begin(now, query, out);
+            }
+        }
+    }
+
+    /// A search has no answer.
+    pub(super) fn fail(
+        &mut self,
+        query: &mut Query<L::Query>,
+        reason: Reason,
+        text: &str,
+        out: &mut Out,
+    ) {
+        let head = Head {
+            id: query.request.id,
+            state: query.state,
+            left: 0,
+        };
+        refuse(out, query.request.client, head, reason, text);
+        query.free();
+    }
+
+    /// A server refuses what it was asked for: the search ends, waits to ask again, or begins anew in another state.
+    pub(super) fn refused(
+        &mut self,
+        now: Duration,
+        query: &mut Query<L::Query>,
+        peer: Peer,
+        (reason, text): (Reason, &str),
+        out: &mut Out,
+    ) {
+        match reason {
+            Reason::Invalid | Reason::Failed | Reason::GivenUp | Reason::Over => {
+                let (role, place) = match peer {
+                    Peer::Memory => ("memory", &self.options.memory),
+                    Peer::Storage => ("storage", &self.options.storage),
+                };
+                let text = format!("the {role} server at {place}: {text}");
+                self.fail(query, reason, &text, out);
+            }
+            Reason::Unknown | Reason::Busy | Reason::Deadline | Reason::Waiting => {
+                query.hold(peer, &format!("has said: {text}"));
+                query.again = match query.request.wants {
+                    // Its client does not wait for long.
+                    Wants::Change { gives_up: true, .. } => now + self.options.retry / 8,
+                    _ => query.backoff.pause(now),
+                };
+            }
+            Reason::OtherState => {
+                if peer == Peer::Storage {
+                    // What the walk found are nodes of another state: it begins anew, with what the memory server has by then.
+                    query.found.clear();
+                }
+                query.hold(peer, &format!("has another state of the index: {text}"));
+                query.again = query.backoff.pause(now);
+                self.stale = true;
+                self.renew(now, out);
+            }
+        }
+    }
+
+    /// A search's time is over: says who did not answer.
+    pub(super) fn too_late(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
+        let (role, name) = match query.stage {
+            Stage::Rank | Stage::Change | Stage::Held(Peer::Storage) => {
+                ("storage", &self.options.storage)
+            }
+            _ => ("memory", &self.options.memory),
+        };
+        let trouble = match (&query.trouble, query.stage) {
+            (Some(trouble), Stage::Held(_)) => trouble.clone(),
+            (Some(trouble), _) => format!("did not answer in time; before that it {trouble}"),
+            (None, _) => "did not answer in time".to_owned(),
+        };
+        if let Stage::Walk(_) = query.stage {
+            Message::End.append(query.head(now), &mut out.memory);
+        }
+        let text = format!("the {role} server at {name} {trouble}");
+        self.fail(query, Reason::Deadline, &text, out);
+    }
+
+    /// Whether the shelf has other low codes than this worker goes by.
+    pub(super) fn differs(&self) -> bool {
+        match (self.shelf.low(), &self.low) {
+            (Some(new), Some(own)) => !Arc::ptr_eq(&new, own),
+            (new, own) => new.is_some() != own.is_some(),
+        }
+    }
+
+    /// Has other low codes fetched: by this worker, unless another one is at it, which is looked for then.
+    pub(super) fn renew(&mut self, now: Duration, out: &mut Out) {
+        if !self.stale || self.loading.is_some() {
+            return;
+        }
+        self.look = now + self.options.retry;
+        if !self.memory.up {
+            return;
+        }
+        let mut kept = self.shelf.kept();
+        if kept.loader.is_none() {
+            kept.loader = Some(self.lane);
+            drop(kept);
+            self.look = Duration::MAX;
+            let id = self.id();
+            self.memory.asked(now);
+            let (retry, room) = (self.options.retry, self.options.low_memory);
+            self.loading = Some(Loading::begin(now, id, retry, room, &mut out.memory));
+        }
+    }
+
+    pub(super) fn give_up_loading(&mut self) {
+        if self.loading.take().is_some() {
+            self.shelf.kept().loader = None;
+        }
+    }
+
+    /// Takes what may be part of the low codes. Gives whether the shelf has others now.
+    pub(super) fn load(
+        &mut self,
+        now: Duration,
+        frame: &Frame<'_>,
+        message: &Message<'_>,
+        out: &mut Out,
+    ) -> bool {
+        let Some(loading) = &mut self.loading else {
+            return false;
+        };
+        let known = self.low.as_ref().map_or(0, |low| low.collection().state);
+        match loading.message::<L>(now, frame, message, known, &mut out.memory) {
+            Loaded::Not => false,
+            Loaded::Same => {
+                self.give_up_loading();
+                self.stale = false;
+                false
+            }
+            Loaded::All(begun) => {
+                let bits = begun.offloads().then_some(&begun.bits[..]);
+                let low = L::load(begun.collection, &begun.centroids, bits, begun.codes);
+                self.give_up_loading();
+                match low {
+                    Ok(low) => {
+                        self.shelf.kept().low = Some(Arc::new(low));
+                        out.renewed = true;
+                        true
+                    }
+                    Err(HalfError(text)) => {
+                        tracing::warn!(
+                            "the low codes of {} cannot be used: {text}",
+                            self.options.memory
+                        );
+                        self.look = now + self.options.retry * Backoff::MOST;
+                        false
+                    }
+                }
+            }
+        }
+    }
+}

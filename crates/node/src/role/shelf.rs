@@ -1,0 +1,39 @@
+//! The low codes of a compute server, which all of its workers have in common.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::LowHalf;
+
+/// The low codes that all workers of a compute server have.
+#[derive(Debug)]
+pub struct Shelf<L> {
+    kept: Mutex<Kept<L>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Kept<L> {
+    pub(super) low: Option<Arc<L>>,
+    /// Which worker fetches others.
+    pub(super) loader: Option<u16>,
+}
+
+impl<L: LowHalf> Shelf<L> {
+    /// With what there is, or without: then the first worker fetches it.
+    pub fn new(low: Option<L>) -> Shelf<L> {
+        Shelf {
+            kept: Mutex::new(Kept {
+                low: low.map(Arc::new),
+                loader: None,
+            }),
+        }
+    }
+
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept<L>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The low codes, once they are there.
+    pub fn low(&self) -> Option<Arc<L>> {
+        self.kept().low.clone()
+    }
+}

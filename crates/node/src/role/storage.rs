@@ -1,0 +1,361 @@
+//! The storage role: one connection's queries that are being ranked, and the changes that it asks for.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::changes::{Changes, End, Known};
+use super::out::append_refusal;
+use super::{HalfError, NotChanged, Ranker, other_row, other_state};
+use crate::wire::{Changed, Frame, Head, Ids, Message, Ranked, Reason, Token, Wanted, WireError};
+
+/// What a server may have ranked at once, for all of its connections together.
+#[derive(Debug)]
+pub struct Slots {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+/// One of them. It is taken until this is dropped, which is to be when nothing of the ranking is left: neither a deadline nor the end of its connection frees what
+/// waits for a storage that has stalled.
+#[derive(Debug)]
+pub struct Slot(Arc<Slots>);
+
+impl Slots {
+    /// So many.
+    pub fn new(most: usize) -> Arc<Slots> {
+        let taken = AtomicUsize::new(0);
+        Arc::new(Slots { most, taken })
+    }
+
+    /// Rankings that there are.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::SeqCst)
+    }
+
+    fn take(self: &Arc<Self>) -> Option<Slot> {
+        let one_more = |taken| (taken < self.most).then_some(taken + 1);
+        let taken = self
+            .taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+        taken.ok().map(|_| Slot(self.clone()))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What a storage server is to do.
+#[derive(Debug)]
+pub enum Job<'a> {
+    /// To rank nodes.
+    Rank(RankJob<'a>),
+    /// To change what is in the index, if that is still wanted then ([`StorageState::starts`]), which its sender is to be told of ([`StorageState::changed`]).
+    Change {
+        /// Whom to say the result of.
+        id: u64,
+        /// Which change.
+        token: Token,
+        /// Until when somebody waits.
+        until: Duration,
+    },
+}
+
+/// Something to be ranked.
+#[derive(Debug)]
+pub struct RankJob<'a> {
+    /// Whom to say the result of: [`StorageState::ranked`].
+    pub id: u64,
+    /// In which state of the index.
+    pub state: u64,
+    /// How many are wanted.
+    pub k: usize,
+    /// The query.
+    pub row: &'a [u8],
+    /// Of these nodes.
+    pub nodes: &'a [u32],
+    /// Until when somebody waits.
+    pub until: Duration,
+    /// To be dropped when nothing of it is left.
+    pub slot: Slot,
+}
+
+/// Why there is no ranking.
+#[derive(Clone, Copy, Debug)]
+pub struct NotRanked<'a> {
+    /// In the half's words.
+    pub why: &'a HalfError,
+    /// Whether it is because storage has given up the state meanwhile: then the search begins anew.
+    pub gone: bool,
+}
+
+/// A connection of the storage role.
+#[derive(Debug)]
+pub struct StorageState {
+    slots: Arc<Slots>,
+    changes: Arc<Changes>,
+    /// By id, in which state, and until when somebody waits.
+    ranking: HashMap<u64, (u64, Duration)>,
+    nodes: Vec<u32>,
+}
+
+impl StorageState {
+    /// How long one is waited for that says nothing of it.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A connection that has just been made, to a server that may have so many queries ranked at once, and knows these changes.
+    pub fn new(slots: Arc<Slots>, changes: Arc<Changes>) -> StorageState {
+        StorageState {
+            slots,
+            changes,
+            ranking: HashMap::new(),
+            nodes: Vec::new(),
+        }
+    }
+
+    /// Queries that are being ranked.
+    pub fn ranking(&self) -> usize {
+        self.ranking.len()
+    }
+
+    /// Takes a frame: appends the answer, or gives what is to be done first, by this ranker.
+    ///
+    /// # Errors
+    /// It is nothing that a compute server sends: the connection is over.
+    pub fn message<'a, R: Ranker>(
+        &'a mut self,
+        now: Duration,
+        frame: &Frame<'a>,
+        ranker: &R,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Job<'a>>, WireError> {
+        let newest = ranker.collection();
+        let head = Head {
+            id: frame.head.id,
+            state: newest.state,
+            left: 0,
+        };
+        let until = frame.head.deadline(now, Self::PATIENCE);
+        let message = Message::decode(frame)?;
+        let asked = match message {
+            Message::Describe { .. } => {
+                let (collection, centroids) = (newest, &[]);
+                Message::Description {
+                    collection,
+                    centroids,
+                }
+                .append(head, out);
+                return Ok(None);
+            }
+            Message::Rank { .. } => self.rank(frame.head, until, message, ranker),
+            Message::Change {
+                token,
+                wanted,
+                upserts,
+                deletes,
+                rows,
+            } => {
+                let wrong = misfit((upserts, rows), deletes, newest.row_bytes);
+                let wrong = wrong.map(|text| Err((Reason::Invalid, text)));
+                wrong.unwrap_or_else(|| Ok(self.change(head, until, token, &wanted, out)))
+            }
+            Message::GiveUp { token, wanted } => {
+                answer_known(head, self.changes.give_up(token, &wanted), out);
+                Ok(None)
+            }
+            _ => {
+                let text = "a storage server is not asked for that".to_owned();
+                Err((Reason::Invalid, text))
+            }
+        };
+        Ok(asked.unwrap_or_else(|(reason, text)| {
+            append_refusal(head, reason, &text, out);
+            None
+        }))
+    }
+
+    /// What is to be ranked, unless it is already.
+    ///
+    /// # Errors
+    /// It cannot be: with what it is refused.
+    fn rank<'a, R: Ranker>(
+        &'a mut self,
+        Head { id, state, .. }: Head,
+        until: Duration,
+        message: Message<'a>,
+        ranker: &R,
+    ) -> Result<Option<Job<'a>>, (Reason, String)> {
+        let Message::Rank { k, row, nodes } = message else {
+            return Ok(None);
+        };
+        let Some(collection) = ranker.collection_of(state) else {
+            let text = other_state(ranker.collection().state, state);
+            return Err((Reason::OtherState, text));
+        };
+        // One that came twice is answered once.
+        if self.ranking.contains_key(&id) {
+            return Ok(None);
+        }
+        if row.len() != collection.row_bytes as usize {
+            return Err((Reason::Invalid, other_row(row.len(), collection.row_bytes)));
+        }
+        let read = nodes.read(collection.nodes, &mut self.nodes);
+        read.map_err(|error| (Reason::Invalid, error.to_string()))?;
+        let Some(slot) = self.slots.take() else {
+            let text = "as many queries are being ranked by this server as may be".to_owned();
+            return Err((Reason::Busy, text));
+        };
+        self.ranking.insert(id, (state, until));
+        Ok(Some(Job::Rank(RankJob {
+            id,
+            state,
+            k: k as usize,
+            row,
+            nodes: &self.nodes,
+            until,
+            slot,
+        })))
+    }
+
+    /// What is to be changed, unless it was already, or is not to be any more: that is answered at once.
+    fn change<'a>(
+        &self,
+        head: Head,
+        until: Duration,
+        token: Token,
+        wanted: &Wanted<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Job<'a>> {
+        match self.changes.begin(token, wanted) {
+            Known::New => Some(Job::Change {
+                id: head.id,
+                token,
+                until,
+            }),
+            known => {
+                answer_known(head, known, out);
+                None
+            }
+        }
+    }
+
+    /// Takes what a ranking gave, and appends the answer, or that it comes too late.
+    pub fn ranked(
+        &mut self,
+        now: Duration,
+        id: u64,
+        result: Result<&Ranked, NotRanked<'_>>,
+        out: &mut Vec<u8>,
+    ) {
+        let Some((state, until)) = self.ranking.remove(&id) else {
+            return;
+        };
+        let head = Head { id, state, left: 0 };
+        if until < now {
+            // Said all the same: who has asked hears that storage lives.
+            let text = "the ranking took until its time was over";
+            let reason = Reason::Deadline;
+            return append_refusal(head, reason, text, out);
+        }
+        match result {
+            Ok(ranked) => ranked.append(head, out),
+            Err(NotRanked { why, gone: true }) => {
+                append_refusal(head, Reason::OtherState, &why.0, out);
+            }
+            Err(NotRanked { why, .. }) => append_refusal(head, Reason::Failed, &why.0, out),
+        }
+    }
+
+    /// There is no room for a change that [`message`](Self::message) gave: it may be asked for again.
+    pub fn no_room(&self, (id, token): (u64, Token), text: &str, out: &mut Vec<u8>) {
+        self.changes.back(token);
+        append_refusal(head_of(id), Reason::Busy, text, out);
+    }
+
+    /// Whether a change that [`message`](Self::message) gave is to be made now: false where its time is over, of which the answer is appended, or its client has given it up meanwhile, who was told so then.
+    pub fn starts(
+        &self,
+        now: Duration,
+        (id, token, until): (u64, Token, Duration),
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if now >= until {
+            // Nobody is to find it made who has given up on it, and perhaps changed the same again.
+            let text = "it waited until its time was over: it was not made, and will not be";
+            let end = End::not(Reason::GivenUp, text);
+            self.changes.end(token, end.clone());
+            answer_known(head_of(id), Known::Ended(end), out);
+            return false;
+        }
+        self.changes.starts(token)
+    }
+
+    /// Takes what a change came to that [started](Self::starts), and appends the answer. To be called also where its connection is over.
+    pub fn changed(
+        &self,
+        (id, token): (u64, Token),
+        result: Result<Changed, &NotChanged>,
+        out: &mut Vec<u8>,
+    ) {
+        let end = match result {
+            Ok(changed) => End::Made(changed),
+            Err(NotChanged::Invalid(text)) => End::not(Reason::Invalid, text),
+            Err(NotChanged::Failed(text)) => End::not(Reason::Failed, text),
+        };
+        self.changes.end(token, end);
+        match result {
+            Ok(changed) => Message::Changed(changed).append(head_of(id), out),
+            Err(NotChanged::Invalid(text)) => {
+                append_refusal(head_of(id), Reason::Invalid, text, out)
+            }
+            Err(NotChanged::Failed(text)) => append_refusal(head_of(id), Reason::Failed, text, out),
+        }
+    }
+}
+
+fn head_of(id: u64) -> Head {
+    Head {
+        id,
+        ..Head::default()
+    }
+}
+
+/// Says what is known of a change.
+fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
+    match known {
+        Known::New => {}
+        Known::Going => {
+            let text = "it is at this change, which is not durable yet";
+            append_refusal(head, Reason::Busy, text, out);
+        }
+        // With which run this is, so that it can be asked for again.
+        Known::OtherRun(run) => {
+            let text = "this change was to be made before storage was started, or before it forgot what this client waits for";
+            append_refusal(Head { state: run, ..head }, Reason::OtherState, text, out);
+        }
+        Known::Ended(End::Made(changed)) => Message::Changed(changed).append(head, out),
+        Known::Ended(End::Not(reason, text)) => append_refusal(head, reason, &text, out),
+    }
+}
+
+/// Why a change can never be made of a collection with such rows, if it cannot.
+fn misfit((upserts, rows): (Ids<'_>, &[u8]), deletes: Ids<'_>, row_bytes: u32) -> Option<String> {
+    let right = upserts.len() * row_bytes as usize;
+    if rows.len() != right {
+        return Some(format!(
+            "{} bytes of vectors, and {} of this collection have {right}",
+            rows.len(),
+            upserts.len()
+        ));
+    }
+    if upserts.is_empty() || deletes.is_empty() {
+        return None;
+    }
+    let upserts: HashSet<u64> = upserts.iter().collect();
+    let twice = deletes.iter().find(|id| upserts.contains(id))?;
+    Some(format!("id {twice} is to be inserted and deleted"))
+}

@@ -1,0 +1,392 @@
+//! Searches and changes that wait for a worker of a compute server: as many as there may be, each for as long as its client waits.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use super::other_row;
+use super::out::{Out, refuse};
+use crate::wire::{Collection, Frame, Head, Message, Reason, Token, WireError};
+
+/// What a client asked a compute server for, that a worker is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which client: the number of its connection.
+    pub client: u64,
+    /// The client's name for it.
+    pub id: u64,
+    /// When nobody waits for it any more.
+    pub deadline: Duration,
+    /// What it is.
+    pub wants: Wants,
+}
+
+/// What is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// What is nearest to a row.
+    Search {
+        /// How many are wanted.
+        k: u32,
+        /// D_high.
+        list: u32,
+        /// Candidates that a step expands.
+        beam: u32,
+        /// The query.
+        row: Vec<u8>,
+    },
+    /// A change of the index, by storage.
+    Change {
+        /// Which.
+        token: Token,
+        /// It is not wanted any more: what became of it is.
+        gives_up: bool,
+        /// The body of its message, as it goes there.
+        body: Vec<u8>,
+    },
+}
+
+/// What is to be done about something that a client sent ([`Waiting::message`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// One more waits for a worker.
+    pub waits: bool,
+    /// Workers are to [give this change up](super::Worker::given_up).
+    pub given_up: Option<Token>,
+}
+
+impl Request {
+    /// Whether it is a change.
+    pub fn is_change(&self) -> bool {
+        matches!(self.wants, Wants::Change { .. })
+    }
+
+    /// Bytes that it keeps in memory while it waits.
+    fn bytes(&self) -> usize {
+        match &self.wants {
+            Wants::Search { row, .. } => row.len(),
+            Wants::Change { body, .. } => body.len(),
+        }
+    }
+
+    /// Whether it is this change, whichever run of storage it is meant for, and not that it is given up.
+    pub(super) fn is(&self, token: Token) -> bool {
+        match self.wants {
+            Wants::Change {
+                token: own,
+                gives_up: false,
+                ..
+            } => (own.client, own.number) == (token.client, token.number),
+            Wants::Change { .. } | Wants::Search { .. } => false,
+        }
+    }
+
+    fn head(&self) -> Head {
+        Head {
+            id: self.id,
+            ..Head::default()
+        }
+    }
+}
+
+/// What is said of a change that its client has given up; it does not listen any more.
+pub(super) const GIVEN_UP: &str = "its client has given it up";
+
+/// Searches that wait, and which there are.
+#[derive(Debug)]
+pub struct Waiting {
+    most: usize,
+    /// D_high and the beam, for clients that leave them to the server.
+    usual: (u32, u32),
+    patience: Duration,
+    queue: VecDeque<Request>,
+    /// None of them is over before this: so they need not be looked at each time that a worker comes for one.
+    next: Duration,
+    /// Of the rows in it.
+    bytes: usize,
+    /// What kept workers from taking them when one last said so.
+    trouble: Option<String>,
+    /// Those that wait or are worked on, by client and id.
+    known: HashSet<(u64, u64)>,
+}
+
+impl Waiting {
+    /// The longest list that a client may ask for, and the most answers. A server whose usual list is longer takes that.
+    pub const MOST_LIST: u32 = 8192;
+    /// The widest beam, in the same way.
+    pub const MOST_BEAM: u32 = 256;
+    /// Bytes of rows that wait at most. A client may have half of these waiting, and half of the queries, so that there is room for others.
+    pub const MOST_BYTES: usize = 64 << 20;
+
+    /// Room for so many. `list`, `beam`: where a client does not say. `patience`: how long a client waits that does not say.
+    pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
+        Waiting {
+            most,
+            usual: (list.max(1), beam.max(1)),
+            patience,
+            queue: VecDeque::new(),
+            next: Duration::MAX,
+            bytes: 0,
+            trouble: None,
+            known: HashSet::new(),
+        }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Takes what a client sends: answers what can be answered at once, and those that are too late where there is no room, and keeps a search. One that came before and is not answered yet is not
+    /// taken again; one for which there is no room is refused. `collection`: what is searched, if that is known yet. `trouble`: why nothing could be answered now, which who asks for a description is
+    /// told; searches wait all the same.
+    ///
+    /// # Errors
+    /// It is nothing that a client sends: the connection is over.
+    pub fn message(
+        &mut self,
+        now: Duration,
+        client: u64,
+        frame: &Frame<'_>,
+        collection: Option<Collection>,
+        trouble: Option<&str>,
+        out: &mut Out,
+    ) -> Result<Taken, WireError> {
+        let head = Head {
+            id: frame.head.id,
+            ..Head::default()
+        };
+        let wants = match Message::decode(frame)? {
+            Message::Describe { .. } => {
+                describe(client, head, collection, trouble, out);
+                return Ok(Taken::default());
+            }
+            Message::Search { k, list, beam, row } => {
+                let collection = collection.filter(|of| of.row_bytes as usize != row.len());
+                let wrong = collection.map(|of| other_row(row.len(), of.row_bytes));
+                if let Some(text) = self.too_much([k, list, beam]).or(wrong) {
+                    refuse(out, client, head, Reason::Invalid, &text);
+                    return Ok(Taken::default());
+                }
+                let or = |asked: u32, usual: u32| if asked == 0 { usual } else { asked };
+                Wants::Search {
+                    k,
+                    // A list that is shorter than what is wanted could not have the answers.
+                    list: or(list, self.usual.0).max(k),
+                    beam: or(beam, self.usual.1),
+                    row: row.to_vec(),
+                }
+            }
+            Message::Change { token, .. } => Wants::Change {
+                token,
+                gives_up: false,
+                body: frame.body.to_vec(),
+            },
+            Message::GiveUp { token, .. } => Wants::Change {
+                token,
+                gives_up: true,
+                body: frame.body.to_vec(),
+            },
+            _ => {
+                let text = "a compute server is not asked for that";
+                refuse(out, client, head, Reason::Invalid, text);
+                return Ok(Taken::default());
+            }
+        };
+        let mut taken = Taken::default();
+        if let Wants::Change {
+            token,
+            gives_up: true,
+            ..
+        } = wants
+        {
+            self.give_up(token, out);
+            taken.given_up = Some(token);
+        }
+        if self.known.contains(&(client, head.id)) {
+            return Ok(taken);
+        }
+        let request = Request {
+            client,
+            id: head.id,
+            deadline: frame.head.deadline(now, self.patience),
+            wants,
+        };
+        if let Some(text) = self.no_room(now, &request, out) {
+            refuse(out, client, head, Reason::Busy, &text);
+            return Ok(taken);
+        }
+        self.known.insert((client, head.id));
+        self.bytes += request.bytes();
+        self.next = self.next.min(request.deadline);
+        self.queue.push_back(request);
+        taken.waits = true;
+        Ok(taken)
+    }
+
+    /// A change is not wanted any more: it does not go to storage from here.
+    fn give_up(&mut self, token: Token, out: &mut Out) {
+        let (known, bytes) = (&mut self.known, &mut self.bytes);
+        self.queue.retain(|request| {
+            let stays = !request.is(token);
+            if !stays {
+                known.remove(&(request.client, request.id));
+                *bytes -= request.bytes();
+                refuse(
+                    out,
+                    request.client,
+                    request.head(),
+                    Reason::GivenUp,
+                    GIVEN_UP,
+                );
+            }
+            stays
+        });
+    }
+
+    /// What one client asks for all others wait for: says so where a k, a list or a beam is more than may be.
+    fn too_much(&self, [k, list, beam]: [u32; 3]) -> Option<String> {
+        let (most_list, most_beam) = (
+            Self::MOST_LIST.max(self.usual.0),
+            Self::MOST_BEAM.max(self.usual.1),
+        );
+        let all = [
+            ("a k of", k, most_list),
+            ("a list of", list, most_list),
+            ("a beam of", beam, most_beam),
+        ];
+        let (what, asked, most) = all.into_iter().find(|&(_, asked, most)| asked > most)?;
+        Some(format!(
+            "{what} {asked}: this compute server allows at most {most}"
+        ))
+    }
+
+    /// Says so where there is no room for one more, behind those that are too late.
+    fn no_room(&mut self, now: Duration, request: &Request, out: &mut Out) -> Option<String> {
+        if self.is_greedy(request.client, request.bytes()) {
+            let text = "as many queries and changes of this connection wait for this compute server as may be: ask another one, or later";
+            return Some(text.to_owned());
+        }
+        if self.queue.len() >= self.most {
+            // No worker may have come to look for those that are too late.
+            let trouble = self.trouble.take();
+            self.expire(now, trouble.as_deref(), out);
+        }
+        let full = self.queue.len() >= self.most || self.bytes + request.bytes() > Self::MOST_BYTES;
+        full.then(|| {
+            format!(
+                "{} queries and changes wait for this compute server, and there may be no more: ask another one, or later",
+                self.queue.len()
+            )
+        })
+    }
+
+    /// Whether a client has its share already, or would have more than that with one more row.
+    fn is_greedy(&self, client: u64, row: usize) -> bool {
+        let (most, most_bytes) = ((self.most / 2).max(1), Self::MOST_BYTES / 2);
+        if self.queue.len() < most && self.bytes + row <= most_bytes {
+            return false;
+        }
+        let own = self.queue.iter().filter(|other| other.client == client);
+        let (count, bytes) = own.fold((0, row), |(count, bytes), other| {
+            (count + 1, bytes + other.bytes())
+        });
+        count >= most || bytes > most_bytes
+    }
+
+    /// The next search for a worker, which says what is in its way ([`Worker::trouble`](super::Worker::trouble)) and [`over`](Self::over) of it when it is answered.
+    pub fn pop(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) -> Option<Request> {
+        self.expire(now, trouble, out);
+        self.next_of(|request| !request.is_change())
+    }
+
+    /// The next change for a worker, whatever keeps searches from going on: changes need no memory server.
+    pub fn pop_change(&mut self) -> Option<Request> {
+        self.next_of(Request::is_change)
+    }
+
+    fn next_of(&mut self, kind: impl FnMut(&Request) -> bool) -> Option<Request> {
+        let at = self.queue.iter().position(kind)?;
+        let request = self.queue.remove(at)?;
+        self.bytes -= request.bytes();
+        Some(request)
+    }
+
+    /// Whether a change waits.
+    pub fn has_change(&self) -> bool {
+        self.queue.iter().any(Request::is_change)
+    }
+
+    /// When one of those that wait has done so for too long, at the earliest: it may have been taken since.
+    pub fn next_expiry(&self) -> Option<Duration> {
+        (!self.queue.is_empty()).then_some(self.next)
+    }
+
+    /// Refuses those that have waited for too long. `trouble`: what keeps workers from taking them.
+    pub fn expire(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) {
+        if self.trouble.as_deref() != trouble {
+            self.trouble = trouble.map(str::to_owned);
+        }
+        if now < self.next {
+            return;
+        }
+        let (known, bytes) = (&mut self.known, &mut self.bytes);
+        self.queue.retain(|request| {
+            let waits = request.deadline > now;
+            if !waits {
+                known.remove(&(request.client, request.id));
+                *bytes -= request.bytes();
+                let text = match trouble {
+                    _ if request.is_change() => "the compute server had more changes than storage made in the time: this one waited there until its time was over".to_owned(),
+                    Some(trouble) => format!("no worker of the compute server came to it before its time was over: {trouble}"),
+                    None => "the compute server had more queries than it could answer: this one waited until its time was over".to_owned(),
+                };
+                refuse(out, request.client, request.head(), Reason::Deadline, &text);
+            }
+            waits
+        });
+        let deadlines = self.queue.iter().map(|request| request.deadline);
+        self.next = deadlines.min().unwrap_or(Duration::MAX);
+    }
+
+    /// A search was answered.
+    pub fn over(&mut self, client: u64, id: u64) {
+        self.known.remove(&(client, id));
+    }
+
+    /// A client is gone, and nobody wants its answers.
+    pub fn gone(&mut self, client: u64) {
+        self.queue.retain(|request| request.client != client);
+        self.bytes = self.queue.iter().map(Request::bytes).sum();
+        self.known.retain(|&(other, _)| other != client);
+    }
+}
+
+/// Says what is searched, or why nothing could be answered now.
+fn describe(
+    client: u64,
+    head: Head,
+    collection: Option<Collection>,
+    trouble: Option<&str>,
+    out: &mut Out,
+) {
+    match (collection, trouble) {
+        (Some(collection), None) => {
+            let state = collection.state;
+            let message = Message::Description {
+                collection,
+                centroids: &[],
+            };
+            out.client(client, head.id, Head { state, ..head }, &message);
+        }
+        (_, trouble) => {
+            let why = trouble.unwrap_or("the memory server has not sent the low codes yet");
+            let text = format!("this compute server cannot answer yet: {why}");
+            refuse(out, client, head, Reason::Waiting, &text);
+        }
+    }
+}

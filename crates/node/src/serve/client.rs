@@ -1,0 +1,486 @@
+//! A client of compute servers, for any number of threads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stratann_tier::remote::wire::Protocol;
+
+use super::Place;
+use super::changing::ChangeError;
+use super::keeper::{Correspondent, Destination, Keeper, Lost};
+use crate::link::{Broken, Counts, Inbox, Outbox, Traffic};
+use crate::options::NodeError;
+use crate::role::{Asked, ClientState, Doubt, Failure, Found, Outcome};
+use crate::wire::{Changed, Collection, MOST_NODES};
+
+/// How often who waits for an answer looks whether it is to go on.
+const LOOKS: Duration = Duration::from_millis(50);
+
+/// How a client asks.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOptions {
+    /// How long a query may take, and connecting to the servers, all of them together.
+    pub patience: Duration,
+    /// After how long it is asked again, at first.
+    pub retry: Duration,
+    /// After how long without any answer the next server is asked. One that says that it waits for others is left at once for the next. Where there is one only, it is asked for a sign of life then, and connected to anew after as long again.
+    pub silence: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(10),
+            retry: Duration::from_secs(1),
+            silence: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A client. It has one connection, with many queries in flight; where that ends it connects to the next of its servers and asks again.
+pub struct Client {
+    keeper: Arc<Keeper>,
+    shared: Arc<Shared>,
+    options: ClientOptions,
+}
+
+struct Shared {
+    began: Instant,
+    state: Mutex<State>,
+    stirs: Condvar,
+    counts: Arc<Counts>,
+    /// After how long without any answer the next server is asked.
+    silence: Duration,
+    /// There is no other: it is asked for a sign of life before the connection is taken for dead, and connected to anew.
+    alone: bool,
+}
+
+struct State {
+    state: ClientState,
+    /// Why there was no connection: kinds of what was logged since one was of use.
+    said: Vec<String>,
+    outbox: Option<Arc<Outbox>>,
+    ended: HashMap<u64, Result<Outcome, Failure>>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+}
+
+impl Correspondent for Connection {
+    fn up(&mut self, outbox: Arc<Outbox>) {
+        let mut out = Vec::new();
+        let mut state = self.shared.state();
+        state.state.up(self.shared.began.elapsed(), &mut out);
+        state.outbox = Some(outbox.clone());
+        drop(state);
+        // Who waits has other times to look at now.
+        self.shared.stirs.notify_all();
+        outbox.post(&out);
+    }
+
+    fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken> {
+        let mut state = self.shared.state();
+        let now = self.shared.began.elapsed();
+        while let Some(frame) = inbox.frame()? {
+            if let Some((id, outcome)) = state.state.message(now, &frame)? {
+                state.ended.insert(id, outcome);
+                state.said.clear();
+            }
+        }
+        let waits = state.state.waits().filter(|_| !self.shared.alone);
+        drop(state);
+        self.shared.stirs.notify_all();
+        match waits {
+            Some(why) => Err(Broken::Waits(why)),
+            None => Ok(()),
+        }
+    }
+
+    fn down(&mut self, lost: &Lost) {
+        let text = lost.to_string();
+        let mut state = self.shared.state();
+        state.outbox = None;
+        state.state.down(&text);
+        let kind = lost.kind();
+        let new = !state.said.contains(&kind);
+        if new {
+            state.said.push(kind);
+        }
+        drop(state);
+        self.shared.stirs.notify_all();
+        if new {
+            let next = match self.shared.alone {
+                true => "it is tried again",
+                false => "the next one is asked",
+            };
+            tracing::warn!("{text}; {next}");
+        }
+    }
+}
+
+/// How long who does not wait for a change any more waits to be told what became of it.
+const FATE: Duration = Duration::from_secs(1);
+
+/// What became of a change that is given up.
+enum Fate {
+    /// It was not made, and will not be.
+    Nothing,
+    /// It had ended already.
+    Ended(Result<Outcome, Failure>),
+    /// Servers were asked.
+    Asked(Pending),
+}
+
+/// A query in flight. Dropped, it is not waited for any more.
+pub struct Pending {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Pending {
+    /// Waits for its end, as long as it is to go on, which is asked from time to time; `None` where it is not.
+    fn outcome(&self, goes_on: &mut dyn FnMut() -> bool) -> Option<Result<Outcome, Failure>> {
+        let (mut out, mut late) = (Vec::new(), Vec::new());
+        let mut state = self.shared.state();
+        loop {
+            if let Some(ended) = state.ended.remove(&self.id) {
+                return Some(ended);
+            }
+            drop(state);
+            if !goes_on() {
+                return None;
+            }
+            state = self.shared.state();
+            if state.ended.contains_key(&self.id) {
+                continue;
+            }
+            let now = self.shared.began.elapsed();
+            // Whoever waits looks after what is due, of all.
+            state.state.timer(now, &mut out, &mut late);
+            if !late.is_empty() {
+                state
+                    .ended
+                    .extend(late.drain(..).map(|(id, failure)| (id, Err(failure))));
+                self.shared.stirs.notify_all();
+                continue;
+            }
+            let unanswered = state.state.unanswered();
+            let silence = unanswered.map(|since| since + self.shared.silence);
+            let mut silent = silence.is_some_and(|end| now >= end);
+            if silent && self.shared.alone && state.state.probe(now, &mut out) {
+                silent = false;
+            }
+            if silent || !out.is_empty() {
+                let outbox = state
+                    .outbox
+                    .take_if(|_| silent)
+                    .or_else(|| state.outbox.clone());
+                drop(state);
+                if let Some(outbox) = outbox {
+                    match silent {
+                        // Its keeper goes on to the next.
+                        true => outbox.close(),
+                        false => outbox.post(&out),
+                    }
+                }
+                out.clear();
+                state = self.shared.state();
+                // Its answer may have come meanwhile, and nobody tells of it twice.
+                if !silent || state.ended.contains_key(&self.id) {
+                    continue;
+                }
+            }
+            let silence = silence.filter(|_| !silent);
+            let due = state.state.next_timer().into_iter().chain(silence).min();
+            let due = due.map_or(now + LOOKS, |due| due.min(now + LOOKS));
+            let waited = self
+                .shared
+                .stirs
+                .wait_timeout(state, due.saturating_sub(now));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for what was found.
+    ///
+    /// # Errors
+    /// [`Failure`]: it was refused, or not answered in time.
+    pub fn wait(self) -> Result<Found, Failure> {
+        self.wait_while(|| true)
+            .unwrap_or_else(|| unreachable!("it goes on"))
+    }
+
+    /// As [`wait`](Self::wait), as long as it `goes_on`, which is asked several times a second; `None` where it does not.
+    pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
+        let found = self.outcome(&mut goes_on)?;
+        Some(found.map(|outcome| match outcome {
+            Outcome::Found(found) => found,
+            Outcome::Collection(_) | Outcome::Changed { .. } => {
+                unreachable!("a search ends with what it found")
+            }
+        }))
+    }
+}
+
+impl Pending {
+    /// A change is not waited for any more: asks what became of it, which is to hold from then on.
+    fn give_up(&self) -> Fate {
+        let now = self.shared.began.elapsed();
+        let mut out = Vec::new();
+        let mut state = self.shared.state();
+        // It may have ended since its end was last looked for.
+        if let Some(ended) = state.ended.remove(&self.id) {
+            return Fate::Ended(ended);
+        }
+        let id = state.state.give_up(now, now + FATE, self.id, &mut out);
+        let outbox = state.outbox.clone();
+        drop(state);
+        outbox.into_iter().for_each(|outbox| outbox.post(&out));
+        let shared = self.shared.clone();
+        id.map_or(Fate::Nothing, |id| Fate::Asked(Pending { shared, id }))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut out = Vec::new();
+        let mut state = self.shared.state();
+        state.state.forget(self.id, &mut out);
+        state.ended.remove(&self.id);
+        let outbox = state.outbox.clone();
+        drop(state);
+        // That a change is not to be made any more.
+        if !out.is_empty() {
+            outbox.into_iter().for_each(|outbox| outbox.post(&out));
+        }
+    }
+}
+
+/// What a change ended with.
+fn made(outcome: Result<Outcome, Failure>) -> Result<(Changed, bool), Failure> {
+    match outcome? {
+        Outcome::Changed { changed, again } => Ok((changed, again)),
+        Outcome::Found(_) | Outcome::Collection(_) => {
+            unreachable!("who asks for a change is told what it did")
+        }
+    }
+}
+
+impl Client {
+    /// Connects to the first of some compute servers that can be reached.
+    ///
+    /// # Errors
+    /// None can within the time of a query: what is wrong with each of them.
+    pub fn connect(servers: Vec<Place>, options: ClientOptions) -> Result<Client, NodeError> {
+        let connected = Client::connect_while(servers, options, || true)?;
+        Ok(connected.unwrap_or_else(|| unreachable!("it goes on")))
+    }
+
+    /// As [`connect`](Self::connect), as long as it `goes_on`, which is asked several times a second; `None` where it does not.
+    ///
+    /// # Errors
+    /// As there; no thread.
+    pub fn connect_while(
+        servers: Vec<Place>,
+        options: ClientOptions,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<Option<Client>, NodeError> {
+        let names: Vec<String> = servers.iter().map(Place::to_string).collect();
+        let each = options.patience / u32::try_from(servers.len().max(1)).unwrap_or(u32::MAX);
+        let counts = Arc::<Counts>::default();
+        let destination = Destination {
+            places: servers.iter().map(|place| place.within(each)).collect(),
+            protocol: Protocol::Compute,
+            // Who asks has a deadline.
+            batching: None,
+            counts: counts.clone(),
+        };
+        let destination = Arc::new(destination);
+        let (told, hears) = mpsc::sync_channel(1);
+        let theirs = destination.clone();
+        // It ends by itself, at the latest when the time of a query is over.
+        let connects = move || drop(told.send(theirs.connect(0)));
+        let named = thread::Builder::new().name("stratann-connect".to_owned());
+        named.spawn(connects).map_err(NodeError::Thread)?;
+        let first = loop {
+            match hears.recv_timeout(LOOKS) {
+                Ok(connected) => break connected.map_err(NodeError::of_servers)?,
+                Err(mpsc::RecvTimeoutError::Timeout) if goes_on() => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => return Ok(None),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(NodeError::of_servers(Vec::new()));
+                }
+            }
+        };
+        let random = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
+        let alone = names.len() == 1;
+        let state = ClientState::new(&names.join(", "), options.retry, random);
+        let shared = Arc::new(Shared {
+            began: Instant::now(),
+            state: Mutex::new(State {
+                state: match alone {
+                    true => state,
+                    false => state.with_others(),
+                },
+                said: Vec::new(),
+                outbox: None,
+                ended: HashMap::new(),
+            }),
+            stirs: Condvar::new(),
+            counts,
+            silence: options.silence,
+            alone,
+        });
+        let connection = Connection {
+            shared: shared.clone(),
+        };
+        Ok(Some(Client {
+            keeper: Arc::new(destination.keep(Some(first), connection)?),
+            shared,
+            options,
+        }))
+    }
+
+    /// The same client, with the same connection, of which each query may take so long.
+    #[must_use]
+    pub fn within(&self, patience: Duration) -> Client {
+        Client {
+            keeper: self.keeper.clone(),
+            shared: self.shared.clone(),
+            options: ClientOptions {
+                patience,
+                ..self.options
+            },
+        }
+    }
+
+    fn ask(&self, asked: Asked) -> Pending {
+        let now = self.shared.began.elapsed();
+        let mut out = Vec::new();
+        let mut state = self.shared.state();
+        let id = state
+            .state
+            .ask(now, now + self.options.patience, asked, &mut out);
+        let outbox = state.outbox.clone();
+        drop(state);
+        outbox.into_iter().for_each(|outbox| outbox.post(&out));
+        Pending {
+            shared: self.shared.clone(),
+            id,
+        }
+    }
+
+    /// Asks for the `k` nearest of a row of the collection's element type, as bytes, and does not wait for them. `list`: D_high; `beam`: candidates that a step
+    /// expands; 0 for what the server takes.
+    pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
+        // More than a message may say, which would end the connection, is more than any server allows: so it says that.
+        let [k, list, beam] = [k, list, beam].map(|asked| asked.min(MOST_NODES as u32));
+        self.ask(Asked::Search {
+            k,
+            list,
+            beam,
+            row: row.to_vec(),
+        })
+    }
+
+    /// As [`submit`](Self::submit), and waits.
+    ///
+    /// # Errors
+    /// As those of [`Pending::wait`].
+    pub fn search(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Result<Found, Failure> {
+        self.submit(row, k, list, beam).wait()
+    }
+
+    /// What is searched.
+    ///
+    /// # Errors
+    /// As those of [`Pending::wait`].
+    pub fn collection(&self) -> Result<Collection, Failure> {
+        let found = self.collection_while(|| true);
+        found.unwrap_or_else(|| unreachable!("it goes on"))
+    }
+
+    /// As [`collection`](Self::collection), as long as it `goes_on`, which is asked several times a second; `None` where it does not.
+    pub fn collection_while(
+        &self,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Option<Result<Collection, Failure>> {
+        self.described(false, &mut goes_on)
+    }
+
+    /// As [`collection_while`](Self::collection_while), of what is to be changed: storage alone says what that is, so that changes go on while there is no memory server.
+    pub fn changeable_while(
+        &self,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Option<Result<Collection, Failure>> {
+        self.described(true, &mut goes_on)
+    }
+
+    fn described(
+        &self,
+        for_changes: bool,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Option<Result<Collection, Failure>> {
+        let found = self.ask(Asked::Describe { for_changes }).outcome(goes_on)?;
+        Some(found.map(|outcome| match outcome {
+            Outcome::Collection(collection) => collection,
+            Outcome::Found(_) | Outcome::Changed { .. } => {
+                unreachable!("who asks for a description gets one")
+            }
+        }))
+    }
+
+    /// Asks for a change, and waits while it `goes_on`. Where it ends before it is known to be made, it is given up, and what became of it is waited for a moment. Gives what it did, and
+    /// whether a run of storage that is no more may have made it before.
+    pub(super) fn changed(
+        &self,
+        asked: Asked,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Changed, bool), (ChangeError, Doubt)> {
+        let pending = self.ask(asked);
+        let (why, doubt) = match pending.outcome(goes_on).map(made) {
+            Some(Ok(made)) => return Ok(made),
+            Some(Err(failure)) => {
+                let doubt = failure.doubt();
+                (failure.into(), doubt)
+            }
+            None => (ChangeError::Interrupted, Doubt::Yet),
+        };
+        if doubt != Doubt::Yet {
+            return Err((why, doubt));
+        }
+        let became = match pending.give_up() {
+            Fate::Nothing => return Err((why, Doubt::Nothing)),
+            Fate::Ended(Err(failure)) if failure.doubt() == Doubt::Yet => match pending.give_up() {
+                Fate::Asked(asked) => asked.outcome(&mut || true),
+                Fate::Nothing | Fate::Ended(_) => Some(Err(failure)),
+            },
+            Fate::Ended(ended) => Some(ended),
+            Fate::Asked(asked) => asked.outcome(&mut || true),
+        };
+        match became.map(made) {
+            Some(Ok(made)) => Ok(made),
+            Some(Err(failure)) => Err((why, failure.doubt())),
+            None => Err((why, Doubt::Yet)),
+        }
+    }
+
+    /// What went through its connections.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.counts.traffic()
+    }
+
+    /// Ends its connection, once nobody else [has it](Self::within). Queries in flight fail when their time is over.
+    pub fn close(self) {
+        drop(self.keeper);
+    }
+}

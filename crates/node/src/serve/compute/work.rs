@@ -1,0 +1,326 @@
+//! What a worker of a compute server does, turn by turn: it takes what came, has its [`Worker`] answer, takes searches that wait, and sends.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::contact::Contact;
+use super::desk::{Desk, Mail, News};
+use crate::link::{Counts, Outbox};
+use crate::role::{LowHalf, Out, Shelf, Waiting, Worker};
+use crate::wire::Frame;
+
+/// What all threads of a server have.
+pub(super) struct Shared<L: LowHalf> {
+    pub(super) began: Instant,
+    pub(super) shelf: Arc<Shelf<L>>,
+    pub(super) waiting: Mutex<Waiting>,
+    pub(super) desks: Vec<Desk>,
+    /// Who is asked for a search first, of workers that have room.
+    pub(super) next_asked: AtomicUsize,
+    pub(super) clients: Mutex<HashMap<u64, Arc<Outbox>>>,
+    pub(super) answered: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) memory: Arc<Counts>,
+    pub(super) storage: Arc<Counts>,
+    pub(super) outside: Arc<Counts>,
+    /// The connections to memory and storage, those to memory first.
+    pub(super) contacts: Vec<Arc<Contact>>,
+    /// What was said last of servers that have different states.
+    pub(super) told_difference: Mutex<Option<String>>,
+    /// After how long without any answer a connection is ended.
+    pub(super) silence: Duration,
+}
+
+/// The connections that a worker has, and what came for it.
+#[derive(Default)]
+struct Lines {
+    memory: Option<Arc<Outbox>>,
+    storage: Option<Arc<Outbox>>,
+    news: VecDeque<News>,
+    /// Its turn is expected by this connection, and has not begun.
+    expected: Option<Arc<Outbox>>,
+    memory_frames: Vec<u8>,
+    storage_frames: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes what lies on a desk; false: its worker is to end.
+    fn take(&mut self, desk: &Desk) -> bool {
+        let mut mail = desk.mail();
+        if mail.over {
+            return false;
+        }
+        self.news.extend(mail.news.drain(..));
+        std::mem::swap(&mut self.memory_frames, &mut mail.memory);
+        std::mem::swap(&mut self.storage_frames, &mut mail.storage);
+        mail.look = false;
+        if let Some(expected) = mail.expected.take() {
+            self.expected = Some(expected);
+        }
+        true
+    }
+
+    /// Tells a worker which connections came and went, and what is not wanted any more, one after the other: where it panics the rest is told to the next.
+    fn hear_news<L: LowHalf>(&mut self, worker: &mut Worker<L>, now: Duration, out: &mut Out) {
+        while let Some(news) = self.news.pop_front() {
+            match news {
+                News::MemoryUp(outbox) => {
+                    self.memory = Some(outbox);
+                    worker.memory_up(now, out);
+                }
+                News::MemoryDown(why) => {
+                    self.memory = None;
+                    out.memory.clear();
+                    worker.memory_down(&why);
+                }
+                News::Outdated => worker.outdated(now, out),
+                News::StorageUp(outbox) => {
+                    self.storage = Some(outbox);
+                    worker.storage_up(now, out);
+                }
+                News::StorageDown(why) => {
+                    self.storage = None;
+                    out.storage.clear();
+                    worker.storage_down(&why, out);
+                }
+                News::Gone(client) => worker.gone(now, client, out),
+                News::GivenUp(token) => worker.given_up(token, out),
+            }
+        }
+    }
+}
+
+impl<L: LowHalf> Shared<L> {
+    pub(super) fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn told_difference(&self) -> MutexGuard<'_, Option<String>> {
+        self.told_difference
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn clients(&self) -> MutexGuard<'_, HashMap<u64, Arc<Outbox>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a worker that has room look for a search. False: none has.
+    pub(super) fn summon(&self) -> bool {
+        let first = self.next_asked.fetch_add(1, Ordering::Relaxed);
+        let desks = (0..self.desks.len()).map(|at| &self.desks[(first + at) % self.desks.len()]);
+        // Where none has room, the next that has looks by itself.
+        let found = desks
+            .into_iter()
+            .find(|desk| desk.room.swap(false, Ordering::SeqCst));
+        if let Some(desk) = found {
+            desk.change(|mail| mail.look = true);
+        }
+        found.is_some()
+    }
+
+    /// Has some worker look until when those that wait do so: all may sleep, with no room.
+    pub(super) fn alarm(&self) {
+        let at = self.next_asked.fetch_add(1, Ordering::Relaxed) % self.desks.len();
+        self.desks[at].change(|mail| mail.look = true);
+    }
+
+    /// Tells all workers something.
+    pub(super) fn tell(&self, news: &News) {
+        let desks = self.desks.iter();
+        desks.for_each(|desk| desk.change(|mail| mail.news.push(news.clone())));
+    }
+
+    pub(super) fn count(&self, answer: &[u8]) {
+        let count = match Frame::is_refusal(answer) {
+            true => &self.refused,
+            false => &self.answered,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends clients what they are to have.
+    fn answer(&self, out: &Out) {
+        for (client, id, frame) in out.answers() {
+            self.count(frame);
+            let outbox = self.clients().get(&client).cloned();
+            self.waiting().over(client, id);
+            if let Some(outbox) = outbox {
+                outbox.post(frame);
+            }
+        }
+    }
+
+    /// A worker's thread. Where a half panics the queries of that worker are lost, and nothing else: their clients hear of it.
+    pub(super) fn work(&self, begin: impl Fn() -> Worker<L>, desk: &Desk) {
+        let mut lines = Lines::default();
+        loop {
+            let mut worker = begin();
+            let mut out = Out::default();
+            let now = self.began.elapsed();
+            if lines.memory.is_some() {
+                worker.memory_up(now, &mut out);
+            }
+            if lines.storage.is_some() {
+                worker.storage_up(now, &mut out);
+            }
+            let turns =
+                AssertUnwindSafe(
+                    || while self.take_turn(&mut worker, desk, &mut lines, &mut out) {},
+                );
+            if catch_unwind(turns).is_ok() {
+                return;
+            }
+            tracing::error!(
+                "a worker panicked (what it says of it is on standard error): its queries are lost, and it begins anew"
+            );
+            // Also what it had to say before, so that no client waits for it.
+            worker.abandon(&mut out);
+            self.answer(&out);
+            desk.in_flight.store(0, Ordering::Relaxed);
+            // What is half done is not taken up again.
+            lines.memory_frames.clear();
+            lines.storage_frames.clear();
+        }
+    }
+
+    /// What a worker does with all that is there for it now; false: it is to end. `out` may have something from before.
+    fn take_turn(
+        &self,
+        worker: &mut Worker<L>,
+        desk: &Desk,
+        lines: &mut Lines,
+        out: &mut Out,
+    ) -> bool {
+        if !lines.take(desk) {
+            return false;
+        }
+        let now = self.began.elapsed();
+        lines.hear_news(worker, now, out);
+        let expected = lines.expected.take();
+        let memory = lines.memory.as_ref().map(|outbox| {
+            // What another connection counted, which is over by now, this one did not.
+            let counted = expected.is_some_and(|expected| Arc::ptr_eq(&expected, outbox));
+            outbox.turn(counted)
+        });
+        let storage = lines.storage.as_deref().map(|outbox| outbox.turn(false));
+        each(&mut lines.memory_frames, lines.memory.as_deref(), |frame| {
+            worker.memory(now, frame, out).is_ok()
+        });
+        each(
+            &mut lines.storage_frames,
+            lines.storage.as_deref(),
+            |frame| worker.storage(now, frame, out).is_ok(),
+        );
+        if let Some(outbox) = &lines.memory {
+            worker.memory_heard(outbox.heard());
+        }
+        if let Some(outbox) = &lines.storage {
+            worker.storage_heard(outbox.heard());
+        }
+        worker.timer(now, out);
+        self.take_requests(worker, desk, now, out);
+        if let Some(turn) = memory {
+            turn.end(&out.memory);
+        }
+        if let Some(turn) = storage {
+            turn.end(&out.storage);
+        }
+        self.end_silent(lines, out);
+        let late = self.waiting().next_expiry();
+        if late.is_some_and(|late| late <= now) {
+            let trouble = worker.trouble(now);
+            self.waiting().expire(now, trouble.as_deref(), out);
+        }
+        desk.in_flight.store(worker.in_flight(), Ordering::Relaxed);
+        self.answer(out);
+        if out.renewed {
+            self.desks
+                .iter()
+                .for_each(|desk| desk.change(|mail| mail.look = true));
+            // Whether others have that state, too.
+            self.ask_contacts();
+        }
+        out.clear();
+        self.rest(desk, worker.next_timer().into_iter().chain(late).min());
+        true
+    }
+
+    /// Has a worker take what waits, as far as it has room.
+    fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
+        let trouble = worker.trouble(now);
+        // Said before it looks: who brings a search from now on finds one of both.
+        desk.room.store(true, Ordering::SeqCst);
+        while worker.has_room() {
+            let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {
+                break;
+            };
+            worker.take(now, request, out);
+        }
+        while worker.has_room_for_change() {
+            let Some(change) = self.waiting().pop_change() else {
+                break;
+            };
+            worker.take(now, change, out);
+        }
+        let room = worker.has_room();
+        desk.room.store(room, Ordering::SeqCst);
+        if !room && !self.waiting().is_empty() {
+            // Who brought it may have found this one, which seemed to have room, and told nobody else.
+            self.summon();
+        }
+    }
+
+    /// Ends connections that have answered nothing for too long: others are made in their place.
+    fn end_silent(&self, lines: &Lines, out: &Out) {
+        let both = [
+            (&lines.memory, out.memory_silent),
+            (&lines.storage, out.storage_silent),
+        ];
+        for outbox in both
+            .into_iter()
+            .filter_map(|(outbox, silent)| outbox.as_ref().filter(|_| silent))
+        {
+            let contacts = self.contacts.iter();
+            contacts.for_each(|contact| contact.give_up(outbox, self.silence));
+            outbox.close();
+        }
+    }
+
+    /// Waits until there is something for a worker, or something is due.
+    fn rest(&self, desk: &Desk, due: Option<Duration>) {
+        let idle = |mail: &mut Mail| {
+            mail.news.is_empty()
+                && mail.memory.is_empty()
+                && mail.storage.is_empty()
+                && !mail.look
+                && !mail.over
+        };
+        let mail = desk.mail();
+        match due {
+            None => drop(desk.stirs.wait_while(mail, idle)),
+            Some(due) => {
+                let left = due.saturating_sub(self.began.elapsed());
+                drop(desk.stirs.wait_timeout_while(mail, left, idle));
+            }
+        }
+    }
+}
+
+/// Has a worker take frames, one by one. Those that are none of its peer's end the connection.
+fn each(frames: &mut Vec<u8>, from: Option<&Outbox>, mut take: impl FnMut(&Frame<'_>) -> bool) {
+    let mut at = 0;
+    while let Ok(Some(frame)) = Frame::decode(&frames[at..]) {
+        at += frame.bytes();
+        if !take(&frame) {
+            tracing::warn!("a server sent what it should not: the connection is closed");
+            from.into_iter().for_each(Outbox::close);
+            break;
+        }
+    }
+    frames.clear();
+}

@@ -1,0 +1,279 @@
+//! The servers of an index: what `stratann memory-server INDEX` and its like start, and the Python package.
+//!
+//! ```text
+//!   MemoryOfIndex    lists and high codes, read from the index; goes on to what merges make of it, if it is to
+//!   StorageOfIndex   its exact vectors; takes changes and merges them when that is due, if it is to
+//!   ComputeServer    has no index: it fetches low codes from a memory server
+//! ```
+//!
+//! Each says how it is in a [`Report`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stratann::press::{Collection, Full, High, Low};
+use stratann::{Error, IoMode, MergeWhen, Merger, Progress, WriteOptions};
+
+use super::{ComputeServer, Follower, MemoryServer, Newest, Over, Page, Report, StorageServer};
+use crate::options::{NodeError, Options};
+use crate::role::MemoryOptions;
+
+/// Queries that a storage server ranks at once, of all its compute servers together.
+const MOST_RANKED: usize = 1024;
+/// How often a memory server that follows looks whether its index was merged.
+const FOLLOWS: Duration = Duration::from_secs(1);
+/// What the number of nodes is, in the words of the metrics.
+const NODES: &str = "Nodes of the checkpoint that it goes by";
+
+/// Why a server of an index does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The index.
+    #[error(transparent)]
+    Index(#[from] Error),
+    /// What serves it.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// A memory server of an index, until it is dropped.
+pub struct MemoryOfIndex {
+    /// Dropped first: nobody puts other lists there then.
+    _follower: Option<Follower>,
+    server: MemoryServer,
+    high: Newest<High>,
+    path: PathBuf,
+}
+
+impl MemoryOfIndex {
+    /// Reads the lists and codes of the index at `path`, of which `progress` is told, and serves them. `follow`: goes on to the next checkpoint within a second or so of its commit,
+    /// for which both are in memory for a while. `batch`: as that of [`MemoryServer::start`].
+    ///
+    /// # Errors
+    /// No index there, or one that servers cannot share; what [`MemoryServer::start`] says. An address that cannot be had is said before the index is read.
+    pub fn start(
+        path: &Path,
+        follow: bool,
+        batch: bool,
+        options: Options,
+        progress: &dyn Progress,
+    ) -> Result<MemoryOfIndex, StartError> {
+        options.check()?;
+        let high = Newest::new(Arc::new(High::open(path, progress)?));
+        let follower = match follow {
+            true => Some(followed(path, &high)?),
+            false => None,
+        };
+        let server =
+            MemoryServer::following(high.clone(), MemoryOptions::default(), batch, options)?;
+        Ok(MemoryOfIndex {
+            _follower: follower,
+            server,
+            high,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The server.
+    pub fn server(&self) -> &MemoryServer {
+        &self.server
+    }
+
+    /// Bytes of lists and codes that it has in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.high.get().memory_bytes()
+    }
+
+    /// How it is.
+    pub fn report(&self) -> Report {
+        let mut report = Report::default();
+        let high = self.high.get();
+        if self._follower.is_none() {
+            let remedy = "start it anew, with the other servers, or with --follow";
+            report
+                .lines
+                .extend(left_behind(&self.path, high.collection(), remedy));
+        }
+        let about = "Bytes of lists and codes";
+        report.gauge("memory_bytes", about, high.memory_bytes());
+        report.gauge("nodes", NODES, high.collection().nodes.into());
+        report.gauge(
+            "connections",
+            "Connections that there are",
+            self.server.connections() as u64,
+        );
+        report.traffic("compute", self.server.traffic());
+        report
+    }
+}
+
+/// What is said of a server that stays with a checkpoint where the index has another by now.
+fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
+    let now = Collection::at(path).ok()?;
+    (now.state != own.state).then(|| {
+        format!(
+            "{} was merged, or built anew, and has state {:016x} now; this server goes on with {:016x}: {remedy}",
+            path.display(),
+            now.state,
+            own.state
+        )
+    })
+}
+
+/// Shows nothing, and ends when it is to.
+struct Until<'a>(&'a Over<'a>);
+
+impl Progress for Until<'_> {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+    fn interrupted(&self) -> bool {
+        (self.0)()
+    }
+}
+
+/// Has a memory server go on to what merges make of its index.
+fn followed(path: &Path, newest: &Newest<High>) -> Result<Follower, NodeError> {
+    let path = path.to_owned();
+    let look =
+        move |high: &High, over: &Over<'_>| match Collection::at(&path)? == *high.collection() {
+            true => Ok(None),
+            false => High::open(&path, &Until(over)).map(Some),
+        };
+    Follower::start::<High, Error>(newest.clone(), FOLLOWS, look)
+}
+
+/// A storage server of an index, until it is dropped: then nobody has the index open any more.
+pub struct StorageOfIndex {
+    /// Dropped in this order: nobody brings changes any more, nobody merges them any more.
+    server: StorageServer,
+    _merger: Option<Merger>,
+    full: Arc<Full>,
+    path: PathBuf,
+}
+
+impl StorageOfIndex {
+    /// Opens the exact vectors of the index at `path`, which so many threads are to rank, and serves them. `changes`: takes inserts and deletes, and merges them when that is
+    /// due; nobody else may have the index open for changes.
+    ///
+    /// # Errors
+    /// As those of [`Full::open`] and [`Full::open_for_changes`]; what [`StorageServer::start`] says. An address that cannot be had is said before the index is opened.
+    pub fn start(
+        path: &Path,
+        threads: usize,
+        io: IoMode,
+        changes: bool,
+        options: Options,
+    ) -> Result<StorageOfIndex, StartError> {
+        options.check()?;
+        let full = match changes {
+            true => Full::open_for_changes(path, threads, io, &WriteOptions::default())?,
+            false => Full::open(path, threads, io)?,
+        };
+        let full = Arc::new(full);
+        let merger = full.merge_when_due(MergeWhen::default())?;
+        Ok(StorageOfIndex {
+            server: StorageServer::start(full.clone(), MOST_RANKED, options)?,
+            _merger: merger,
+            full,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The server.
+    pub fn server(&self) -> &StorageServer {
+        &self.server
+    }
+
+    /// How it is.
+    pub fn report(&self) -> Report {
+        let mut report = Report::default();
+        report.traffic("compute", self.server.traffic());
+        self.report_changes(&mut report);
+        report
+    }
+
+    /// Adds what there is to tell of an index that takes changes.
+    fn report_changes(&self, report: &mut Report) {
+        let Some(live) = self.full.index() else {
+            let remedy = "start it anew, with the other servers";
+            let own = self.full.collection();
+            report.lines.extend(left_behind(&self.path, &own, remedy));
+            return;
+        };
+        let stats = live.stats();
+        report.gauge(
+            "vectors",
+            "Vectors that a search can find",
+            live.len() as u64,
+        );
+        report.gauge(
+            "vectors_waiting",
+            "Vectors that wait for a merge",
+            stats.logged,
+        );
+        let about = "Merges since it was started";
+        report.count("merges_total", about, live.merges());
+        if let Some(trouble) = stats.trouble {
+            report.trouble = Some(trouble);
+        }
+        let behind = self.full.has_before();
+        let about = "1 while searches may still go by the state before the last merge, and no other merge is made";
+        report.gauge("state_before_kept", about, behind.into());
+        if let Some(due) = live.due(&MergeWhen::default()).filter(|_| behind) {
+            report.lines.push(format!(
+                "a merge is due ({due}) and waits, since searches still go by the state before the last one: do memory servers run with --follow, on this folder?"
+            ));
+        }
+    }
+}
+
+impl ComputeServer<Low> {
+    /// How it is. For [`Page::Health`] it asks the servers that it needs, and waits up to a second for them.
+    pub fn report(&self, page: Page) -> Report {
+        let (mut report, served) = (Report::default(), self.served());
+        if page == Page::Health {
+            let readiness = self.readiness();
+            (report.trouble, report.lines) = (readiness.trouble, readiness.lines);
+        }
+        let low = self.low();
+        let nodes = low.as_ref().map_or(0, |low| low.collection().nodes);
+        let kept = low.as_ref().and_then(|low| low.kept()).unwrap_or(nodes);
+        let low = low.map(|low| low.memory_bytes());
+        for (peer, connected) in ["memory", "storage"].into_iter().zip(self.connected()) {
+            let about = "Connections that there are to another server";
+            report.gauge_with("connections", about, peer, connected as u64);
+        }
+        report.gauge("memory_bytes", "Bytes of low codes", low.unwrap_or(0));
+        report.gauge("nodes", NODES, nodes.into());
+        report.gauge("low_codes", "Nodes whose low codes are here", kept.into());
+        let about = "Nodes whose low codes are left to the memory server";
+        report.gauge("low_codes_offloaded", about, (nodes - kept).into());
+        report.count(
+            "queries_answered_total",
+            "Queries that were answered",
+            served.answered,
+        );
+        report.count(
+            "queries_refused_total",
+            "Queries and other requests that were refused, or not answered in time",
+            served.refused,
+        );
+        report.gauge(
+            "queries_waiting",
+            "Queries that wait for a thread",
+            served.waiting as u64,
+        );
+        report.gauge(
+            "queries_in_flight",
+            "Queries that threads are at",
+            served.in_flight as u64,
+        );
+        report.traffic("memory", self.memory_traffic());
+        report.traffic("storage", self.storage_traffic());
+        report.traffic("clients", self.client_traffic());
+        report
+    }
+}

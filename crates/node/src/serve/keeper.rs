@@ -1,0 +1,292 @@
+//! A thread that keeps a connection: connects, reads, and connects anew when it is over.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use stratann_tier::TierError;
+use stratann_tier::remote::wire::Protocol;
+
+use super::Place;
+use crate::link::duplex::Duplex;
+use crate::link::{Batching, Broken, Counts, Inbox, Outbox};
+use crate::options::NodeError;
+use crate::wire::MOST_BODY;
+
+/// How long it waits before it tries again, at first and at most.
+const FIRST: Duration = Duration::from_millis(20);
+const MOST: Duration = Duration::from_secs(1);
+/// How long a server may take for what it is sent at once, and for the rest of a frame.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no connection.
+pub(super) enum Lost {
+    /// None of its places can be asked.
+    Unreached(Vec<TierError>),
+    /// It is over.
+    Broken {
+        /// With whom.
+        place: String,
+        protocol: Protocol,
+        broken: Broken,
+    },
+}
+
+impl Lost {
+    /// What stands behind the name of the server that it is about.
+    pub(super) fn why(&self) -> String {
+        match self {
+            Lost::Unreached(errors) => match &errors[..] {
+                [TierError::Server { fault, .. }] => fault.to_string(),
+                _ => self.to_string(),
+            },
+            Lost::Broken {
+                broken: Broken::Waits(why),
+                ..
+            } => format!("is not asked any more ({why})"),
+            Lost::Broken { broken, .. } => {
+                format!(
+                    "is not connected any more ({broken}): it was stopped, or the network is gone"
+                )
+            }
+        }
+    }
+
+    /// What two of a kind have in common, where texts differ in how long something took.
+    pub(super) fn kind(&self) -> String {
+        match self {
+            Lost::Broken { place, broken, .. } => {
+                format!("{place} {:?}", std::mem::discriminant(broken))
+            }
+            unreached => unreached.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lost::Unreached(errors) if errors.is_empty() => f.write_str("no server is named"),
+            Lost::Unreached(errors) => {
+                let texts: Vec<String> = errors.iter().map(TierError::to_string).collect();
+                f.write_str(&texts.join("; "))
+            }
+            Lost::Broken {
+                place, protocol, ..
+            } => write!(f, "{place}: {} {}", protocol.role(), self.why()),
+        }
+    }
+}
+
+/// What a connection is for.
+pub(super) trait Correspondent: Send + 'static {
+    /// There is one, and what is put into this is sent.
+    fn up(&mut self, outbox: Arc<Outbox>);
+
+    /// Something came.
+    fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken>;
+
+    /// There is none, any more or yet.
+    fn down(&mut self, lost: &Lost);
+}
+
+/// Which connection is kept.
+pub(super) struct Destination {
+    /// Tried in turn.
+    pub(super) places: Vec<Place>,
+    pub(super) protocol: Protocol,
+    /// `None`: nobody who asks is to wait for a peer that does not take it ([`Outbox::handing_over`]).
+    pub(super) batching: Option<Batching>,
+    pub(super) counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct State {
+    over: bool,
+    /// It is connecting, which may take as long as a server's patience.
+    connects: bool,
+    outbox: Option<Arc<Outbox>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    ends: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It connects from now on, or does not any more. Gives whether to go on.
+    fn connects(&self, connects: bool) -> bool {
+        let mut state = self.state();
+        state.connects = connects;
+        !state.over
+    }
+
+    /// Waits, and gives whether to go on.
+    fn pause(&self, pause: Duration) -> bool {
+        let state = self.state();
+        let waited = self
+            .ends
+            .wait_timeout_while(state, pause, |state| !state.over);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.over
+    }
+}
+
+/// Keeps a connection until it is dropped.
+pub(super) struct Keeper {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Destination {
+    /// Connects to the first place that can be reached, from that of a number on; gives which.
+    pub(super) fn connect(&self, from: usize) -> Result<(usize, Duplex), Vec<TierError>> {
+        let count = self.places.len();
+        let mut failed = Vec::new();
+        for at in (0..count).map(|at| (from + at) % count) {
+            let place = &self.places[at];
+            match place.connect(self.protocol, PATIENCE) {
+                Ok(duplex) => return Ok((at, duplex)),
+                Err(fault) => failed.push(TierError::Server {
+                    place: place.to_string(),
+                    protocol: Some(self.protocol),
+                    fault,
+                }),
+            }
+        }
+        Err(failed)
+    }
+
+    /// Keeps it on a thread of its own. `first`: one that is there already.
+    pub(super) fn keep(
+        self: Arc<Self>,
+        first: Option<(usize, Duplex)>,
+        mut correspondent: impl Correspondent,
+    ) -> Result<Keeper, NodeError> {
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        let named =
+            thread::Builder::new().name(format!("stratann-keeper-{}", self.protocol as u16));
+        let thread = named
+            .spawn(move || self.run(first, &theirs, &mut correspondent))
+            .map_err(NodeError::Thread)?;
+        Ok(Keeper {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    fn run(
+        &self,
+        mut first: Option<(usize, Duplex)>,
+        shared: &Shared,
+        correspondent: &mut impl Correspondent,
+    ) {
+        let (mut pause, mut next) = (FIRST, 0);
+        loop {
+            let connected = match first.take() {
+                Some(connected) => Ok(connected),
+                None => {
+                    if !shared.connects(true) {
+                        return;
+                    }
+                    let connected = self.connect(next);
+                    if !shared.connects(false) {
+                        return;
+                    }
+                    connected
+                }
+            };
+            let lost = match connected {
+                Ok((at, duplex)) => {
+                    next = at + 1;
+                    let (broken, of_use) = self.attend(duplex, shared, correspondent);
+                    if of_use {
+                        pause = FIRST;
+                    }
+                    Lost::Broken {
+                        place: self.places[at].to_string(),
+                        protocol: self.protocol,
+                        broken,
+                    }
+                }
+                Err(errors) => Lost::Unreached(errors),
+            };
+            if shared.state().over {
+                return;
+            }
+            correspondent.down(&lost);
+            if !shared.pause(pause) {
+                return;
+            }
+            pause = (pause * 2).min(MOST);
+        }
+    }
+
+    /// Reads until the connection is over; gives why, and whether anything came.
+    fn attend(
+        &self,
+        duplex: Duplex,
+        shared: &Shared,
+        correspondent: &mut impl Correspondent,
+    ) -> (Broken, bool) {
+        let Duplex {
+            receiver,
+            sender,
+            closer,
+        } = duplex;
+        let counts = self.counts.clone();
+        let outbox = match self.batching {
+            Some(batching) => Arc::new(Outbox::new(sender, closer, batching, counts)),
+            None => match Outbox::handing_over(sender, closer, counts, PATIENCE) {
+                Ok(outbox) => outbox,
+                Err(error) => return (Broken::Io(error), false),
+            },
+        };
+        let mut inbox = Inbox::new(receiver, self.counts.clone(), PATIENCE, MOST_BODY);
+        let mut state = shared.state();
+        if state.over {
+            return (Broken::Over, false);
+        }
+        state.outbox = Some(outbox.clone());
+        drop(state);
+        correspondent.up(outbox.clone());
+        let mut of_use = false;
+        let broken = loop {
+            match inbox.read().and_then(|()| correspondent.read(&mut inbox)) {
+                Ok(()) => of_use = true,
+                Err(broken) => {
+                    // Where all of its places wait, they are not asked without a pause.
+                    of_use &= !matches!(broken, Broken::Waits(_));
+                    break broken;
+                }
+            }
+        };
+        outbox.close();
+        shared.state().outbox = None;
+        (broken, of_use)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.over = true;
+        if let Some(outbox) = state.outbox.take() {
+            outbox.close();
+        }
+        let connects = state.connects;
+        drop(state);
+        self.shared.ends.notify_all();
+        // One that is connecting ends by itself, and tells nobody.
+        if let Some(thread) = self.thread.take().filter(|_| !connects) {
+            // What it panicked of is on standard error.
+            let _ = thread.join();
+        }
+    }
+}

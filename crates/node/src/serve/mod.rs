@@ -1,0 +1,123 @@
+//! The roles of DistVS on threads, and a client: [`role`](crate::role) with clocks and connections.
+//!
+//! ```text
+//!   MemoryServer    a thread a connection: reads what came, answers all of it, writes once
+//!   ComputeServer   workers, each with several queries in flight; a thread that keeps each connection to memory and storage; a thread a client
+//!   StorageServer   a thread a connection; ranks on threads of the ranker's own; one thread makes changes
+//!   Follower        a thread that has a memory server go on to the next checkpoint
+//!   Http            a thread that takes those who ask for health and metrics, and one for each of a few of them
+//!   Client          a thread that keeps the connection; many queries in flight, from any number of threads
+//! ```
+//!
+//! Each ends what it began when it is dropped, or stopped.
+
+mod changing;
+mod client;
+mod compute;
+mod follow;
+mod http;
+mod index;
+mod keeper;
+mod many;
+mod memory;
+mod storage;
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use stratann_tier::TierError;
+use stratann_tier::remote::wire::{Protocol, Secret};
+use stratann_tier::remote::{Fault, Server, Tls};
+
+pub use changing::{ChangeError, Done, Unfinished, twice};
+pub use client::{Client, ClientOptions, Pending};
+pub use compute::{ComputeServer, ComputeServerOptions, Readiness, Served};
+pub use follow::{Follower, Over};
+pub use http::{Figure, Http, Page, Report};
+pub use index::{MemoryOfIndex, StartError, StorageOfIndex};
+pub use many::{Answered, Asking, Means, Unanswered};
+pub use memory::{MemoryServer, Newest};
+pub use storage::StorageServer;
+
+use crate::link::duplex::Duplex;
+use crate::listen::Door;
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// `host:port`, with TLS or without, or `shm:/path`.
+    Remote(Server),
+    /// In this process.
+    Local(Door),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Remote(server) => f.write_str(server.name()),
+            Place::Local(_) => f.write_str("this process"),
+        }
+    }
+}
+
+/// Whether what goes to a server is encrypted, and whose certificates are believed.
+#[derive(Clone, Copy, Debug)]
+pub enum Encryption<'a> {
+    /// It is not.
+    None,
+    /// By the certificates in the file that the environment names ([`Tls::AUTHORITY`]).
+    OfEnvironment,
+    /// By those in a file (PEM).
+    By(&'a Path),
+}
+
+impl Place {
+    /// A server by its name, as a user writes it: `host:port`, `[address]:port`, or `shm:/path`, which is never encrypted. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// Nobody knows the name; certificates that cannot be read.
+    pub fn of(
+        name: &str,
+        secret: Option<&Secret>,
+        encryption: Encryption<'_>,
+    ) -> Result<Place, TierError> {
+        let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+        // Certificates are for an address, not for how it is written in front of a port.
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let host = bare.unwrap_or(host);
+        let tls = match encryption {
+            _ if name.starts_with(Server::RING) => None,
+            Encryption::None => None,
+            Encryption::OfEnvironment => Some(Tls::of_environment(host)?),
+            Encryption::By(authority) => Some(Tls::new(host, authority)?),
+        };
+        Ok(Place::Remote(Server::new(name, secret.cloned(), tls)?))
+    }
+
+    /// The same, of which connecting and greeting take no longer than this.
+    fn within(&self, limit: Duration) -> Place {
+        match self {
+            Place::Remote(server) => {
+                Place::Remote(server.with_patience(limit.min(Server::PATIENCE)))
+            }
+            local => local.clone(),
+        }
+    }
+
+    /// Connects, and is greeted. `limit`: how long the server may take for what it is sent at once.
+    fn connect(&self, protocol: Protocol, limit: Duration) -> Result<Duplex, Fault> {
+        let failed = |error: std::io::Error| Fault::Unreachable(error.to_string());
+        match self {
+            Place::Remote(server) => {
+                Duplex::of_transport(server.connect(protocol)?, Some(limit)).map_err(failed)
+            }
+            Place::Local(door) if door.protocol() != protocol => Err(Fault::Protocol(
+                protocol.mismatch(door.protocol().version()),
+            )),
+            Place::Local(door) => Ok(Duplex::local(door.connect().map_err(failed)?, Some(limit))),
+        }
+    }
+}

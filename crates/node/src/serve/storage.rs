@@ -1,0 +1,375 @@
+//! The storage role as a server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use stratann_tier::after_turn;
+use stratann_tier::remote::wire::Protocol;
+
+use super::memory::ended;
+use crate::link::duplex::Duplex;
+use crate::link::{Broken, Counts, Inbox, Outbox, Traffic};
+use crate::listen::{Door, Guest, Listening, Service};
+use crate::options::{NodeError, Options};
+use crate::role::{
+    Changes, HalfError, Job, NotChanged, NotRanked, Ranker, Slot, Slots, StorageState,
+};
+use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
+
+/// Changes that wait to be made: more are asked for again.
+const CHANGES: usize = 32;
+/// How often the thread that makes them looks whether it is to end, and tidies.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A storage server that runs, until this is dropped. A thread a connection takes what comes; ranking is on the ranker's own threads (§4.3), which
+/// send their answers themselves. One thread makes the changes, one after the other, as they came.
+pub struct StorageServer {
+    listening: Listening,
+    counts: Arc<Counts>,
+    /// Dropped behind what brings changes.
+    _maker: Maker,
+}
+
+/// The thread that makes changes; ends with this, behind the change that it is at.
+struct Maker {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            // What it panicked of is on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A change that somebody asked for.
+struct Change {
+    connection: Arc<Connection>,
+    id: u64,
+    token: Token,
+    /// Until when somebody waits: since the connection began.
+    until: Duration,
+    upserts: Vec<u64>,
+    rows: Vec<u8>,
+    deletes: Vec<u64>,
+}
+
+/// Makes changes until it is over, or nobody can bring any.
+fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, over: &AtomicBool) {
+    let mut tidied = Instant::now();
+    while !over.load(Ordering::SeqCst) {
+        // Also where changes come without a pause.
+        if tidied.elapsed() >= LOOK {
+            // A panic there is no reason to make no changes any more.
+            if catch_unwind(AssertUnwindSafe(|| ranker.tidy())).is_err() {
+                tracing::error!(
+                    "what gives up states that nobody needs failed (its panic is on standard error): it is tried again, and changes go on"
+                );
+            }
+            tidied = Instant::now();
+        }
+        let change = match changes.recv_timeout(LOOK) {
+            Ok(change) => change,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let Change {
+            connection,
+            id,
+            token,
+            until,
+            upserts,
+            rows,
+            deletes,
+        } = change;
+        let (mut out, now) = (Vec::new(), connection.began.elapsed());
+        if !connection.state().starts(now, (id, token, until), &mut out) {
+            connection.outbox.post(&out);
+            continue;
+        }
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            ranker.change((&upserts, &rows), &deletes)
+        }));
+        let made = made.unwrap_or_else(|_| {
+            Err(NotChanged::Failed(
+                "what makes changes failed (its panic is on standard error)".to_owned(),
+            ))
+        });
+        match &made {
+            Ok(_) => {}
+            // That is for who asked to know.
+            Err(NotChanged::Invalid(why)) => tracing::info!("a change is refused: {why}"),
+            Err(NotChanged::Failed(why)) => {
+                tracing::warn!("a change was not made, or not to its end: {why}");
+            }
+        }
+        let result = made.as_ref().copied();
+        connection.state().changed((id, token), result, &mut out);
+        connection.outbox.post(&out);
+    }
+}
+
+struct Storage<R> {
+    ranker: Arc<R>,
+    changes: Arc<Changes>,
+    maker: SyncSender<Change>,
+    /// What all connections together may have ranked at once.
+    slots: Arc<Slots>,
+    counts: Arc<Counts>,
+}
+
+/// A connection, for the threads that rank.
+struct Connection {
+    state: Mutex<StorageState>,
+    outbox: Arc<Outbox>,
+    began: Instant,
+    /// It is over: nobody waits for what is being ranked.
+    gone: AtomicBool,
+}
+
+/// A ranking that somebody asked for. Dropped before its result is known, it says that there is none.
+struct Ranking {
+    connection: Arc<Connection>,
+    id: u64,
+    told: AtomicBool,
+    /// Dropped last of all.
+    _slot: Slot,
+}
+
+impl Ranking {
+    fn tell(&self, result: Result<&Ranked, NotRanked<'_>>) {
+        if !self.told.swap(true, Ordering::SeqCst) {
+            self.connection.ranked(self.id, result);
+        }
+    }
+}
+
+impl Drop for Ranking {
+    fn drop(&mut self) {
+        let why = &HalfError("the ranking was given up".to_owned());
+        self.tell(Err(NotRanked { why, gone: false }));
+    }
+}
+
+impl Connection {
+    fn state(&self) -> MutexGuard<'_, StorageState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ranked(&self, id: u64, result: Result<&Ranked, NotRanked<'_>>) {
+        let mut out = Vec::new();
+        let mut state = self.state();
+        state.ranked(self.began.elapsed(), id, result, &mut out);
+        drop(state);
+        // With those of the other rankings that end in this turn of the thread.
+        self.outbox.lay(&out);
+        let outbox = self.outbox.clone();
+        after_turn(move || outbox.send());
+    }
+
+    fn wants(&self, until: Duration) -> bool {
+        !self.gone.load(Ordering::SeqCst) && self.began.elapsed() < until
+    }
+}
+
+impl<R: Ranker> Service for Storage<R> {
+    fn protocol(&self) -> Protocol {
+        Protocol::Storage
+    }
+
+    fn serve(&self, client: Guest<'_>) -> io::Result<()> {
+        self.attend(client).or_else(ended)
+    }
+}
+
+impl<R: Ranker> Storage<R> {
+    fn attend(&self, client: Guest<'_>) -> Result<(), Broken> {
+        let Duplex {
+            receiver,
+            sender,
+            closer,
+        } = Duplex::of_stream(client.stream, Some(client.patience))?;
+        // Threads that rank put answers into it, and wait for no compute server.
+        let outbox = Outbox::handing_over(sender, closer, self.counts.clone(), client.patience)?;
+        let connection = Arc::new(Connection {
+            state: Mutex::new(StorageState::new(self.slots.clone(), self.changes.clone())),
+            outbox,
+            began: Instant::now(),
+            gone: AtomicBool::new(false),
+        });
+        let mut inbox = Inbox::new(receiver, self.counts.clone(), client.patience, MOST_ASKED);
+        let (mut out, mut nodes) = (Vec::new(), Vec::new());
+        let read = loop {
+            if client.stop.load(Ordering::SeqCst) {
+                break Ok(());
+            }
+            if let Err(broken) = inbox
+                .read()
+                .and_then(|()| self.take(&mut inbox, &connection, &mut out, &mut nodes))
+            {
+                break Err(broken);
+            }
+        };
+        // Threads that still rank have it for a while.
+        connection.gone.store(true, Ordering::SeqCst);
+        connection.outbox.close();
+        read
+    }
+
+    fn take(
+        &self,
+        inbox: &mut Inbox,
+        connection: &Arc<Connection>,
+        out: &mut Vec<u8>,
+        nodes: &mut Vec<u32>,
+    ) -> Result<(), Broken> {
+        while let Some(frame) = inbox.frame()? {
+            let job = {
+                let mut state = connection.state();
+                let job = state.message(connection.began.elapsed(), &frame, &*self.ranker, out)?;
+                match job {
+                    None => continue,
+                    Some(Job::Change { id, token, until }) => {
+                        drop(state);
+                        self.change(connection, (id, token, until), &frame, out)?;
+                        continue;
+                    }
+                    Some(Job::Rank(job)) => {
+                        nodes.clear();
+                        nodes.extend_from_slice(job.nodes);
+                        (job.id, job.state, job.k, job.until, job.slot)
+                    }
+                }
+            };
+            let ((id, state, k, until, slot), Message::Rank { row, .. }) =
+                (job, Message::decode(&frame)?)
+            else {
+                continue;
+            };
+            let ranking = Arc::new(Ranking {
+                connection: connection.clone(),
+                id,
+                told: AtomicBool::new(false),
+                _slot: slot,
+            });
+            let (answers, waits) = (ranking.clone(), connection.clone());
+            let ranker = self.ranker.clone();
+            let gone = move || ranker.collection_of(state).is_none();
+            let done = Box::new(move |result: Result<Ranked, HalfError>| {
+                let result = result.as_ref().map_err(|why| {
+                    let gone = gone();
+                    NotRanked { why, gone }
+                });
+                answers.tell(result);
+            });
+            let wanted = Box::new(move || waits.wants(until));
+            if let Err(error) = self.ranker.rank((state, row), nodes, k, wanted, done) {
+                let gone = self.ranker.collection_of(state).is_none();
+                ranking.tell(Err(NotRanked { why: &error, gone }));
+            }
+        }
+        connection.outbox.post(out);
+        out.clear();
+        Ok(())
+    }
+
+    /// Has a change made.
+    fn change(
+        &self,
+        connection: &Arc<Connection>,
+        (id, token, until): (u64, Token, Duration),
+        frame: &Frame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
+        let Message::Change {
+            upserts,
+            deletes,
+            rows,
+            ..
+        } = Message::decode(frame)?
+        else {
+            return Ok(());
+        };
+        let sent = self.maker.try_send(Change {
+            connection: connection.clone(),
+            id,
+            token,
+            until,
+            upserts: upserts.iter().collect(),
+            rows: rows.to_vec(),
+            deletes: deletes.iter().collect(),
+        });
+        if sent.is_err() {
+            let text = "as many changes wait for this server as may";
+            connection.state().no_room((id, token), text, out);
+        }
+        Ok(())
+    }
+}
+
+impl StorageServer {
+    /// Listens, on threads of its own. `most`: queries that may be ranked at once, of all connections together, also of those that are over; a compute server has up to eight for each that walks
+    /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`), and waits a while with those for which there is no room.
+    ///
+    /// # Errors
+    /// As those of [`Running::start`](crate::Running::start); `options` asks for UCX.
+    pub fn start<R: Ranker>(
+        ranker: Arc<R>,
+        most: usize,
+        options: Options,
+    ) -> Result<StorageServer, NodeError> {
+        if options.ucx {
+            return Err(NodeError::Ucx(Protocol::Storage));
+        }
+        let counts = Arc::<Counts>::default();
+        let run = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
+        let (maker, changes) = sync_channel(CHANGES);
+        let over = Arc::new(AtomicBool::new(false));
+        let (makes, ends) = (ranker.clone(), over.clone());
+        let named = thread::Builder::new().name("stratann-changes".into());
+        let thread = named
+            .spawn(move || make(&*makes, &changes, &ends))
+            .map_err(NodeError::Thread)?;
+        let service = Storage {
+            ranker,
+            changes: Arc::new(Changes::new(run)),
+            maker,
+            slots: Slots::new(most),
+            counts: counts.clone(),
+        };
+        let _maker = Maker {
+            over,
+            thread: Some(thread),
+        };
+        Ok(StorageServer {
+            listening: Listening::start(Arc::new(service), options)?,
+            counts,
+            _maker,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listening.address()
+    }
+
+    /// The way to it within this process.
+    pub fn door(&self) -> Door {
+        self.listening.door()
+    }
+
+    /// What went through its connections.
+    pub fn traffic(&self) -> Traffic {
+        self.counts.traffic()
+    }
+}

@@ -1,0 +1,121 @@
+//! The body of a frame, read from its beginning on: numbers, rows, sets. The byte table is in [`wire`](super).
+
+use super::change::{Ids, MOST_WANTED, Token, Wanted};
+use super::message::Answers;
+use super::{MOST_NODES, MOST_ROW, Nodes, Scored, WireError, u32_at, u64_at};
+
+/// The body of a message, as far as it is read.
+pub(super) struct Body<'a> {
+    kind: &'static str,
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(kind: &'static str, bytes: &'a [u8]) -> Body<'a> {
+        Body { kind, bytes, at: 0 }
+    }
+
+    pub(super) fn wrong<T>(&self, what: &'static str) -> Result<T, WireError> {
+        Err(WireError::Body {
+            kind: self.kind,
+            what,
+            offset: self.at,
+            len: self.bytes.len(),
+        })
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        match self.bytes[self.at..].get(..count) {
+            Some(taken) => {
+                self.at += count;
+                Ok(taken)
+            }
+            None => self.wrong("the end"),
+        }
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+        Ok(u32_at(self.take(4)?, 0))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+        Ok(u64_at(self.take(8)?, 0))
+    }
+
+    /// A number that is used as a length.
+    pub(super) fn bounded(&mut self, least: u32, what: &'static str) -> Result<u32, WireError> {
+        let number = self.u32()?;
+        match (least..=MOST_NODES as u32).contains(&number) {
+            true => Ok(number),
+            false => self.wrong(what),
+        }
+    }
+
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        let rest = &self.bytes[self.at..];
+        self.at = self.bytes.len();
+        rest
+    }
+
+    pub(super) fn row(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+        match (1..=MOST_ROW).contains(&len) {
+            true => self.take(len),
+            false => self.wrong("a row of no bytes or more than 1 MiB"),
+        }
+    }
+
+    pub(super) fn rest_row(&mut self) -> Result<&'a [u8], WireError> {
+        self.row(self.bytes.len() - self.at)
+    }
+
+    pub(super) fn scored(&mut self) -> Result<Scored<'a>, WireError> {
+        let count = self.bounded(0, "more nodes than there may be")? as usize;
+        let Some(gaps) = (self.bytes.len() - self.at).checked_sub(4 * count) else {
+            return self.wrong("the end");
+        };
+        Ok(Scored {
+            nodes: Nodes(self.take(gaps)?),
+            estimates: self.rest(),
+        })
+    }
+
+    pub(super) fn answers(&mut self) -> Result<Answers<'a>, WireError> {
+        let count = self.bounded(0, "more answers than there may be")? as usize;
+        let (ids, distances) = (self.take(8 * count)?, self.take(4 * count)?);
+        Ok(Answers { ids, distances })
+    }
+
+    pub(super) fn token(&mut self) -> Result<Token, WireError> {
+        Ok(Token {
+            run: self.u64()?,
+            client: self.u64()?,
+            number: self.u64()?,
+        })
+    }
+
+    /// So many numbers that a client waits for, this one among them.
+    pub(super) fn wanted(
+        &mut self,
+        newest: u64,
+        count: usize,
+        number: u64,
+    ) -> Result<Wanted<'a>, WireError> {
+        if count > MOST_WANTED {
+            return self.wrong("more changes that are waited for than 4,096");
+        }
+        let numbers = Ids(self.take(8 * count)?);
+        let wanted = Wanted { newest, numbers };
+        match wanted.has(number) {
+            true => Ok(wanted),
+            false => self.wrong("a change for which nobody waits"),
+        }
+    }
+
+    pub(super) fn end(&self) -> Result<(), WireError> {
+        match self.at == self.bytes.len() {
+            true => Ok(()),
+            false => self.wrong("more bytes than it has"),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Sets of node numbers: ascending, the first and the gaps as LEB128 varints.
+//!
+//! Nodes are numbered in locality order, and those of one message are near one query: their gaps are small, so a node takes one to two bytes
+//! in place of four. What a set is for does not depend on its order: lists are ordered by distance and node number.
+//!
+//! Nodes that are to be looked at by the rests of their codes come with what their low codes estimate: their count, the set, and a number for each. That is a whole
+//! f32: who gets it goes on with it as if it were its own, so that servers find what one process finds, to the bit.
+
+use super::{MOST_NODES, WireError, u32_at};
+
+/// Node numbers of a message, as they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes<'a>(pub &'a [u8]);
+
+/// Sorts nodes, drops those that are there twice, and appends them.
+pub fn append(nodes: &mut Vec<u32>, out: &mut Vec<u8>) {
+    nodes.sort_unstable();
+    nodes.dedup();
+    append_gaps(nodes.iter().copied(), out);
+}
+
+/// Appends ascending nodes.
+fn append_gaps(nodes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
+    let mut before = 0;
+    for node in nodes {
+        let mut gap = node - before;
+        while gap >= 0x80 {
+            out.push(gap as u8 | 0x80);
+            gap >>= 7;
+        }
+        out.push(gap as u8);
+        before = node;
+    }
+}
+
+/// Node numbers of a message as they came, with an estimate of each one's distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scored<'a> {
+    /// Which.
+    pub nodes: Nodes<'a>,
+    /// An f32 for each, in their order.
+    pub estimates: &'a [u8],
+}
+
+/// Sorts nodes, drops those that are there twice, and appends how many they are, which, and their estimates.
+pub fn append_scored(nodes: &mut Vec<(u32, f32)>, out: &mut Vec<u8>) {
+    nodes.sort_unstable_by_key(|&(node, _)| node);
+    nodes.dedup_by_key(|&mut (node, _)| node);
+    out.extend((nodes.len() as u32).to_le_bytes());
+    append_gaps(nodes.iter().map(|&(node, _)| node), out);
+    let estimates = nodes.iter().map(|&(_, estimate)| estimate.to_le_bytes());
+    estimates.for_each(|bytes| out.extend(bytes));
+}
+
+impl Scored<'_> {
+    /// Appends it as it came.
+    pub(super) fn append(&self, out: &mut Vec<u8>) {
+        out.extend(((self.estimates.len() / 4) as u32).to_le_bytes());
+        out.extend(self.nodes.0);
+        out.extend(self.estimates);
+    }
+
+    /// Puts them into `nodes`, in place of what is there: at most [`MOST_NODES`], ascending, all below `end`. Estimates may be any numbers, also none.
+    ///
+    /// # Errors
+    /// They are no such set, or not as many as their estimates.
+    pub fn read(&self, end: u32, nodes: &mut Vec<(u32, f32)>) -> Result<(), WireError> {
+        nodes.clear();
+        let mut estimates = (self.estimates.chunks_exact(4)).map(|b| f32::from_bits(u32_at(b, 0)));
+        let offset = self.nodes.0.len();
+        let wrong = || WireError::Body {
+            kind: "a set of nodes",
+            what: "not as many nodes as estimates",
+            offset,
+            len: offset + self.estimates.len(),
+        };
+        self.nodes.each(end, |node| {
+            nodes.push((node, estimates.next().ok_or_else(wrong)?));
+            Ok(())
+        })?;
+        match estimates.next() {
+            None => Ok(()),
+            Some(_) => Err(wrong()),
+        }
+    }
+}
+
+impl Nodes<'_> {
+    /// Puts them into `nodes`, in place of what is there: at most [`MOST_NODES`], ascending, all below `end`.
+    ///
+    /// # Errors
+    /// They are no such set.
+    pub fn read(&self, end: u32, nodes: &mut Vec<u32>) -> Result<(), WireError> {
+        nodes.clear();
+        self.each(end, |node| {
+            nodes.push(node);
+            Ok(())
+        })
+    }
+
+    /// Calls `each` with them.
+    fn each(
+        &self,
+        end: u32,
+        mut each: impl FnMut(u32) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        let wrong = |what, offset| {
+            Err(WireError::Body {
+                kind: "a set of nodes",
+                what,
+                offset,
+                len: self.0.len(),
+            })
+        };
+        let (mut at, mut count, mut last) = (0, 0, 0);
+        while at < self.0.len() {
+            let (began, mut gap, mut shift) = (at, 0u64, 0);
+            loop {
+                let Some(&byte) = self.0.get(at) else {
+                    return wrong("a node that is cut off", began);
+                };
+                at += 1;
+                gap |= u64::from(byte & 0x7F) << shift;
+                shift += 7;
+                if byte < 0x80 {
+                    break;
+                }
+                if shift > 28 {
+                    return wrong("a node of more than five bytes", began);
+                }
+            }
+            if count > 0 && gap == 0 {
+                return wrong("a node that is there twice", began);
+            }
+            match u32::try_from(u64::from(last) + gap) {
+                Ok(node) if node < end && count < MOST_NODES => {
+                    each(node)?;
+                    last = node;
+                    count += 1;
+                }
+                Ok(node) if node < end => {
+                    return wrong("more nodes than a message may have", began);
+                }
+                _ => return wrong("a node that is not there", began),
+            }
+        }
+        Ok(())
+    }
+}

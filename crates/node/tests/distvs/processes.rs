@@ -1,0 +1,165 @@
+//! Servers that are processes of their own: killed, and stopped in the middle of their work, under load.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stratann_node::Options;
+use stratann_node::role::{Failure, MemoryOptions};
+use stratann_node::serve::{
+    Client, ComputeServer, ComputeServerOptions, MemoryServer, StorageServer,
+};
+
+use crate::halves::{Full, Low, Random};
+use crate::servers::{
+    Over, PATIENCE, check, options, own_address, patient, remote, started, until, world,
+};
+
+/// After how long a server that has stopped is taken for dead.
+const SILENCE: Duration = Duration::from_millis(700);
+
+/// What this program is to be when it is started by a test of its own, and where it is to listen.
+const ROLE: &str = "STRATANN_TEST_ROLE";
+const LISTEN: &str = "STRATANN_TEST_LISTEN";
+
+/// No test: what the processes run that the tests start.
+#[test]
+fn serve() {
+    let (Ok(role), Ok(listen)) = (std::env::var(ROLE), std::env::var(LISTEN)) else {
+        return;
+    };
+    let options = Options {
+        listen,
+        ..Options::default()
+    };
+    let _memory;
+    let _storage;
+    match role.as_str() {
+        "memory" => {
+            let walks = MemoryOptions::default();
+            _memory = started(|| MemoryServer::start(world(), walks, true, options.clone()));
+        }
+        _ => {
+            let full = || Arc::new(Full(world()));
+            _storage = started(|| StorageServer::start(full(), 64, options.clone()));
+        }
+    }
+    // Until it is killed.
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A server in a process, which ends with this.
+struct Process(Child);
+
+impl Process {
+    fn start(role: &str, listen: &str) -> Process {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "processes::serve"])
+            .env(ROLE, role)
+            .env(LISTEN, listen)
+            .stdout(Stdio::null());
+        Process(command.spawn().unwrap())
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill")
+            .args([signal, &self.0.id().to_string()])
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// An address for a process that is started there again and again.
+fn free() -> String {
+    let listener = TcpListener::bind(own_address().listen).unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
+    let (at, behind, world) = (free(), free(), world());
+    let mut memory = Some(Process::start("memory", &at));
+    let storage = Process::start("storage", &behind);
+    let compute = ComputeServer::<Low>::start(
+        remote(&at),
+        remote(&behind),
+        ComputeServerOptions {
+            silence: SILENCE,
+            ..options()
+        },
+    )
+    .unwrap();
+    let place = vec![remote(compute.address())];
+    let patient = Client::connect(place, patient()).unwrap();
+    patient.collection().unwrap();
+    let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+    let load = |seed: u64| {
+        let mut random = Random(seed);
+        // Whoever fails ends the others too.
+        let _over = Over(&over);
+        while !over.load(Ordering::SeqCst) {
+            let row = random.row();
+            check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
+            answers.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    // Waits until there are more answers.
+    let goes_on = || {
+        let (before, began) = (answers.load(Ordering::SeqCst), Instant::now());
+        until(|| answers.load(Ordering::SeqCst) >= before + 20 || over.load(Ordering::SeqCst));
+        began.elapsed()
+    };
+    thread::scope(|scope| {
+        // A panic here ends the loads, for which the scope waits.
+        let _over = Over(&over);
+        let load = &load;
+        let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
+        goes_on();
+        for _ in 0..2 {
+            // SIGKILL, and at once another one.
+            drop(memory.take());
+            memory = Some(Process::start("memory", &at));
+            println!("after a kill it took {:?}", goes_on());
+        }
+        over.store(true, Ordering::SeqCst);
+        loads.into_iter().for_each(|load| load.join().unwrap());
+    });
+    // One that hangs: the connection stays, and nothing comes.
+    let hasty = patient.within(Duration::from_millis(150));
+    let row = Random(9).row();
+    let memory = memory.unwrap();
+    for (process, role, address) in [(&storage, "storage", &behind), (&memory, "memory", &at)] {
+        process.signal("-STOP");
+        // Longer than the compute server takes silence for: taken for dead, it is connected to anew.
+        let (began, mut named) = (Instant::now(), false);
+        while !named || began.elapsed() < 2 * SILENCE {
+            match hasty.search(&row, 4, 0, 0) {
+                Err(Failure::Refused { text, .. }) => {
+                    named |= text.contains(&format!("the {role} server at {address}"));
+                }
+                // Its own clock may be ahead of the server's, where the machine is busy.
+                Err(Failure::Deadline { waited, .. }) => {
+                    assert!(waited < PATIENCE / 2, "{waited:?}");
+                }
+                Ok(_) => panic!("{role} does not run"),
+            }
+            assert!(began.elapsed() < PATIENCE, "{role} is not named");
+        }
+        // It lives on all the same.
+        process.signal("-CONT");
+        check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
+    }
+}

@@ -1,0 +1,424 @@
+//! Many schedules of the simulated network: each query is answered rightly, or fails by its deadline; once all is calm, all are answered.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stratann_node::role::{Asked, ComputeOptions, Doubt, Failure, Found, Narrowing, Outcome};
+use stratann_node::wire::Reason;
+
+use crate::halves::{Random, World, press};
+use crate::network::{Network, Plan, Query, Step, mark};
+
+fn worlds() -> [Arc<World>; 2] {
+    [
+        Arc::new(World::new(1000, 240)),
+        Arc::new(World::new(2000, 260)),
+    ]
+}
+
+/// Nothing goes wrong.
+fn peace() -> Plan {
+    Plan {
+        lost: 0,
+        doubled: 0,
+        delay: 400,
+        kills: 0,
+        cuts: 0,
+        changes: false,
+        merges: false,
+        behind: None,
+        vouch: ComputeOptions::default().vouch,
+        counting: 0,
+        calm: Duration::from_millis(20),
+        compute: 2,
+        workers: 2,
+        in_flight: 2,
+        waiting: 64,
+        low_memory: vec![u64::MAX, 900],
+        queries: 24,
+        late: 3,
+        idle: Duration::ZERO,
+        written: 3,
+        failing: 0,
+        remembered: None,
+        twins: false,
+        patience: (2_000_000, 2_000_000),
+    }
+}
+
+/// What a seed makes go wrong.
+fn trouble(seed: u64) -> Plan {
+    let mut random = Random(seed ^ 0xABCD);
+    let hard = random.below(3);
+    let long = random.chance(50);
+    let how = random.below(100);
+    Plan {
+        lost: random.below(1 + 8 * hard),
+        doubled: random.below(1 + 10 * hard),
+        delay: 100 + random.below(3000),
+        kills: random.below(5),
+        cuts: random.below(5),
+        changes: how < 40,
+        merges: how >= 60,
+        behind: None,
+        // Beside all that is lost and goes wrong, or never.
+        vouch: match seed.is_multiple_of(2) {
+            true => Duration::from_millis(5),
+            false => Duration::MAX,
+        },
+        // Up to twice as long as a connection may be silent, or no time.
+        counting: if seed % 4 == 1 {
+            0
+        } else {
+            random.below(80) as u32
+        },
+        calm: Duration::from_millis(50 + random.below(150)),
+        compute: 1 + random.below(3) as usize,
+        workers: 1 + random.below(3) as u16,
+        in_flight: 1 + random.below(4) as usize,
+        waiting: if random.chance(20) { 2 } else { 64 },
+        queries: 1 + random.below(30),
+        written: random.below(4),
+        failing: 10 * hard,
+        // There are up to three clients.
+        remembered: seed.is_multiple_of(5).then_some(1),
+        twins: seed.is_multiple_of(3),
+        late: 2,
+        idle: Duration::ZERO,
+        // Of 240 and 260 nodes, 8 bytes each: all, some, none.
+        low_memory: (0..3)
+            .map(|_| [u64::MAX, random.below(2100), 0][random.below(3) as usize])
+            .collect(),
+        patience: if long {
+            (3_000_000, 4_000_000)
+        } else {
+            (500, 200_000)
+        },
+    }
+}
+
+/// What a client was told of a change is so: that it was made, that nothing was, or that nothing more of it is.
+fn told_rightly(network: &Network, query: &Query, context: &str) {
+    let Asked::Change {
+        upserts,
+        rows,
+        deletes,
+    } = &query.asks
+    else {
+        return;
+    };
+    let mark = mark(upserts, rows, deletes);
+    let made = || network.journal.iter().filter(|entry| entry.mark == mark);
+    for entry in made() {
+        let same = made().filter(|other| other.run == entry.run);
+        assert_eq!(same.count(), 1, "made twice in a run: {context}");
+    }
+    let Some((told, outcome)) = query.last() else {
+        return;
+    };
+    match outcome {
+        Ok(Outcome::Changed { again, .. }) => {
+            let before = made().filter(|entry| entry.at <= *told).count();
+            assert_eq!(before, made().count(), "made behind its answer: {context}");
+            assert!(before == 1 || before > 1 && *again, "{before}: {context}");
+        }
+        // It was forgotten.
+        Ok(_) => {}
+        Err(failure) => match failure.doubt() {
+            Doubt::Nothing => assert_eq!(made().count(), 0, "it was made: {context}"),
+            Doubt::Perhaps => {
+                let later = made().find(|entry| entry.at > *told);
+                assert_eq!(later, None, "made behind its end: {context}");
+            }
+            Doubt::Yet => {}
+        },
+    }
+}
+
+/// What came of one schedule: queries that were answered, that failed, and events.
+fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
+    let mut network = Network::new(seed, plan.clone(), worlds);
+    network.run();
+    let (mut answered, mut failed, mut broken) = (0, 0, 0);
+    let was_made = |id| {
+        let mut of = network.queries.iter();
+        let last = of.find(|query| query.of == Some((id, Step::ReplaceAgain)));
+        matches!(
+            last.and_then(|query| query.ended.as_ref()),
+            Some((_, Ok(Outcome::Changed { .. })))
+        )
+    };
+    for (number, query) in network.queries.iter().enumerate() {
+        let context = format!("seed {seed}, query {number}: {query:?}, {plan:?}");
+        let (ended, outcome) = query.ended.as_ref().unwrap();
+        assert!(
+            *ended <= query.deadline + Duration::from_micros(1),
+            "too late: {context}"
+        );
+        told_rightly(&network, query, &context);
+        match outcome {
+            Ok(Outcome::Changed { changed, again }) => {
+                let (id, step) = query.of.expect("what changes something");
+                let right = match step {
+                    Step::Insert
+                    | Step::Replace
+                    | Step::Dropped
+                    | Step::Stopped
+                    | Step::Twin
+                    | Step::ReplaceAgain => changed.upserted == 1 && changed.deleted == 0,
+                    // What was acknowledged before it is there, unless a run of storage deleted it that was killed then.
+                    Step::Delete => changed.deleted == 1 || *again || !was_made(id),
+                    _ => false,
+                };
+                assert!(right, "{changed:?}: {context}");
+                answered += 1;
+            }
+            Ok(Outcome::Found(found)) if query.of.is_some() => {
+                let (id, step) = query.of.unwrap();
+                let is = found.ids[0] == id && found.distances[0] == 0.0;
+                let right = is == matches!(step, Step::Inserted | Step::Replaced);
+                assert!(right, "what was acknowledged is not so: {context}");
+                assert!(!found.ids[1..].contains(&id), "{context}");
+                answered += 1;
+            }
+            Ok(Outcome::Found(Found {
+                ids,
+                distances,
+                counters,
+                state,
+            })) => {
+                answered += 1;
+                let world = worlds
+                    .iter()
+                    .find(|world| world.state == *state)
+                    .expect("a state that there is");
+                let Asked::Search { k, list, beam, row } = &query.asks else {
+                    panic!("{context}");
+                };
+                let (list, beam) = (
+                    if *list == 0 { 24 } else { *list },
+                    if *beam == 0 { 2 } else { *beam },
+                );
+                let expected = press(
+                    world,
+                    row,
+                    *k as usize,
+                    list as usize,
+                    beam as usize,
+                    Narrowing::default(),
+                );
+                assert_eq!(
+                    (ids, distances),
+                    (&expected.ids, &expected.distances),
+                    "{context}"
+                );
+                assert_eq!(counters.full, expected.full, "{context}");
+                if counters.restarts == 0 {
+                    let found = (counters.low, counters.high, counters.steps);
+                    assert_eq!(
+                        found,
+                        (expected.low, expected.high, expected.steps),
+                        "{context}"
+                    );
+                }
+            }
+            Ok(Outcome::Collection(collection)) => {
+                let known = worlds.iter().any(|world| world.state == collection.state);
+                assert!(known, "{context}");
+                // What was asked behind it counts; or it stands for a change that was given up.
+                answered += u64::from(query.of.is_some());
+            }
+            Err(Failure::Refused {
+                reason: Reason::GivenUp | Reason::OtherState | Reason::Over,
+                ..
+            }) if query.of.is_some_and(|(_, step)| step == Step::Stopped) => answered += 1,
+            // Storage came to it too late.
+            Err(Failure::Refused {
+                reason: Reason::GivenUp,
+                ..
+            }) if query.of.is_some() => failed += 1,
+            Err(Failure::Refused {
+                reason: Reason::Failed,
+                ..
+            }) if query.of.is_some() && plan.failing > 0 => broken += 1,
+            Err(Failure::Refused {
+                reason: Reason::Deadline,
+                text,
+                ..
+            }) => {
+                failed += 1;
+                let named = ["memory", "storage", "compute"]
+                    .iter()
+                    .any(|name| text.contains(name));
+                assert!(named, "{context}");
+            }
+            Err(Failure::Refused { .. }) => panic!("refused: {context}"),
+            Err(Failure::Deadline { trouble, .. }) => {
+                failed += 1;
+                assert!(!trouble.is_empty() && *ended >= query.deadline, "{context}");
+            }
+        }
+    }
+    (answered + broken, failed, network.events_done)
+}
+
+#[test]
+fn where_nothing_goes_wrong_all_is_as_in_one_process() {
+    let worlds = worlds();
+    for seed in 0..20 {
+        let (answered, failed, _) = run(seed, &peace(), &worlds);
+        assert_eq!((answered, failed), (24 + 3 + 3 * Step::ALL.len() as u64, 0));
+    }
+}
+
+/// Searches go on while storage commits another state, and while the others go on to it one after the other.
+#[test]
+fn a_merge_costs_no_query() {
+    let worlds = worlds();
+    let (mut late, mut restarts) = (0, 0);
+    for seed in 0..40 {
+        let plan = Plan {
+            merges: true,
+            calm: Duration::from_millis(40),
+            queries: 100,
+            ..peace()
+        };
+        let (answered, failed, _) = run(seed, &plan, &worlds);
+        assert_eq!(
+            (answered, failed),
+            (100 + 3 + 3 * Step::ALL.len() as u64, 0)
+        );
+        // And nobody stays behind.
+        let mut network = Network::new(seed, plan, &worlds);
+        network.run();
+        let last = network
+            .queries
+            .iter()
+            .filter_map(|query| query.ended.clone());
+        let last = last.max_by_key(|&(ended, _)| ended).unwrap();
+        restarts += network.restarts();
+        if last.0 > Duration::from_millis(90) {
+            let Ok(Outcome::Found(Found { state, .. })) = last.1 else {
+                continue;
+            };
+            assert_eq!(state, worlds[1].state, "seed {seed}");
+            late += 1;
+        }
+    }
+    assert!(late > 10 && restarts < 400, "{late}, {restarts}");
+}
+
+/// Behind a merge nobody searches for minutes, and the memory server has not gone on to it: storage ranks in the state that it has all the same, for as long as it stays.
+#[test]
+fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query() {
+    let worlds = worlds();
+    let seconds = Duration::from_secs;
+    let never = seconds(1 << 30);
+    for (behind, idle, expected) in [
+        (never, seconds(120), 0),
+        (never, seconds(3600), 0),
+        (seconds(180), seconds(120), 0),
+        (seconds(180), seconds(600), 1),
+    ] {
+        for seed in 0..10 {
+            let plan = Plan {
+                merges: true,
+                behind: Some(behind),
+                idle,
+                queries: 10,
+                written: 1,
+                ..peace()
+            };
+            let context = format!("seed {seed}, {behind:?}, {idle:?}");
+            let (answered, failed, _) = run(seed, &plan, &worlds);
+            let all = 10 + 3 + Step::ALL.len() as u64;
+            assert_eq!((answered, failed), (all, 0), "{context}");
+            let mut network = Network::new(seed, plan, &worlds);
+            network.run();
+            let ended = network.queries.iter().filter_map(|query| query.last());
+            let late = ended.filter(|(at, _)| *at > idle);
+            let states: Vec<u64> = late
+                .filter_map(|(_, outcome)| match outcome {
+                    Ok(Outcome::Found(found)) => Some(found.state),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(states, [worlds[expected].state; 3], "{context}");
+            // And not longer than that: the next merge would wait.
+            assert_eq!(network.has_before(), expected == 0, "{context}");
+        }
+    }
+}
+
+/// A memory server that counts how popular nodes are for longer than it may be silent is not taken for dead for that, and counts once; whoever does not need it does not wait for it.
+#[test]
+fn counting_how_popular_nodes_are_costs_no_connection() {
+    let worlds = worlds();
+    for seed in 0..20 {
+        let plan = Plan {
+            counting: 200,
+            ..peace()
+        };
+        let (answered, failed, _) = run(seed, &plan, &worlds);
+        assert_eq!((answered, failed), (24 + 3 + 3 * Step::ALL.len() as u64, 0));
+        let mut network = Network::new(seed, plan, &worlds);
+        network.run();
+        assert_eq!((network.counted, network.silences), (200, 0), "seed {seed}");
+        let early = |query: &&Query| {
+            let (ended, outcome) = query.ended.as_ref().unwrap();
+            *ended < Duration::from_millis(100) && matches!(outcome, Ok(Outcome::Found(_)))
+        };
+        assert!(
+            network.queries.iter().filter(early).count() > 5,
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn in_one_schedule_the_same_happens_again() {
+    let worlds = worlds();
+    for seed in [3, 4] {
+        assert_eq!(
+            run(seed, &trouble(seed), &worlds),
+            run(seed, &trouble(seed), &worlds)
+        );
+    }
+}
+
+/// Ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), three hundred otherwise. `STRATANN_SEED` runs one.
+#[test]
+fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
+    let worlds = worlds();
+    let one = std::env::var("STRATANN_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let count = if std::env::var_os("STRATANN_SLOW").is_some() {
+        10_000
+    } else {
+        300
+    };
+    let (mut answered, mut failed, mut events) = (0, 0, 0);
+    let began = Instant::now();
+    for seed in one.map_or(0..count, |seed: u64| seed..seed + 1) {
+        let plan = trouble(seed);
+        let of = run(seed, &plan, &worlds);
+        if plan.patience.0 > 1_000_000 {
+            assert_eq!(
+                of.1, 0,
+                "seed {seed}: all is calm for seconds, and queries fail: {plan:?}"
+            );
+        }
+        (answered, failed, events) = (answered + of.0, failed + of.1, events + of.2);
+    }
+    println!(
+        "{answered} queries answered, {failed} failed, {events} events in {:?}",
+        began.elapsed()
+    );
+    if one.is_none() {
+        assert!(
+            answered > failed && failed > 100,
+            "schedules that are too hard or too easy prove little"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+"""Searches that an event loop awaits. One bell for each loop: a descriptor that it watches, which threads that search ring."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from typing import Any, Dict, Tuple
+
+from ._stratann import Bell, Search
+
+
+class _Loop:
+    """The searches that are awaited in an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._bell = Bell()
+        self._numbers = itertools.count()
+        self._waiting: Dict[int, asyncio.Future[None]] = {}
+        loop.add_reader(self._bell.fileno(), self._rung)
+
+    def _rung(self) -> None:
+        for number in self._bell.take():
+            future = self._waiting.pop(number, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def ended(self, search: Search) -> None:
+        number = next(self._numbers)
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        search.ring(self._bell, number)
+        try:
+            await future
+        finally:
+            self._waiting.pop(number, None)
+
+
+_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.WeakKeyDictionary()
+
+
+async def answers(search: Search) -> Tuple[Any, ...]:
+    """What a search found, when it has ended; cancelled, it ends the search."""
+    loop = asyncio.get_running_loop()
+    here = _loops.get(loop)
+    if here is None:
+        here = _loops[loop] = _Loop(loop)
+    try:
+        await here.ended(search)
+    except BaseException:
+        search.cancel()
+        raise
+    return search.result()

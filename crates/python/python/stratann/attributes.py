@@ -1,0 +1,267 @@
+"""What vectors have beside them, as people have it, and back.
+
+    dict of columns; a list of dicts; a table of pandas, polars or pyarrow; a structured array of numpy's
+    a payload for each: anything that JSON can say
+
+A value is a bool, an int of 64 bits, a float, a str, a datetime or date, or a list of str or of int. None, NaN, NaT and an empty list are no
+value. Whole numbers in a column with floats are floats; an array or Series of floats that are whole, as pandas has integers with gaps, goes into
+a column of the index that has integers. A datetime without a time zone is taken for UTC, and what comes out has UTC.
+
+The functions here are called by the part that is written in Rust, which gets each column as its type and a list.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import datetime
+import json
+import math
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+import numpy
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_LARGEST = 2**63 - 1
+
+Column = Tuple[str, List[Any]]
+"""A type's name, and a value of it or None for each row."""
+
+
+def table(
+    attributes: Any, payload: Any, rows: int, single: bool, types: Optional[Mapping[str, str]] = None
+) -> Tuple[Dict[str, Column], Optional[List[Optional[str]]]]:
+    """The columns and the payload of so many rows; of a single one, attributes may be its own dict, and the payload its own.
+
+    `types` are those of the columns that the index has.
+    """
+    if single:
+        attributes = [attributes] if isinstance(attributes, collections.abc.Mapping) else attributes
+        payload = None if payload is None else [payload]
+    columns = {} if attributes is None else _columns(attributes, rows, types or {})
+    return columns, None if payload is None else _payload(payload, rows)
+
+
+def value(given: Any) -> Tuple[str, Any]:
+    """A value that a filter compares with: its type and what it is."""
+    try:
+        kind, made = _value(given)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"the value {given!r} of a filter {error}") from None
+    if kind is None:
+        raise TypeError(f"a filter compares with no {given!r}: use column.missing() or column.exists()")
+    return kind, made
+
+
+def text(given: Any, what: str) -> str:
+    """A text that a user gives, which UTF-8 can say."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what} is {given!r}: it must be a str")
+    try:
+        return _unicode(given)
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from None
+
+
+def several(given: Any, asked: str) -> List[Any]:
+    """The values that a filter asks for at once. A text would be its characters, which nobody means."""
+    if isinstance(given, (str, bytes, bytearray)):
+        raise TypeError(f"{asked}({given!r}) would ask for each character: pass a list, {asked}([{given!r}])")
+    if not hasattr(given, "__iter__"):
+        raise TypeError(f"{asked}({given!r}): pass a list of values, {asked}([{given!r}])")
+    return list(given)
+
+
+def time(microseconds: int) -> Any:
+    """A timestamp as a datetime; as a numpy.datetime64 where that is beyond the years that a datetime knows."""
+    try:
+        return _EPOCH + datetime.timedelta(microseconds=microseconds)
+    except OverflowError:
+        return numpy.datetime64(microseconds, "us")
+
+
+def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, Column]:
+    if isinstance(attributes, collections.abc.Mapping):
+        named = [(name, attributes[name]) for name in attributes]
+    elif isinstance(attributes, (list, tuple)):
+        return _of_rows(attributes, rows)
+    elif isinstance(attributes, numpy.ndarray) and attributes.dtype.names is not None:
+        named = [(name, attributes[name]) for name in attributes.dtype.names]
+    elif hasattr(attributes, "column_names"):
+        named = [(name, attributes[name]) for name in attributes.column_names]
+    elif hasattr(attributes, "columns") and hasattr(attributes, "__getitem__"):
+        named = [(name, attributes[name]) for name in attributes.columns]
+    else:
+        raise TypeError(
+            f"attributes is of type {type(attributes).__name__}: pass a dict of columns, a list of dicts, or a table of pandas, polars or pyarrow"
+        )
+    made = {}
+    for name, column in named:
+        _check_name(name)
+        values = _listed(column, f"attributes[{name!r}]")
+        if len(values) != rows:
+            raise ValueError(f"attributes[{name!r}] has {len(values)} values: it must have {rows}, one for each vector")
+        if types.get(name) == "integer" and getattr(getattr(column, "dtype", None), "kind", None) == "f":
+            values = _whole_where_all_are(values, column.dtype)
+        made[name] = _column(name, values)
+    return made
+
+
+def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
+    """The floats of an array as integers, if each that is there is one that is meant: beyond a bound others would look the same."""
+    bound = 2.0 ** (numpy.finfo(getattr(dtype, "numpy_dtype", dtype)).nmant + 1)
+    if not all(_is_missing(one) or (abs(one) < bound and float(one).is_integer()) for one in values):
+        return values
+    return [None if _is_missing(one) else int(one) for one in values]
+
+
+def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
+    given = list(attributes)
+    if len(given) != rows:
+        raise ValueError(f"attributes has {len(given)} rows: it must have {rows}, one for each vector")
+    columns: Dict[str, List[Any]] = {}
+    for row, one in enumerate(given):
+        if one is None:
+            continue
+        if not isinstance(one, collections.abc.Mapping):
+            raise TypeError(f"attributes: row {row} is {one!r}: it must be a dict, or None")
+        for name in one:
+            if name not in columns:
+                _check_name(name)
+                columns[name] = [None] * rows
+            columns[name][row] = one[name]
+    return {name: _column(name, values) for name, values in columns.items()}
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"attributes has a column named {name!r}: names are str")
+    text(name, "the name of a column of attributes")
+
+
+def _listed(column: Any, what: str) -> List[Any]:
+    """The values of a column, as Python's own where a package has them otherwise."""
+    if isinstance(column, (str, bytes)) or not hasattr(column, "__iter__"):
+        raise TypeError(f"{what} is {column!r}: pass a value for each vector")
+    if isinstance(column, numpy.ndarray):
+        # Of times, tolist() would give nanoseconds as bare integers.
+        return list(column) if column.ndim != 1 or column.dtype.kind == "M" else list(column.tolist())
+    for listed in ("to_pylist", "to_list"):
+        if hasattr(column, listed):
+            return list(getattr(column, listed)())
+    return list(column)
+
+
+def _column(name: str, values: List[Any]) -> Column:
+    kind, kind_of = None, 0
+    made: List[Any] = []
+    for row, given in enumerate(values):
+        try:
+            found, one = _value(given)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"attributes[{name!r}]: row {row} {error}") from None
+        made.append(one)
+        if found is None or found == kind:
+            continue
+        if kind is None or {kind, found} == {"integer", "float"}:
+            kind, kind_of = ("float" if kind is not None else found), row
+            continue
+        raise TypeError(
+            f"attributes[{name!r}]: row {row} is {given!r}, of type {found}, and row {kind_of} of type {kind}: a column has one type"
+        )
+    if kind == "float":
+        made = [None if one is None else float(one) for one in made]
+    return kind or "none", made
+
+
+def _value(given: Any) -> Tuple[Optional[str], Any]:
+    """The name of a value's type, and it as Rust takes it; (None, None) is no value."""
+    if _is_missing(given):
+        return None, None
+    if isinstance(given, numpy.datetime64):
+        micros = given.astype("datetime64[us]")
+        # NumPy wraps around where 64 bits do not hold it.
+        if micros.astype("datetime64[Y]") != given.astype("datetime64[Y]"):
+            raise ValueError(f"is {given}: times are microseconds since 1970 in 64 bits, which hold the years -290307 to 294247")
+        return "timestamp", int(micros.astype(numpy.int64))
+    if isinstance(given, (numpy.generic, numpy.ndarray)):
+        given = given.tolist()
+    if isinstance(given, bool):
+        return "boolean", given
+    if isinstance(given, int):
+        return "integer", _whole(given)
+    if isinstance(given, float):
+        return "float", given
+    if isinstance(given, str):
+        return "string", _unicode(str(given))
+    if isinstance(given, datetime.datetime):
+        aware = given if given.tzinfo is not None else given.replace(tzinfo=datetime.timezone.utc)
+        return "timestamp", int((aware - _EPOCH) // _MICROSECOND)
+    if isinstance(given, datetime.date):
+        midnight = datetime.datetime(given.year, given.month, given.day, tzinfo=datetime.timezone.utc)
+        return "timestamp", (midnight - _EPOCH) // _MICROSECOND
+    if isinstance(given, (list, tuple, set, frozenset)):
+        return _items([one.item() if isinstance(one, numpy.generic) else one for one in given])
+    raise TypeError(
+        f"is {given!r}: pass a bool, an int, a float, a str, a datetime, a list of str or of int, or None; what else there is belongs into the payload"
+    )
+
+
+def _is_missing(given: Any) -> bool:
+    if given is None or type(given).__name__ in ("NAType", "NaTType", "MaskedConstant"):
+        return True
+    if isinstance(given, numpy.datetime64):
+        return bool(numpy.isnat(given))
+    return isinstance(given, (float, numpy.floating)) and math.isnan(given)
+
+
+def _items(items: List[Any]) -> Tuple[Optional[str], Any]:
+    if not items:
+        return None, None
+    if all(isinstance(one, str) for one in items):
+        return "strings", [_unicode(one) for one in items]
+    if all(isinstance(one, int) and not isinstance(one, bool) for one in items):
+        return "integers", [_whole(one) for one in items]
+    raise TypeError(f"is {items!r}: a list has str alone or int alone")
+
+
+def _unicode(given: str) -> str:
+    """The text, if it is one: Python's may have halves of characters, which UTF-8 has not."""
+    try:
+        if not given.isascii():
+            given.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"is {_shortened(given)}, with the half of a character (a surrogate) at {error.start}, which UTF-8 cannot say: decode the text anew, "
+            'or pass text.encode("utf-8", "replace").decode()'
+        ) from None
+    return given
+
+
+def _shortened(given: str) -> str:
+    return repr(given) if len(given) <= 80 else f"{given[:80]!r}.. ({len(given)} characters)"
+
+
+def _whole(given: int) -> int:
+    if not -_LARGEST - 1 <= given <= _LARGEST:
+        raise ValueError(f"is {given}: whole numbers have 64 bits, from -2^63 to 2^63 - 1")
+    return given
+
+
+def _payload(payload: Any, rows: int) -> List[Optional[str]]:
+    if isinstance(payload, collections.abc.Mapping):
+        raise TypeError("payload is a dict: pass a list, with what JSON can say, or None, for each vector")
+    given = _listed(payload, "payload")
+    if len(given) != rows:
+        raise ValueError(f"payload has {len(given)} values: it must have {rows}, one for each vector")
+    made: List[Optional[str]] = []
+    for row, one in enumerate(given):
+        if _is_missing(one):
+            made.append(None)
+            continue
+        try:
+            said = json.dumps(one, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"payload: row {row} is nothing that JSON can say: {error}") from None
+        made.append(text(said, f"payload: row {row}"))
+    return made

@@ -1,0 +1,459 @@
+"""What people have for arrays, as the arrays that the engine reads.
+
+    numpy arrays of another dtype, strided, big-endian, masked      of the dtype that is wanted, row after row
+    lists, tuples, ranges, and what numpy.asarray takes (a tensor)  the same
+    pandas: DataFrame of numbers; a column whose cells are vectors  recognised by the name of their module: none of
+    polars: DataFrame of numbers; a column of List or Array         these packages is imported unless the caller has
+    pyarrow: arrays and chunked arrays of (fixed-size) lists        brought an object of it along
+
+Nothing is rounded that was whole: a vector of floats becomes one of uint8 only if each of its elements is one, and an id is
+never anything but the integer that was given. From float64 to float32 (or float16) is rounding, as everywhere. What is missing or
+masked is an error that names the row.
+
+The functions here are called by the part that is written in Rust, with what it cannot read in place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import pathlib
+import sys
+import warnings
+from typing import Any, Iterable, List, Optional, Set, Tuple
+
+import numpy
+from numpy.typing import NDArray
+
+NATIVE = ("float32", "float16", "uint8", "int8")
+"""What an index holds."""
+
+LARGE = 64 << 20
+"""Bytes of a copy from which on it is worth a warning."""
+
+MOST_ID = 2**64 - 2
+"""The largest id: 2^64 - 1 stands for "no answer" in results."""
+
+_BLOCK = 1 << 22  # elements that are converted at a time, so that checking them takes little memory
+_FOLDER = str(pathlib.Path(__file__).parent)
+_warned: Set[Tuple[str, str]] = set()
+
+
+class CopyWarning(UserWarning):
+    """An argument was copied to convert it, and the copy is large. Told once for each argument and kind of conversion."""
+
+
+def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
+    """`value` as a C-contiguous array of `dtype`, (n, d) or (d,), or of any other shape that it has.
+
+    Without a dtype that is its own where an index can hold it, and else float32.
+    """
+    array, kind = _array_of_vectors(value, name)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(_not_numbers(array, name))
+    wanted = numpy.dtype(dtype if dtype is not None else _usual(array.dtype))
+    made = array
+    if array.dtype != wanted or not array.flags.c_contiguous:
+        made = _converted(array, wanted, name)
+        if array.dtype == wanted:
+            kind = "not C-contiguous"
+    # What another package has in memory as it is wanted is read where it is.
+    if made is not array or not isinstance(value, numpy.ndarray) and _owner(array).flags.owndata:
+        _say(name, kind, made)
+    return made
+
+
+def ids(value: Any, ordered: bool) -> NDArray[numpy.uint64]:
+    """`value` as an array of ids, (n,); where their order counts, as beside vectors, a set is none of them."""
+    array = _array_of_ids(value, ordered)
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if array.ndim != 1:
+        raise ValueError(f"ids has the shape {array.shape}: it must be (n,); pass ids.ravel()")
+    if array.dtype.kind == "b":
+        # A mask of rows is no list of them.
+        raise TypeError("ids is bool: pass numpy.flatnonzero(ids), if it says which row numbers are meant")
+    if array.dtype.kind == "O":
+        array = _whole(array.tolist())
+    elif array.dtype.kind == "f":
+        array = _whole_floats(array)
+    elif array.dtype.kind not in "iu":
+        raise TypeError(f"ids is {array.dtype}: ids are integers, and others have to be kept beside the index for now")
+    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
+        row = int(numpy.argmax(array < 0))
+        raise _no_id(row, int(array[row]))
+    return array.astype(numpy.uint64, copy=False)
+
+
+# Vectors
+
+
+def _array_of_vectors(value: Any, name: str) -> Tuple[NDArray[Any], str]:
+    """`value` as an array of numbers, and what it was, where that is worth telling if the copy is large."""
+    package = _package(value)
+    if package == "pandas":
+        return _of_pandas(value, name), f"a {type(value).__name__} of pandas"
+    if package == "polars":
+        return _of_polars(value, name), f"a {type(value).__name__} of polars"
+    if package == "pyarrow":
+        return _of_arrow(value, name), f"a {type(value).__name__} of pyarrow"
+    if isinstance(value, numpy.ndarray):
+        array, kind = _unmasked(value, name), str(value.dtype)
+    elif isinstance(value, (list, tuple)):
+        array, kind = _of_rows(value, name), f"a {type(value).__name__}"
+    elif isinstance(value, range) or hasattr(value, "__array__"):
+        array, kind = numpy.asarray(value), f"a {type(value).__name__}"
+    else:
+        article = "an" if type(value).__name__[:1].lower() in "aeio" else "a"
+        raise TypeError(f"{name} is {article} {type(value).__name__}: pass an array, (n, d), or a list of vectors")
+    if array.dtype.kind == "O":
+        array = _of_rows(list(array), name)
+    return array, kind
+
+
+def _of_rows(rows: Iterable[Any], name: str) -> NDArray[Any]:
+    """A list of vectors, or of the elements of one."""
+    rows = list(rows)
+    for row, cell in enumerate(rows):
+        if cell is None or _is_missing(cell):
+            raise ValueError(f"{name}: row {row} is missing ({cell!r}): leave it out")
+    if not rows or not hasattr(rows[0], "__len__"):
+        return _of_numbers(rows, name, None)
+    made: List[NDArray[Any]] = []
+    for row, cell in enumerate(rows):
+        if not hasattr(cell, "__len__"):
+            raise ValueError(f"{name}: row {row} is {cell!r}, and row 0 a vector: all must be vectors")
+        if isinstance(cell, numpy.ndarray):
+            cell = _unmasked(cell, name, row)
+            if cell.dtype.kind == "O":
+                cell = _of_numbers(cell.tolist(), name, row)
+        elif isinstance(cell, (list, tuple)):
+            cell = _of_numbers(cell, name, row)
+        else:
+            cell = numpy.asarray(cell)
+        if cell.shape != (made[0].shape if made else cell.shape):
+            raise ValueError(
+                f"{name}: rows of different lengths: row {row} has {len(cell)} elements and row 0 has {len(made[0])}"
+            )
+        made.append(cell)
+    return numpy.stack(made)
+
+
+def _of_numbers(cells: Iterable[Any], name: str, row: Optional[int]) -> NDArray[Any]:
+    cells = list(cells)
+    try:
+        array = numpy.array(cells)
+    except ValueError as error:
+        raise ValueError(f"{name}: {_at(row)}{error}") from None
+    if array.dtype.kind == "O":
+        for column, cell in enumerate(cells):
+            if cell is None or _is_missing(cell):
+                raise ValueError(f"{name}: {_at(row)}column {column} is missing ({cell!r}): vectors have no gaps")
+        try:
+            array = numpy.array(cells, dtype=numpy.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"{name}: {_at(row)}{error}") from None
+    return array
+
+
+def _at(row: Optional[int]) -> str:
+    return "" if row is None else f"row {row}: "
+
+
+def _of_pandas(value: Any, name: str) -> NDArray[Any]:
+    if value.ndim == 2 and value.shape[1] == 1 and value.dtypes.iloc[0] == object:
+        value = value.iloc[:, 0]
+    missing = value.isna().to_numpy()
+    if missing.any():
+        row = int(numpy.argmax(missing.any(axis=1) if missing.ndim == 2 else missing))
+        raise ValueError(f"{name}: row {row} is missing, or has a value that is: leave it out, or fill it in")
+    if value.ndim == 1 and value.dtype == object:
+        return _of_rows(value.tolist(), name)
+    array = value.to_numpy()
+    if array.dtype.kind == "O":
+        if value.ndim == 2:
+            raise TypeError(f"{name} has columns that are no numbers ({', '.join(_not_numeric(value))}): pass {name}[columns]")
+        return _of_rows(array.tolist(), name)
+    return numpy.asarray(array)
+
+
+def _not_numeric(frame: Any) -> List[str]:
+    return [str(column) for column, dtype in frame.dtypes.items() if getattr(dtype, "kind", "O") not in "fiu"]
+
+
+def _of_polars(value: Any, name: str) -> NDArray[Any]:
+    polars: Any = sys.modules["polars"]
+
+    if isinstance(value, polars.DataFrame):
+        if value.width != 1 or not value.dtypes[0].is_nested():
+            for column in value.iter_columns():
+                if not column.dtype.is_numeric():
+                    raise TypeError(f"{name} has a column that is no number, {column.name!r}: pass {name}.select(columns)")
+                _no_gaps(column, name, 1)
+            return numpy.asarray(value.to_numpy())
+        value = value.to_series(0)
+    if not isinstance(value, polars.Series):
+        raise TypeError(f"{name} is a {type(value).__name__} of polars: pass a Series or a DataFrame (.collect() of a lazy one)")
+    _no_gaps(value, name, 1)
+    if not value.dtype.is_nested():
+        return numpy.asarray(value.to_numpy())
+    if value.dtype == polars.Array:
+        value = value.arr.to_list()
+    if value.dtype != polars.List:
+        raise TypeError(f"{name} is a Series of {value.dtype}: pass one of List or Array")
+    elements = _equal(value.list.len().to_numpy(), name)
+    flat = value.explode()
+    _no_gaps(flat, name, elements)
+    return numpy.asarray(flat.to_numpy()).reshape(len(value), elements)
+
+
+def _no_gaps(series: Any, name: str, elements: int) -> None:
+    """Refuses a polars Series with nulls, of which so many make a row."""
+    if series.null_count():
+        row = int(series.is_null().arg_max()) // max(elements, 1)
+        raise ValueError(f"{name}: row {row} is null, or has an element that is: leave it out, or fill it in")
+
+
+def _of_arrow(value: Any, name: str) -> NDArray[Any]:
+    pyarrow: Any = sys.modules["pyarrow"]
+
+    if isinstance(value, (pyarrow.Table, pyarrow.RecordBatch)):
+        if value.num_columns != 1:
+            raise TypeError(f"{name} is a {type(value).__name__} of {value.num_columns} columns: pass the one that has the vectors")
+        value = value.column(0)
+    value = _whole_arrow(value)
+    if not isinstance(value, pyarrow.Array):
+        raise TypeError(f"{name} is a {type(value).__name__} of pyarrow: pass an array, or a column of a table")
+    _no_nulls(value, name, 1)
+    if pyarrow.types.is_fixed_size_list(value.type):
+        elements = value.type.list_size
+    elif pyarrow.types.is_list(value.type) or pyarrow.types.is_large_list(value.type):
+        elements = _equal(numpy.diff(value.offsets.to_numpy()), name)
+    else:
+        return numpy.asarray(value.to_numpy(zero_copy_only=False))
+    flat = value.flatten()
+    _no_nulls(flat, name, elements)
+    return numpy.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(value), elements)
+
+
+def _whole_arrow(value: Any) -> Any:
+    """Chunks as one array, and an array of an extension type (tensors) as what it is stored as."""
+    pyarrow: Any = sys.modules["pyarrow"]
+
+    if isinstance(value, pyarrow.ChunkedArray):
+        value = value.combine_chunks()
+        if isinstance(value, pyarrow.ChunkedArray):
+            value = pyarrow.concat_arrays(value.chunks) if value.num_chunks else pyarrow.array([], value.type)
+    return value.storage if isinstance(value, pyarrow.ExtensionArray) else value
+
+
+def _no_nulls(array: Any, name: str, elements: int) -> None:
+    if array.null_count:
+        row = int(numpy.argmax(array.is_null().to_numpy(zero_copy_only=False))) // max(elements, 1)
+        raise ValueError(f"{name}: row {row} is null, or has an element that is: leave it out, or fill it in")
+
+
+def _equal(lengths: NDArray[Any], name: str) -> int:
+    """The length that all rows have."""
+    if len(lengths) == 0:
+        return 0
+    other = numpy.flatnonzero(lengths != lengths[0])
+    if len(other):
+        row = int(other[0])
+        raise ValueError(
+            f"{name}: rows of different lengths: row {row} has {lengths[row]} elements and row 0 has {lengths[0]}"
+        )
+    return int(lengths[0])
+
+
+def _usual(dtype: numpy.dtype[Any]) -> str:
+    """What an index of these numbers holds, where nobody says."""
+    name = dtype.newbyteorder("=").name
+    return name if name in NATIVE else "float32"
+
+
+def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDArray[Any]:
+    """A copy of `array` with the elements `wanted`, all of which are what they were but for rounding of floats."""
+    made = numpy.empty(array.shape, dtype=wanted)
+    if array.ndim == 0 or array.size == 0:
+        made[...] = array
+        return made
+    step = max(1, _BLOCK // max(1, array[0].size))
+    rounds = array.dtype.kind == "f" and wanted.kind == "f"
+    for first in range(0, len(array), step):
+        before, after = array[first : first + step], made[first : first + step]
+        with numpy.errstate(all="ignore"):
+            after[...] = before
+            if rounds:
+                wrong = numpy.isinf(after) & numpy.isfinite(before)
+            elif array.dtype.kind == "f":
+                wrong = after != before
+            else:
+                # A float that is the nearest to a large integer is not it: up to 2^53, which has two such, integers say, and beyond none is taken.
+                floats = after.astype(numpy.float64)
+                wrong = (floats != before) | (numpy.abs(floats) > 2.0**53) | (after.astype(before.dtype) != before)
+        if wrong.any():
+            place = [int(at) for at in numpy.unravel_index(int(numpy.argmax(wrong)), wrong.shape)]
+            shown = before[tuple(place)].item()
+            place[0] += first
+            where = f"row {place[0]}, column {place[1]}" if array.ndim == 2 else f"element {place[0]}"
+            does = "is too large for" if rounds else "is no"
+            remedy = f"pass {name}.astype(numpy.{wanted}), if rounding is meant" if not rounds else "scale the vectors"
+            raise ValueError(f"{name}: {where} is {shown}, which {does} {wanted}: {remedy}")
+    return made
+
+
+def _not_numbers(array: NDArray[Any], name: str) -> str:
+    if array.dtype.kind == "b":
+        return f"{name} is bool: pass {name}.astype(numpy.uint8)"
+    return f"{name} is {array.dtype}: float32, float16, uint8 and int8 are known, and other numbers are converted"
+
+
+# Ids
+
+
+def _array_of_ids(value: Any, ordered: bool) -> NDArray[Any]:
+    package = _package(value)
+    if package is not None and type(value).__name__ in ("DataFrame", "LazyFrame", "Table", "RecordBatch"):
+        raise TypeError(f"ids is a {type(value).__name__}: pass one of its columns")
+    if package == "pandas":
+        missing = value.isna()
+        if missing.any():
+            raise ValueError(f"ids: row {int(numpy.argmax(missing))} is missing: leave it out")
+        return numpy.asarray(value.to_numpy())
+    if package == "polars":
+        _no_gaps(value, "ids", 1)
+        return numpy.asarray(value.to_numpy())
+    if package == "pyarrow":
+        value = _whole_arrow(value)
+        _no_nulls(value, "ids", 1)
+        return numpy.asarray(value.to_numpy(zero_copy_only=False))
+    if isinstance(value, numpy.ndarray):
+        return _unmasked(value, "ids")
+    if isinstance(value, range):
+        return _whole(value)
+    if isinstance(value, (bool, numpy.bool_)):
+        raise TypeError("ids is a bool: pass an integer, or several")
+    if isinstance(value, (int, float, numpy.number)):
+        return _whole([value])
+    if isinstance(value, (str, bytes, dict)) or value is None:
+        article = "an" if type(value).__name__[:1] in "aeio" else "a"
+        raise TypeError(f"ids is {article} {type(value).__name__}: pass integers, as an array or a list")
+    if ordered and isinstance(value, (set, frozenset)):
+        raise TypeError(f"ids is a {type(value).__name__}, which has no order: pass a list, in the order of the vectors")
+    if hasattr(value, "__array__"):
+        return numpy.asarray(value)
+    try:
+        return _whole(value)
+    except _NotIterable:
+        article = "an" if type(value).__name__[:1] in "aeio" else "a"
+        raise TypeError(f"ids is {article} {type(value).__name__}: pass integers, as an array or a list") from None
+
+
+class _NotIterable(TypeError):
+    pass
+
+
+def _whole(cells: Any) -> NDArray[numpy.uint64]:
+    """Python numbers as ids, exactly: numpy would take a list that goes beyond 2^63 for floats."""
+    try:
+        cells = iter(cells)
+    except TypeError:
+        raise _NotIterable from None
+    made = []
+    for row, cell in enumerate(cells):
+        if isinstance(cell, (bool, numpy.bool_)):
+            raise TypeError(f"ids: row {row} is {cell!r}, a bool: pass integers, as numpy.flatnonzero of a mask gives them")
+        try:
+            number = operator.index(cell)
+        except TypeError:
+            if cell is None or _is_missing(cell):
+                raise ValueError(f"ids: row {row} is missing ({cell!r}): leave it out") from None
+            if not isinstance(cell, (float, numpy.floating)):
+                raise TypeError(f"ids: row {row} is {cell!r}: ids are integers from 0 to 2^64 - 2") from None
+            number = int(_whole_floats(numpy.array([cell]), row)[0])
+        if not 0 <= number <= MOST_ID:
+            raise _no_id(row, number)
+        made.append(number)
+    return numpy.array(made, dtype=numpy.uint64)
+
+
+def _whole_floats(array: NDArray[Any], first: int = 0) -> NDArray[numpy.uint64]:
+    """Floats that are integers, of which each is meant: beyond a bound others would look the same."""
+    bound = 2.0 ** (numpy.finfo(array.dtype).nmant + 1)
+    with numpy.errstate(invalid="ignore"):
+        right = (array >= 0) & (array < bound) & (numpy.floor(array) == array)
+    if not right.all():
+        row = int(numpy.argmin(right))
+        raise ValueError(
+            f"ids: row {first + row} is {array[row].item()}: of {array.dtype} only whole numbers from 0 to below "
+            f"{int(bound)} are ids, since larger ones are not exact; keep ids as integers from their source on"
+        )
+    return array.astype(numpy.uint64)
+
+
+def _no_id(row: int, number: int) -> ValueError:
+    return ValueError(f"ids: row {row} is {number}: ids are from 0 to 2^64 - 2")
+
+
+# Both
+
+
+def _package(value: Any) -> str:
+    """The package that a value's type comes from, if it is one that is asked for its values in its own way."""
+    for kind in type(value).__mro__:
+        package = kind.__module__.partition(".")[0]
+        # One that only claims to be there has not been imported by anybody.
+        if package in ("pandas", "polars", "pyarrow") and package in sys.modules:
+            return package
+    return ""
+
+
+def _is_missing(cell: Any) -> bool:
+    """Whether a cell is the `NA` or `NaT` of pandas, or a masked element."""
+    return cell is numpy.ma.masked or type(cell).__name__ in ("NAType", "NaTType")
+
+
+def _unmasked(array: NDArray[Any], name: str, row: Optional[int] = None) -> NDArray[Any]:
+    """The array without its mask. What is masked has a value in memory all the same, and nobody meant it."""
+    if not isinstance(array, numpy.ma.MaskedArray):
+        return numpy.asarray(array)
+    mask = numpy.ma.getmaskarray(array)
+    if mask.any():
+        if row is None:
+            row = int(numpy.argmax(mask.reshape(len(mask), -1).any(axis=1))) if mask.ndim else 0
+        raise ValueError(
+            f"{name}: row {row} is masked: an index holds no missing values; leave out such rows, or pass {name}.filled(0) or "
+            "another value"
+        )
+    return numpy.asarray(array.data)
+
+
+def _owner(array: NDArray[Any]) -> NDArray[Any]:
+    """The array whose memory this one is a view of."""
+    while isinstance(array.base, numpy.ndarray):
+        array = array.base
+    return array
+
+
+def _say(name: str, kind: str, made: NDArray[Any]) -> None:
+    """Warns of a large copy, once for each argument and kind of conversion."""
+    if made.nbytes < LARGE or (name, kind) in _warned:
+        return
+    _warned.add((name, kind))
+    warnings.warn(
+        f"{name} is {kind}, and was copied to {made.nbytes / 1e6:.0f} MB of {made.dtype}: pass a C-contiguous array of {made.dtype}, "
+        "which is read in place",
+        CopyWarning,
+        stacklevel=2 + _frames_of_ours(),
+    )
+
+
+def _frames_of_ours() -> int:
+    """How many frames behind `_say` are of this package: who called it is warned."""
+    frame = sys._getframe(2)
+    for depth in itertools.count():
+        if frame is None or not frame.f_code.co_filename.startswith(_FOLDER):
+            return depth
+        frame = frame.f_back  # type: ignore[assignment]
+    return 0

@@ -1,0 +1,349 @@
+"""In which columns the metadata of documents stands, and comparisons by its keys.
+
+A column has one type, and metadata need not. What comes first of a key is in a column of the key's own name, and what is of another kind later
+in one of its own:
+
+    metadata            column                        type
+    {"year": 2024}      year                          float: whole numbers up to 2^53 and floats
+    {"year": "unknown"} _stratann_string:year         string
+    {"year": 2**60}     _stratann_integer:year        integer, always there
+    {"year": {...}}     none: "opaque:year" is an item of the list _stratann_keys
+    {"tags": []}        none: "empty:tags" is an item of it
+    {"note": ...}       none, where it is not among `filterable`: "note" is an item of the list _stratann_hidden
+
+So text such as "year >= 2020" means what it says where a key has values of one kind, and `Columns` compares by key whatever there is.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Tuple
+
+import numpy
+
+from .._stratann import Filter, column
+from ..attributes import several
+
+RESERVED = "_stratann_"
+"""How names of columns begin that are no metadata's."""
+ID = "_stratann_id"
+"""The column of the documents' ids."""
+BARE = "_stratann_bare"
+"""The column that is true for documents without a vector."""
+LATE = "_stratann_late"
+"""The column that is true for documents that came after the index was built, while it is small."""
+KEYS = "_stratann_keys"
+"""The column of keys whose values no column has."""
+HIDDEN = "_stratann_hidden"
+"""The column of keys that the document has and that were not filterable when it came."""
+
+_MOST_NAME = 128
+_MOST_STRING = 32 << 10
+_MOST_ITEMS = 4096
+_EXACT = 1 << 53
+_LARGEST = (1 << 63) - 1
+
+_TYPES = {
+    "string": "string",
+    "number": "float",
+    "integer": "integer",
+    "boolean": "boolean",
+    "time": "timestamp",
+    "strings": "list of strings",
+    "integers": "list of integers",
+}
+NOTHING, EVERYTHING = Filter("false"), Filter("true")
+
+
+def kind_of(value: Any) -> Tuple[Optional[str], Any]:
+    """The kind of column that a value goes into, and the value as it goes there; (None, None) if it goes into none."""
+    if isinstance(value, (numpy.generic, numpy.ndarray)):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return "boolean", value
+    if isinstance(value, int):
+        if -_EXACT <= value <= _EXACT:
+            return "number", float(value)
+        return ("integer", int(value)) if -_LARGEST <= value <= _LARGEST else (None, None)
+    if isinstance(value, float):
+        return (None, None) if math.isnan(value) else ("number", float(value))
+    if isinstance(value, str):
+        return ("string", str.__str__(value)) if _is_short(value) else (None, None)
+    if isinstance(value, (datetime.datetime, datetime.date)):
+        return "time", value
+    if isinstance(value, (list, tuple, set, frozenset)) and 0 < len(value) <= _MOST_ITEMS:
+        if all(isinstance(one, str) and _is_short(one) for one in value):
+            return "strings", list(value)
+        if all(isinstance(one, int) and not isinstance(one, bool) and -_LARGEST <= one <= _LARGEST for one in value):
+            return "integers", list(value)
+    return None, None
+
+
+def moment_of(value: Any) -> Optional[datetime.datetime]:
+    """The time that a text in ISO 8601 says, UTC unless it says otherwise; None for other texts."""
+    if isinstance(value, datetime.datetime):
+        return value
+    if not isinstance(value, str) or len(value) < 10 or value[4:5] != "-":
+        return None
+    try:
+        # Python before 3.11 does not know the Z.
+        return datetime.datetime.fromisoformat(value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value)
+    except ValueError:
+        return None
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= _MOST_STRING // 4 or len(text.encode("utf-8", "replace")) <= _MOST_STRING
+
+
+def _can_name(key: str) -> bool:
+    longest = len(f"{RESERVED}integers:{key}".encode("utf-8", "replace"))
+    return bool(key) and longest <= _MOST_NAME and key.isprintable()
+
+
+class Columns:
+    """The columns of an index of documents; comparisons by the keys of metadata as filters, and metadata as attributes."""
+
+    ID: ClassVar[str] = ID
+    """As a key: the document's id."""
+    NOTHING: ClassVar[Filter] = NOTHING
+    """Matches no document."""
+    EVERYTHING: ClassVar[Filter] = EVERYTHING
+    """Matches every document."""
+
+    def __init__(
+        self,
+        schema: Mapping[str, str],
+        *,
+        filterable: Optional[Iterable[str]] = None,
+        count: Optional[Callable[[Filter], int]] = None,
+        deleting: bool = False,
+    ) -> None:
+        """Of a schema. Keys beside `filterable` are refused, and so are those that documents have where filters don't see them, as `count`
+        says. With `deleting`, a key that no document has is refused where that makes all match: a misspelt one would delete everything.
+        """
+        self.schema: Dict[str, str] = dict(schema)
+        self._filterable = None if filterable is None else frozenset(filterable)
+        self._count = count
+        self._deleting = deleting
+        self._negative = False
+
+    def attributes(self, metadata: Mapping[Any, Any], filterable: Optional[Iterable[str]], moments: bool) -> Dict[str, Any]:
+        """What metadata has in columns; new ones are added to the schema. Texts that are times are compared as such with `moments`."""
+        row: Dict[str, Any] = {}
+        others: List[str] = []
+        hidden: List[str] = []
+        for key, value in metadata.items():
+            if isinstance(key, str) and key.startswith(RESERVED):
+                raise ValueError(f"the key {key!r} of metadata begins with {RESERVED!r}: such names are StratANN's own")
+            if value is None or not isinstance(key, str):
+                continue
+            if filterable is not None and key not in filterable:
+                if _can_name(key) and len(hidden) < _MOST_ITEMS:
+                    hidden.append(key)
+                continue
+            kind, held = kind_of(value) if _can_name(key) else (None, None)
+            if kind is None:
+                if _is_short(key):
+                    others.append(_other("empty" if isinstance(value, (list, tuple, set, frozenset)) and not value else "opaque", key))
+                continue
+            row[self._place(kind, key)] = held
+            moment = moment_of(value) if moments and kind == "string" else None
+            if moment is not None:
+                row[self._place("moment", key)] = moment
+        if others:
+            row[KEYS] = others
+            self.schema.setdefault(KEYS, _TYPES["strings"])
+        if hidden:
+            row[HIDDEN] = hidden
+            self.schema.setdefault(HIDDEN, _TYPES["strings"])
+        return row
+
+    def _place(self, kind: str, key: str) -> str:
+        """The column for values of a kind, which there is from now on."""
+        wanted = _TYPES.get(kind, _TYPES["time"])
+        if kind not in ("integer", "moment") and self.schema.get(key, wanted) == wanted:
+            name = key
+        else:
+            name = _apart(kind, key)
+        self.schema[name] = wanted
+        return name
+
+    def _find(self, kind: str, key: str) -> Optional[str]:
+        wanted = _TYPES.get(kind, _TYPES["time"])
+        for name in (_apart(kind, key),) if kind in ("integer", "moment") else (key, _apart(kind, key)):
+            if self.schema.get(name) == wanted:
+                return name
+        return None
+
+    def kinds(self, key: str) -> List[str]:
+        """Of which kinds a key's values are, as far as columns have them."""
+        return [kind for kind in _TYPES if self._find(kind, key) is not None]
+
+    def keys(self) -> List[str]:
+        """The keys that columns have."""
+        found = set()
+        for name in self.schema:
+            if not name.startswith(RESERVED):
+                found.add(name)
+            elif ":" in name:
+                found.add(name.split(":", 1)[1])
+        return sorted(found)
+
+    def negated(self, ask: Callable[[], Filter]) -> Filter:
+        """What does not match the filter that `ask` makes of these columns. Say it so rather than `~`: then a deletion knows which keys it denies."""
+        self._negative = not self._negative
+        try:
+            return ~ask()
+        finally:
+            self._negative = not self._negative
+
+    def _admit(self, key: str) -> None:
+        """Raises ValueError for a key that cannot be asked."""
+        if key == ID:
+            return
+        if self._filterable is not None and key not in self._filterable:
+            raise ValueError(
+                f"a filter asks for the key {key!r}, which is not filterable: pass it in filterable= ({', '.join(map(repr, sorted(self._filterable)))}) "
+                "and put the documents again"
+            )
+        known = bool(self.kinds(key))
+        if HIDDEN in self.schema and (self._deleting or not known) and self._counted(column(HIDDEN).contains(key)):
+            raise ValueError(
+                f"a filter asks for the key {key!r}, which some documents have that came when it was not filterable: "
+                "pass it in filterable= and put them again"
+            )
+        if self._deleting and self._negative and not known:
+            others = [_other("opaque", key), _other("empty", key)]
+            if KEYS not in self.schema or not self._counted(column(KEYS).contains_any(others)):
+                raise ValueError(
+                    f"the filter of a deletion says what the key {key!r} must not be, and no document has that key in filters, so it would delete "
+                    f"whatever else it says: is it misspelt, or not among filterable=? There are {', '.join(map(repr, self.keys())) or 'no keys'}"
+                )
+
+    def _counted(self, filter: Filter) -> int:
+        return 0 if self._count is None else self._count(filter)
+
+    @staticmethod
+    def moment(value: Any) -> Optional[datetime.datetime]:
+        """The time that a text in ISO 8601, or a datetime, says; None for what says none."""
+        return moment_of(value)
+
+    def equal(self, key: str, value: Any) -> Filter:
+        """The value is this one: a bool, number, text or time. A whole number equals a float of the same value. None is no value."""
+        if value is None:
+            return self.missing(key)
+        self._admit(key)
+        kind, held = kind_of(value)
+        if kind in (None, "strings", "integers"):
+            raise TypeError(f"{key!r} == {value!r}: pass a bool, a number, a text of at most {_MOST_STRING} bytes or a time")
+        name = self._find(kind, key)
+        return NOTHING if name is None else column(name) == held
+
+    def is_in(self, key: str, values: Iterable[Any]) -> Filter:
+        """The value is one of these, which may be of several kinds; None among them is no value."""
+        self._admit(key)
+        found = NOTHING
+        by_name: Dict[str, List[Any]] = {}
+        for value in several(values, f"{key!r}: is_in"):
+            if value is None:
+                found = either(found, self.missing(key))
+                continue
+            kind, held = kind_of(value)
+            if kind in (None, "strings", "integers"):
+                raise TypeError(f"{key!r} in [.., {value!r}, ..]: pass bools, numbers, texts of at most {_MOST_STRING} bytes or times")
+            name = self._find(kind, key)
+            if name is not None:
+                by_name.setdefault(name, []).append(held)
+        for name, held in by_name.items():
+            found = either(found, column(name).is_in(held))
+        return found
+
+    def order(self, key: str, operator: str, value: Any, moments: bool = False) -> Filter:
+        """The value is "<", "<=", ">" or ">=" this one: a number or a time; with `moments`, texts in ISO 8601 are times on both sides."""
+        self._admit(key)
+        moment = moment_of(value) if moments else None
+        if moment is not None:
+            names = [self._find("moment", key), self._find("time", key)]
+            return _any(_ordered(name, operator, moment) for name in names if name is not None)
+        kind, held = kind_of(value)
+        if kind == "time":
+            names = [self._find("time", key), self._find("moment", key) if moments else None]
+            return _any(_ordered(name, operator, held) for name in names if name is not None)
+        if kind not in ("number", "integer"):
+            raise TypeError(f"{key!r} {operator} {value!r}: only numbers and times are greater or smaller")
+        numbers, integers = self._find("number", key), self._find("integer", key)
+        found = NOTHING if numbers is None else _ordered(numbers, operator, float(held))
+        return found if integers is None else either(found, _whole(integers, operator, value))
+
+    def contains(self, key: str, values: Iterable[Any], every: bool) -> Filter:
+        """The value is a list that has one of these, or every one: texts and whole numbers."""
+        self._admit(key)
+        found: Optional[Filter] = None
+        for value in several(values, f"{key!r}: {'contains_all' if every else 'contains_any'}"):
+            kinds = {"string": "strings", "number": "integers", "integer": "integers"}
+            kind = kinds.get(kind_of(value)[0] or "")
+            whole = not isinstance(value, float) or value.is_integer()
+            name = self._find(kind, key) if kind is not None and whole else None
+            if kind is None:
+                raise TypeError(f"{key!r} contains {value!r}: filters know lists of texts and of whole numbers")
+            one = NOTHING if name is None else column(name).contains(int(value) if kind == "integers" else str.__str__(value))
+            found = one if found is None else (found & one if every else found | one)
+        return (EVERYTHING if every else NOTHING) if found is None else found
+
+    def exists(self, key: str) -> Filter:
+        """There is a value."""
+        self._admit(key)
+        found = _any(column(name).exists() for name in map(lambda kind: self._find(kind, key), _TYPES) if name is not None)
+        if KEYS in self.schema:
+            found = either(found, column(KEYS).contains_any([_other("opaque", key), _other("empty", key)]))
+        return found
+
+    def missing(self, key: str) -> Filter:
+        """There is no value, or None."""
+        return self.negated(lambda: self.exists(key))
+
+    def empty(self, key: str) -> Filter:
+        """There is no value, or an empty text or list."""
+        found = either(self.missing(key), self.equal(key, ""))
+        return either(found, column(KEYS).contains(_other("empty", key))) if KEYS in self.schema else found
+
+
+def either(first: Filter, second: Filter) -> Filter:
+    """One or the other, without a word that says nothing."""
+    return second if first == NOTHING else (first if second == NOTHING else first | second)
+
+
+def _any(filters: Iterable[Filter]) -> Filter:
+    found = NOTHING
+    for one in filters:
+        found = either(found, one)
+    return found
+
+
+def _apart(kind: str, key: str) -> str:
+    return f"{RESERVED}{kind}:{key}"
+
+
+def _other(kind: str, key: str) -> str:
+    return f"{kind}:{key}"
+
+
+def _ordered(name: str, operator: str, value: Any) -> Filter:
+    asked = column(name)
+    ways: Dict[str, Callable[[object], Filter]] = {"<": asked.__lt__, "<=": asked.__le__, ">": asked.__gt__, ">=": asked.__ge__}
+    if operator not in ways:
+        raise ValueError(f"the operator is {operator!r}: it must be <, <=, > or >=")
+    return ways[operator](value)
+
+
+def _whole(name: str, operator: str, value: Any) -> Filter:
+    """A comparison of a column of whole numbers with any number."""
+    if isinstance(value, float):
+        if math.isinf(value):
+            return column(name).exists() if (value > 0) == (operator in ("<", "<=")) else NOTHING
+        value = math.ceil(value) if operator in ("<", ">=") else math.floor(value)
+    if not -_LARGEST <= value <= _LARGEST:
+        return column(name).exists() if (value > 0) == (operator in ("<", "<=")) else NOTHING
+    return _ordered(name, operator, value)

@@ -1,0 +1,130 @@
+"""The index behind documents: opened once in a process, built when there is something to build it of, and written to by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+import threading
+import weakref
+from typing import Any, Dict, List, Optional, Union
+
+import numpy
+
+from .. import _stratann
+from .._stratann import Index, InUseError, OutdatedError
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+class Handle:
+    """One for each folder in a process: what is changed through one store is seen by the others at once.
+
+    The first change takes the index's lock, and a lock beside the folder (`FOLDER.lock`), which `close` gives back. The second is held over the
+    moment in which an index is built anew, when the first cannot be.
+    """
+
+    _open: "weakref.WeakValueDictionary[str, Handle]" = weakref.WeakValueDictionary()
+    _opening = threading.Lock()
+
+    @classmethod
+    def of(cls, path: Path, memory: Union[int, str, None]) -> "Handle":
+        """That of the folder; a new one opens with so much memory for searches."""
+        # Worker processes that are forked inherit this dict, but no index that is open: those are their own.
+        name = f"{os.getpid()}:{os.path.realpath(path)}"
+        with cls._opening:
+            found = cls._open.get(name)
+            if found is None:
+                found = cls._open[name] = cls(pathlib.Path(path), memory)
+            return found
+
+    def __init__(self, path: pathlib.Path, memory: Union[int, str, None]) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        self._memory = memory
+        self._index: Optional[Index] = None
+        self._beside: Optional[int] = None
+
+    def index(self) -> Optional[Index]:
+        """The index as it is now, other processes' changes included; None if there is none yet."""
+        with self.lock:
+            if self._index is not None and self._beside is None:
+                try:
+                    self._index.refresh()
+                except FileNotFoundError:
+                    self._index = None
+            if self._index is None:
+                try:
+                    self._index = _stratann.open(self.path, memory=self._memory)
+                except FileNotFoundError:
+                    return None
+            return self._index
+
+    def hold(self) -> Optional[Index]:
+        """The index for changes: no other process makes any until `close`. Raises InUseError if one does."""
+        with self.lock:
+            if self._beside is None:
+                self._beside = self._take()
+                try:
+                    # What another process did before it gave the lock back.
+                    self._reopen()
+                except BaseException:
+                    self._give_back()
+                    raise
+            return self._index
+
+    def _reopen(self) -> None:
+        self._index = None
+        try:
+            self._index = _stratann.open(self.path, memory=self._memory)
+        except FileNotFoundError:
+            pass
+
+    def _take(self) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        name = f"{self.path}.lock"
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            raise InUseError(
+                f"{self.path}: another process changes these documents and has {name} locked: close them there first, or only read here"
+            ) from None
+        return file
+
+    def _give_back(self) -> None:
+        if self._beside is not None:
+            os.close(self._beside)
+            self._beside = None
+
+    def __del__(self) -> None:
+        # The index gives its own lock back when it goes.
+        self._give_back()
+
+    def build(
+        self,
+        vectors: Any,
+        ids: Any,
+        attributes: List[Dict[str, Any]],
+        payload: List[Any],
+        options: Dict[str, Any],
+    ) -> Index:
+        """Builds the index of these alone, in place of what there is; a crash leaves the one or the other. Only for who holds it."""
+        if self._index is not None:
+            self._index.close()
+        rows = numpy.ascontiguousarray(vectors, numpy.float32)
+        _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=True, **options)
+        self._reopen()
+        if self._index is None:
+            raise OutdatedError(f"{self.path}: the index was removed while it was built: build it again")
+        return self._index
+
+    def close(self) -> None:
+        """Makes changes durable and gives the locks back. The next change takes them again."""
+        with self.lock:
+            try:
+                if self._index is not None:
+                    self._index.close()
+            finally:
+                self._give_back()

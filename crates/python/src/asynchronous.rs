@@ -1,0 +1,193 @@
+//! Searches that an event loop awaits (`python/stratann/asynchronous.py`): when one has ended, a thread that searches rings the loop's bell, which is a
+//! pipe, and neither asks for the interpreter nor waits.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use stratann::{Error, SearchOptions, SearchResults, SubmittedSearch};
+
+use crate::errors::to_python;
+use crate::searching::answers;
+
+/// When a search of so many seconds is late.
+pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    let Some(seconds) = timeout else {
+        return Ok(None);
+    };
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!(
+            "timeout={seconds}: it must be seconds, 0 or more, or None for no limit"
+        ))
+    })?;
+    // What is later than any clock goes is never.
+    Ok(Instant::now().checked_add(duration))
+}
+
+/// What wakes an event loop: a file descriptor that can be read when searches have ended.
+#[pyclass(frozen, module = "stratann._stratann")]
+pub struct Bell {
+    reader: Mutex<PipeReader>,
+    rung: Arc<Rung>,
+}
+
+struct Rung {
+    writer: Mutex<PipeWriter>,
+    /// Searches that have ended and are not told of yet: where there are some, a byte is in the pipe.
+    ended: Mutex<Vec<u64>>,
+}
+
+impl Rung {
+    fn ring(&self, search: u64) {
+        let mut ended = self.ended.lock();
+        ended.push(search);
+        if ended.len() == 1 {
+            // The pipe is empty, so this does not block; and where nobody reads any more, nobody waits.
+            let _ = self.writer.lock().write(&[0]);
+        }
+    }
+}
+
+#[pymethods]
+impl Bell {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let (reader, writer) = std::io::pipe()?;
+        Ok(Self {
+            reader: Mutex::new(reader),
+            rung: Arc::new(Rung {
+                writer: Mutex::new(writer),
+                ended: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The descriptor that can be read when a search has ended.
+    fn fileno(&self) -> i32 {
+        self.reader.lock().as_raw_fd()
+    }
+
+    /// The numbers of the searches that have ended since it was asked last.
+    fn take(&self) -> PyResult<Vec<u64>> {
+        let mut ended = self.rung.ended.lock();
+        if !ended.is_empty() {
+            self.reader.lock().read_exact(&mut [0])?;
+        }
+        Ok(std::mem::take(&mut *ended))
+    }
+}
+
+/// A search that goes on by itself, or has ended.
+#[pyclass(frozen, module = "stratann._stratann")]
+pub struct Search {
+    state: Mutex<State>,
+    /// How its answers are to look.
+    shape: Mutex<Option<Shape>>,
+}
+
+enum State {
+    Begun(SubmittedSearch),
+    Ended(Box<SearchResults>),
+    Taken,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    options: SearchOptions,
+    single: bool,
+    return_stats: bool,
+}
+
+impl Search {
+    fn of(state: State) -> Self {
+        Self {
+            state: Mutex::new(state),
+            shape: Mutex::new(None),
+        }
+    }
+
+    /// One that was submitted.
+    pub fn begun(submitted: SubmittedSearch) -> Self {
+        Self::of(State::Begun(submitted))
+    }
+
+    /// One of which the answers are there.
+    pub fn ended(results: SearchResults) -> Self {
+        Self::of(State::Ended(Box::new(results)))
+    }
+
+    /// The coroutine that gives its answers.
+    pub fn answered(
+        self,
+        py: Python<'_>,
+        options: SearchOptions,
+        single: bool,
+        return_stats: bool,
+    ) -> PyResult<Bound<'_, PyAny>> {
+        *self.shape.lock() = Some(Shape {
+            options,
+            single,
+            return_stats,
+        });
+        let search = Bound::new(py, self)?;
+        let asynchronous = py.import("stratann.asynchronous")?;
+        asynchronous.call_method1("answers", (search,))
+    }
+}
+
+#[pymethods]
+impl Search {
+    /// Rings a bell with a number when it has ended: at once, if it has.
+    fn ring(&self, bell: &Bell, number: u64) {
+        let rung = bell.rung.clone();
+        match &*self.state.lock() {
+            State::Begun(submitted) => submitted.notify(move || rung.ring(number)),
+            State::Ended(_) | State::Taken => rung.ring(number),
+        }
+    }
+
+    /// Ends it as soon as its reads come in.
+    fn cancel(&self) {
+        if let State::Begun(submitted) = &*self.state.lock() {
+            submitted.cancel();
+        }
+    }
+
+    /// What it found, once: ids, distances, and stats if those were wanted. Waits for it, if it has not ended.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Taken);
+        let results = match state {
+            State::Begun(submitted) => match py.detach(|| submitted.wait()) {
+                Ok(results) => results,
+                Err(Error::DeadlineExceeded) => {
+                    return Err(PyTimeoutError::new_err(
+                        "the search was not done within its timeout",
+                    ));
+                }
+                Err(error) => return Err(to_python(error)),
+            },
+            State::Ended(results) => *results,
+            State::Taken => {
+                return Err(PyRuntimeError::new_err(
+                    "the answers of this search were taken before: await it once",
+                ));
+            }
+        };
+        let shape = *self.shape.lock();
+        let Some(shape) = shape else {
+            return Err(PyRuntimeError::new_err("nobody asked for this search"));
+        };
+        answers(
+            py,
+            results,
+            &shape.options,
+            shape.single,
+            shape.return_stats,
+        )
+    }
+}

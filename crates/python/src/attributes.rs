@@ -1,0 +1,396 @@
+//! Attributes, payload and filters, as Python has them. What people have for a table becomes columns of Python's own values in
+//! `python/stratann/attributes.py`, and columns of the engine's here.
+
+use std::collections::BTreeMap;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use stratann::{ColumnType, DataError, Row, RowSource, Schema, Value};
+
+use crate::errors::to_python;
+
+/// What an allocator adds to an allocation.
+const ALLOCATION: usize = 16;
+
+/// What vectors that a user gives have beside them, by column.
+pub struct Table {
+    columns: Vec<(String, Vec<Option<Value>>)>,
+    payload: Option<Vec<Option<String>>>,
+    rows: usize,
+}
+
+impl Table {
+    /// Of so many vectors, or of a single one, for an index that has these columns (name and type), if there is one; `None` where nothing was given.
+    pub fn of(
+        py: Python<'_>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        payload: Option<&Bound<'_, PyAny>>,
+        rows: usize,
+        single: bool,
+        columns: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Option<Self>> {
+        if attributes.is_none() && payload.is_none() {
+            return Ok(None);
+        }
+        let module = py.import("stratann.attributes")?;
+        let found = module.call_method1("table", (attributes, payload, rows, single, columns))?;
+        let (named, payload): (Bound<'_, PyDict>, Option<Vec<Option<String>>>) = found.extract()?;
+        let mut columns = Vec::with_capacity(named.len());
+        for (name, column) in named {
+            let (kind, values): (String, Bound<'_, PyAny>) = column.extract()?;
+            columns.push((name.extract()?, values_of(&kind, &values)?));
+        }
+        Ok(Some(Self {
+            columns,
+            payload,
+            rows,
+        }))
+    }
+}
+
+impl Table {
+    /// Bytes that it takes in memory, about.
+    pub fn memory_bytes(&self) -> u64 {
+        let values = self.columns.iter().flat_map(|(_, values)| values);
+        let values: usize = values
+            .map(|value| size_of::<Option<Value>>() + value.as_ref().map_or(0, beside))
+            .sum();
+        let payload = self.payload.iter().flatten();
+        let payload: usize = payload
+            .map(|text| size_of::<Option<String>>() + text.as_ref().map_or(0, text_bytes))
+            .sum();
+        (values + payload) as u64
+    }
+}
+
+/// Bytes of a text that stand apart from it, with what an allocation takes.
+fn text_bytes(text: &String) -> usize {
+    text.capacity() + ALLOCATION
+}
+
+/// The same of a value.
+fn beside(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text_bytes(text),
+        Value::Strings(texts) => {
+            let each = texts.iter().map(text_bytes).sum::<usize>();
+            each + texts.capacity() * size_of::<String>() + ALLOCATION
+        }
+        Value::Integers(values) => size_of_val(&**values) + ALLOCATION,
+        Value::Boolean(_) | Value::Integer(_) | Value::Float(_) | Value::Timestamp(_) => 0,
+    }
+}
+
+impl RowSource for Table {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn name(&self) -> &str {
+        "attributes"
+    }
+
+    fn row(&self, at: usize) -> Result<Row, DataError> {
+        let mut attributes = BTreeMap::new();
+        for (name, values) in &self.columns {
+            if let Some(value) = values.get(at).cloned().flatten() {
+                attributes.insert(name.clone(), value);
+            }
+        }
+        let payload = self.payload.as_ref();
+        Ok(Row {
+            attributes,
+            payload: payload.and_then(|payload| payload.get(at).cloned().flatten()),
+        })
+    }
+}
+
+/// A column of a type, as `attributes.py` calls it.
+fn values_of(kind: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Value>>> {
+    fn each<T>(values: Vec<Option<T>>, make: impl Fn(T) -> Value) -> Vec<Option<Value>> {
+        let values = values.into_iter();
+        values.map(|value| value.map(&make)).collect()
+    }
+    Ok(match kind {
+        "boolean" => each(values.extract()?, Value::Boolean),
+        "integer" => each(values.extract()?, Value::Integer),
+        "float" => each(values.extract()?, Value::Float),
+        "string" => each(values.extract()?, Value::String),
+        "timestamp" => each(values.extract()?, Value::Timestamp),
+        "strings" => each(values.extract()?, Value::Strings),
+        "integers" => each(values.extract()?, Value::Integers),
+        // A column without values is none.
+        _ => vec![None; values.len()?],
+    })
+}
+
+/// A value as Python has it.
+fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Boolean(value) => value.into_pyobject(py)?.to_owned().into_any(),
+        Value::Integer(value) => value.into_pyobject(py)?.into_any(),
+        Value::Float(value) => value.into_pyobject(py)?.into_any(),
+        Value::String(value) => value.into_pyobject(py)?.into_any(),
+        Value::Timestamp(micros) => py
+            .import("stratann.attributes")?
+            .call_method1("time", (micros,))?,
+        Value::Strings(values) => values.into_pyobject(py)?.into_any(),
+        Value::Integers(values) => values.into_pyobject(py)?.into_any(),
+    })
+}
+
+/// The attributes of rows: a dict for each, `None` for what is not in the index.
+pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
+    let found = PyList::empty(py);
+    for row in rows {
+        let Some(row) = row else {
+            found.append(py.None())?;
+            continue;
+        };
+        let attributes = PyDict::new(py);
+        for (name, value) in row.attributes {
+            attributes.set_item(name, value_to_python(py, value)?)?;
+        }
+        found.append(attributes)?;
+    }
+    Ok(found)
+}
+
+/// The payloads of rows, `None` where there is none.
+pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
+    let loads = py.import("json")?.getattr("loads")?;
+    let found = PyList::empty(py);
+    for row in rows {
+        match row.and_then(|row| row.payload) {
+            Some(text) => found.append(loads.call1((text,))?)?,
+            None => found.append(py.None())?,
+        }
+    }
+    Ok(found)
+}
+
+/// Columns and their types, as a dict.
+pub fn columns<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    for (name, kind) in schema.iter() {
+        let kind: ColumnType = kind;
+        found.set_item(name, kind.to_string())?;
+    }
+    Ok(found)
+}
+
+/// A text that a user gives, of which errors say what it is.
+fn text_of(given: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
+    let module = given.py().import("stratann.attributes")?;
+    module.call_method1("text", (given, what))?.extract()
+}
+
+/// A filter that a user gives: text, or a `Filter`.
+pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
+    if let Ok(filter) = value.cast::<Filter>() {
+        return Ok(filter.get().0.clone());
+    }
+    if !value.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err(format!(
+            "filter={}: pass a text such as \"price < 10 and tag == 'x'\", or a stratann.Filter",
+            value.repr()?
+        )));
+    }
+    stratann::Filter::parse(&text_of(value, "filter")?).map_err(to_python)
+}
+
+/// What is asked of the attributes of vectors: a text that is read once, or put together from columns.
+///
+///     cheap = stratann.column("price") < 10
+///     wanted = cheap & stratann.column("tags").contains("new") & ~stratann.column("sold").exists()
+///     assert wanted == stratann.Filter("price < 10 and tags contains 'new' and not exists sold")
+///
+/// `&` is and, `|` or, `~` not. Its str is text that is read as the same filter.
+#[pyclass(frozen, module = "stratann")]
+pub struct Filter(stratann::Filter);
+
+#[pymethods]
+impl Filter {
+    #[new]
+    fn new(text: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let text = text_of(text, "the text of a filter")?;
+        stratann::Filter::parse(&text).map(Self).map_err(to_python)
+    }
+
+    fn __and__(&self, other: &Self) -> Self {
+        Self(self.0.clone().and(other.0.clone()))
+    }
+
+    fn __or__(&self, other: &Self) -> Self {
+        Self(self.0.clone().or(other.0.clone()))
+    }
+
+    fn __invert__(&self) -> Self {
+        Self(!self.0.clone())
+    }
+
+    /// `and` and `or` would ask for it, and forget one side.
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(PyTypeError::new_err(
+            "a filter is neither true nor false: write & for and, | for or, ~ for not, with parentheses around comparisons",
+        ))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        let other = other.cast::<Self>();
+        other.is_ok_and(|other| self.0 == other.get().0)
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.0.to_string().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let arguments = PyTuple::new(py, [slf.get().0.to_string()])?;
+        PyTuple::new(py, [slf.get_type().into_any(), arguments.into_any()])
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let text = PyString::new(py, &self.0.to_string()).repr()?;
+        Ok(format!("stratann.Filter({text})"))
+    }
+}
+
+/// A column of which a filter asks something: `stratann.column(name)`. Compared (`==`, `!=`, `<`, `<=`, `>`, `>=`) it gives a `Filter`.
+#[pyclass(frozen, module = "stratann")]
+pub struct Column(String);
+
+impl Column {
+    fn asked(&self) -> stratann::FilterColumn {
+        stratann::Filter::column(self.0.as_str())
+    }
+}
+
+/// A value that a column is compared with.
+fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let module = value.py().import("stratann.attributes")?;
+    let found = module.call_method1("value", (value,))?;
+    let (kind, made): (String, Bound<'_, PyAny>) = found.extract()?;
+    let list = PyList::new(value.py(), [made])?;
+    let value = values_of(&kind, list.as_any())?.into_iter().next();
+    value
+        .flatten()
+        .ok_or_else(|| PyTypeError::new_err("a filter compares with a value"))
+}
+
+/// Values that a column is compared with, of a method by its name. A text is refused: it would be its characters.
+fn all_compared(values: &Bound<'_, PyAny>, asked: &str) -> PyResult<Vec<Value>> {
+    let module = values.py().import("stratann.attributes")?;
+    module
+        .call_method1("several", (values, asked))?
+        .try_iter()?
+        .map(|value| compared(&value?))
+        .collect::<PyResult<_>>()
+}
+
+#[pymethods]
+impl Column {
+    #[new]
+    fn new(name: &Bound<'_, PyAny>) -> PyResult<Self> {
+        text_of(name, "the name of a column").map(Self)
+    }
+
+    fn __eq__(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        let column = self.asked();
+        Ok(Filter(match value.is_none() {
+            true => column.missing(),
+            false => column.equals(compared(value)?),
+        }))
+    }
+
+    fn __ne__(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        let column = self.asked();
+        Ok(Filter(match value.is_none() {
+            true => column.exists(),
+            false => column.differs(compared(value)?),
+        }))
+    }
+
+    fn __lt__(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        Ok(Filter(self.asked().less(compared(value)?)))
+    }
+
+    fn __le__(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        Ok(Filter(self.asked().at_most(compared(value)?)))
+    }
+
+    fn __gt__(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        Ok(Filter(self.asked().more(compared(value)?)))
+    }
+
+    fn __ge__(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        Ok(Filter(self.asked().at_least(compared(value)?)))
+    }
+
+    /// From `low` to `high`, both included.
+    fn between(&self, low: &Bound<'_, PyAny>, high: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        let (low, high) = (compared(low)?, compared(high)?);
+        Ok(Filter(self.asked().between(low, high)))
+    }
+
+    /// Has one of the values.
+    fn is_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        let values = all_compared(values, "is_in")?;
+        Ok(Filter(self.asked().is_in(values)))
+    }
+
+    /// Has none of the values, or no value at all.
+    fn not_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        let values = all_compared(values, "not_in")?;
+        Ok(Filter(self.asked().not_in(values)))
+    }
+
+    /// A list that has the value.
+    fn contains(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        Ok(Filter(self.asked().contains(compared(value)?)))
+    }
+
+    /// A list that has one of the values.
+    fn contains_any(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        let values = all_compared(values, "contains_any")?;
+        Ok(Filter(self.asked().contains_any(values)))
+    }
+
+    /// A list that has all of the values.
+    fn contains_all(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
+        let values = all_compared(values, "contains_all")?;
+        Ok(Filter(self.asked().contains_all(values)))
+    }
+
+    /// Has any value.
+    fn exists(&self) -> Filter {
+        Filter(self.asked().exists())
+    }
+
+    /// Has no value.
+    fn missing(&self) -> Filter {
+        Filter(self.asked().missing())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!(
+            "stratann.column({})",
+            PyString::new(py, &self.0).repr()?
+        ))
+    }
+}
+
+/// A column to put a `Filter` together from: `stratann.column("price") < 10`.
+#[pyfunction]
+pub fn column(name: &Bound<'_, PyAny>) -> PyResult<Column> {
+    Column::new(name)
+}

@@ -1,0 +1,637 @@
+//! `stratann.connect`: a client of compute servers, with the search of an index.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple};
+use stratann::{Element, Error, Metric, Progress, VectorSource};
+use stratann_node::role::Failure;
+use stratann_node::serve::{
+    Answered, Asking, ChangeError, ClientOptions, Encryption, Means, Place, Unanswered, Unfinished,
+    twice,
+};
+use stratann_node::wire::{Collection, Reason};
+use stratann_node::{NodeError, Secret};
+
+use crate::arrays::{self, Rows, dtype_name};
+use crate::errors::{ServerError, ServerTimeoutError, StratannError, to_python};
+use crate::process::Opened;
+use crate::progress::{Listener, Stopped, run, run_stoppable};
+use crate::searching::{latency, results};
+
+/// Queries in flight, where nobody says how many.
+const IN_FLIGHT: usize = 16;
+
+/// Compute servers that are asked for what they search.
+#[pyclass(frozen, module = "stratann")]
+pub struct Client {
+    /// `None` once it is closed.
+    inner: Mutex<Option<Arc<Opened<stratann_node::serve::Client>>>>,
+    /// Their names, as they were given.
+    servers: Vec<String>,
+    /// How long a query may take where nothing else is said.
+    patience: Duration,
+    collection: Collection,
+    element: Element,
+    metric: Metric,
+}
+
+/// What a server that cannot be had raises.
+fn unreached(error: NodeError) -> PyErr {
+    ServerError::new_err(error.to_string())
+}
+
+/// What a query without an answer raises.
+fn unanswered(failure: &Failure) -> PyErr {
+    of_failure(failure, failure.to_string())
+}
+
+/// The exception of a failure, with this text.
+fn of_failure(failure: &Failure, text: String) -> PyErr {
+    match failure {
+        Failure::Refused {
+            reason: Reason::Invalid,
+            ..
+        } => PyValueError::new_err(text),
+        Failure::Deadline { .. }
+        | Failure::Refused {
+            reason: Reason::Deadline | Reason::GivenUp,
+            ..
+        } => ServerTimeoutError::new_err(text),
+        Failure::Refused { .. } => ServerError::new_err(text),
+    }
+}
+
+/// A change that was not made, or not to its end.
+impl Stopped for Unfinished {
+    fn done(&self) -> usize {
+        self.acknowledged
+    }
+
+    fn raise(self) -> PyErr {
+        let text = self.to_string();
+        let error = match &self.why {
+            ChangeError::Server(failure) => of_failure(failure, text),
+            ChangeError::Wrong(_) => PyValueError::new_err(text),
+            // Only what was raised meanwhile interrupts it, and that is what its caller gets.
+            ChangeError::Interrupted => ServerError::new_err(text),
+        };
+        let told = Python::attach(|py| error.value(py).setattr("yet", self.yet));
+        told.err().unwrap_or(error)
+    }
+}
+
+/// Refuses ids that are there twice.
+fn different(ids: Vec<u64>) -> PyResult<Vec<u64>> {
+    match twice(&ids) {
+        None => Ok(ids),
+        Some(id) => Err(PyValueError::new_err(format!(
+            "ids has {id} twice: pass each one once"
+        ))),
+    }
+}
+
+/// `Err` once Ctrl-C was pressed.
+fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
+    match progress.interrupted() {
+        true => Err(Error::Interrupted),
+        false => Ok(()),
+    }
+}
+
+impl Client {
+    fn names(&self) -> String {
+        self.servers.join(", ")
+    }
+
+    /// Vectors like those of the index that is searched.
+    fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
+        let rows = Rows::matrix_or_row(value, name, self.element)?;
+        rows.fit(self.collection.dim as usize)?;
+        Ok(rows)
+    }
+
+    /// The client in this process, of which queries may take so many seconds, or as many as was said when it was connected.
+    fn within(
+        &self,
+        inner: &Opened<stratann_node::serve::Client>,
+        timeout: Option<f64>,
+    ) -> PyResult<stratann_node::serve::Client> {
+        let client = inner.at_home(Path::new(&self.names()), "stratann.connect")?;
+        Ok(client.within(match timeout {
+            Some(timeout) => patience_of(timeout)?,
+            None => self.patience,
+        }))
+    }
+
+    fn inner(&self) -> PyResult<Arc<Opened<stratann_node::serve::Client>>> {
+        let inner = self.inner.lock().clone();
+        inner.ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "the client of {} is closed: call stratann.connect again",
+                self.names()
+            ))
+        })
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// Finds the `k` nearest vectors of each query.
+    ///
+    /// Any number of Python threads may search with one client at once. The interpreter's lock is released meanwhile, and Ctrl-C ends it within
+    /// a tenth of a second.
+    ///
+    /// Parameters
+    /// ----------
+    /// queries : array-like
+    ///     (nq, d), or (d,) for one query. A C-contiguous array of the dtype of what is searched is read in place: do not write to it until
+    ///     this returns. All else is converted as in `Index.search`.
+    /// k : int
+    ///     How many vectors are wanted.
+    /// list_size : int, optional
+    ///     D_high, how many candidates by codes of high precision a search keeps: more find more and cost more. No less than `k`. None takes
+    ///     the compute server's, or `k` where that is more; the key "list" of the stats says what it was.
+    /// beam : int, optional
+    ///     The most nodes that are visited in a round. None takes the compute server's.
+    /// in_flight : int, optional
+    ///     Queries that are asked at once; None is 16. 1 for the least latency of each.
+    /// return_stats : bool
+    ///     Whether to return a dict of counters and latencies as well.
+    /// timeout : float, optional
+    ///     Seconds that each query may take; None is what `connect` was told.
+    ///
+    /// Returns
+    /// -------
+    /// ids : numpy.ndarray
+    ///     uint64, (nq, k), or (k,) for one query; nearest first. Where fewer than k vectors are left in the index, the rest of a row is
+    ///     2^64 - 1, which is no vector's id.
+    /// distances : numpy.ndarray
+    ///     float32, of the same shape, exact. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer. Infinite where there is
+    ///     no answer.
+    /// stats : dict
+    ///     Only with `return_stats`: the keys of `stratann cluster search --json`, of which `per_query` holds means (distances by codes of low
+    ///     and high precision and exact ones; rounds; bytes between servers; reads), and `queries`, `seconds`, and `latencies_us`, a float32
+    ///     for each query in microseconds.
+    ///
+    /// Raises
+    /// ------
+    /// ServerTimeoutError
+    ///     A query was not answered within its `timeout`. The message says who was waited for.
+    /// ServerError
+    ///     A server failed, or is gone.
+    #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, in_flight=None, return_stats=false, timeout=None))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python method"
+    )]
+    fn search<'py>(
+        &self,
+        py: Python<'py>,
+        queries: &Bound<'py, PyAny>,
+        #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::beam)] beam: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
+        return_stats: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let rows = self.rows(queries, "queries")?;
+        for (name, value) in [
+            ("k", Some(k)),
+            ("list_size", list_size),
+            ("beam", beam),
+            ("in_flight", in_flight),
+        ] {
+            if value == Some(0) {
+                return Err(PyValueError::new_err(format!(
+                    "{name}=0: it must be at least 1"
+                )));
+            }
+        }
+        if let Some(list) = list_size.filter(|&list| list < k) {
+            return Err(PyValueError::new_err(format!(
+                "list_size={list} is smaller than k={k}: a search returns the k best of its list, so pass at least {k}"
+            )));
+        }
+        let inner = self.inner()?;
+        let client = self.within(&inner, timeout)?;
+        let asking = Asking {
+            k,
+            list: list_size,
+            beam,
+            in_flight: in_flight.unwrap_or(IN_FLIGHT),
+        };
+        let answered = match rows.rows() {
+            0 => Ok(Answered::default()),
+            _ => ask(py, &client, &rows, &asking)?,
+        };
+        let answered = answered.map_err(|failure| unanswered(&failure))?;
+        let stats = return_stats
+            .then(|| stats(py, &answered, &asking))
+            .transpose()?;
+        results(
+            py,
+            (answered.ids, answered.distances),
+            k,
+            rows.is_single(),
+            stats,
+        )
+    }
+
+    /// Puts vectors into the index that the servers search, in place of those that have their ids.
+    ///
+    /// When this returns they are durable on storage, and every search that begins then sees them, through whichever server. The servers have to
+    /// take changes (`stratann cluster up --changes`, `stratann storage-server --changes`).
+    ///
+    /// Parameters
+    /// ----------
+    /// vectors : array-like
+    ///     (n, d), or (d,) for one, as the queries of `search`.
+    /// ids : array-like of int
+    ///     An id for each, all different.
+    /// timeout : float, optional
+    ///     Seconds that each part of a mebibyte may take; None is what `connect` was told.
+    ///
+    /// Raises
+    /// ------
+    /// ServerTimeoutError
+    ///     A part of a mebibyte was not answered within its `timeout`: nobody knows whether it was made. The same call may be made again, since it
+    ///     replaces what is there.
+    /// ServerError
+    ///     The servers failed, or are gone. The message says how much was changed, and how much may be.
+    /// Interrupted
+    ///     Ctrl-C: `done` says how many of the rows, the first ones, are in for certain; the message, how many of the next may be.
+    /// ValueError
+    ///     The servers take no changes, or not this one: an id of 2^64 - 1, a row with NaN. Of the part with it nothing was changed.
+    #[pyo3(signature = (vectors, ids, *, timeout=None))]
+    fn upsert<'py>(
+        &self,
+        py: Python<'py>,
+        vectors: &Bound<'py, PyAny>,
+        ids: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let rows = self.rows(vectors, "vectors")?;
+        let ids = different(arrays::ids(ids, Some(rows.rows()))?)?;
+        let inner = self.inner()?;
+        let client = self.within(&inner, timeout)?;
+        let (source, row_bytes) = (rows.source()?, self.collection.row_bytes as usize);
+        let changes = |progress: &dyn Progress| {
+            let read = |first, rows: &mut [u8]| {
+                (source.read(first, rows)).map_err(|error| error.to_string())
+            };
+            let goes_on = |_| goes_on(progress).is_ok();
+            client.upsert(&ids, row_bytes, read, goes_on)
+        };
+        run_stoppable(py, &Listener::new(None)?, Some(ids.len()), changes).map(drop)
+    }
+
+    /// Deletes ids, different integers in an array, a list or alone, from the index that the servers search. Returns how many of them there were: an id that is not in the index counts
+    /// for nothing. Where storage was started anew meanwhile, those that it may have deleted before that are not counted. Else as `upsert`.
+    #[pyo3(signature = (ids, *, timeout=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let ids = different(arrays::ids(ids, None)?)?;
+        let inner = self.inner()?;
+        let client = self.within(&inner, timeout)?;
+        let changes = |progress: &dyn Progress| client.delete(&ids, |_| goes_on(progress).is_ok());
+        let done = run_stoppable(py, &Listener::new(None)?, Some(ids.len()), changes)?;
+        Ok(done.deleted)
+    }
+
+    /// Ends the connection. A `with` block ends with it.
+    fn close(&self, py: Python<'_>) {
+        let inner = self.inner.lock().take();
+        py.detach(|| drop(inner));
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) {
+        self.close(py);
+    }
+
+    /// Elements of a vector.
+    #[getter]
+    fn dim(&self) -> usize {
+        self.collection.dim as usize
+    }
+
+    /// How distances are measured: "l2", "ip" or "cosine".
+    #[getter]
+    fn metric(&self) -> &'static str {
+        self.metric.name()
+    }
+
+    /// The numpy dtype of the vectors, which queries must have.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("numpy")?
+            .call_method1("dtype", (dtype_name(self.element),))
+    }
+
+    /// Whether the servers take `upsert` and `delete`, as they said when this was connected.
+    #[getter]
+    fn changes(&self) -> bool {
+        self.collection.changes
+    }
+
+    /// The compute servers, as they were given.
+    #[getter]
+    fn servers(&self) -> Vec<String> {
+        self.servers.clone()
+    }
+
+    /// Vectors of what was searched when this was connected.
+    fn __len__(&self) -> usize {
+        self.collection.nodes as usize
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!(
+            "stratann.Client({}, {} vectors, dim={}, dtype={}, metric={:?})",
+            PyString::new(py, &self.names()).repr()?,
+            self.collection.nodes,
+            self.collection.dim,
+            dtype_name(self.element),
+            self.metric.name(),
+        ))
+    }
+}
+
+/// Seconds that a query may take.
+fn patience_of(timeout: f64) -> PyResult<Duration> {
+    let patience = Duration::try_from_secs_f64(timeout).ok();
+    patience
+        .filter(|patience| !patience.is_zero())
+        .ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "timeout={timeout}: it must be seconds above 0, for example 0.5"
+            ))
+        })
+}
+
+/// Asks all queries, on a thread of its own, so that Ctrl-C reaches who waits.
+fn ask(
+    py: Python<'_>,
+    client: &stratann_node::serve::Client,
+    rows: &Rows<'_>,
+    asking: &Asking,
+) -> PyResult<Result<Answered, Failure>> {
+    let source = rows.source()?;
+    run(py, &Listener::new(None)?, |progress| {
+        let read = |at: usize, row: &mut Vec<u8>| {
+            row.resize(source.row_bytes(), 0);
+            Ok::<_, Error>(source.read(at, row)?)
+        };
+        match client.search_all(source.rows(), read, asking, || goes_on(progress)) {
+            Ok(answered) => Ok(Ok(answered)),
+            Err(Unanswered::Server(failure)) => Ok(Err(failure)),
+            Err(Unanswered::Caller(error)) => Err(error),
+        }
+    })
+}
+
+/// The keys of `stratann cluster search --json`, and what the queries took as a whole.
+fn stats<'py>(
+    py: Python<'py>,
+    answered: &Answered,
+    asking: &Asking,
+) -> PyResult<Bound<'py, PyDict>> {
+    let queries = answered.latencies_us.len();
+    let stats = PyDict::new(py);
+    stats.set_item("list", answered.list)?;
+    stats.set_item("beam", answered.beam)?;
+    stats.set_item("k", asking.k)?;
+    let qps = if queries == 0 {
+        0.0
+    } else {
+        queries as f64 / answered.seconds.max(1e-9)
+    };
+    stats.set_item("qps", qps)?;
+    stats.set_item("latency_us", latency(py, &answered.latencies_us)?)?;
+    let Means {
+        low,
+        high,
+        full,
+        steps,
+        wire,
+        storage_wire,
+        reads,
+        read_bytes,
+        restarts,
+    } = answered.means;
+    let per_query = PyDict::new(py);
+    for (name, mean) in [
+        ("low", low),
+        ("high", high),
+        ("full", full),
+        ("steps", steps),
+        ("wire", wire),
+        ("storage_wire", storage_wire),
+        ("reads", reads),
+        ("read_bytes", read_bytes),
+        ("restarts", restarts),
+    ] {
+        per_query.set_item(name, mean)?;
+    }
+    stats.set_item("per_query", per_query)?;
+    stats.set_item("in_flight", asking.in_flight)?;
+    stats.set_item("queries", queries)?;
+    stats.set_item("seconds", answered.seconds)?;
+    stats.set_item(
+        "latencies_us",
+        numpy::PyArray1::from_slice(py, &answered.latencies_us),
+    )?;
+    Ok(stats)
+}
+
+/// Names of servers: a text, with commas between them, or several of them.
+fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    let wrong = || {
+        PyTypeError::new_err(format!(
+            "servers={}: pass a text such as \"127.0.0.1:7710\", or a list of them",
+            servers
+                .repr()
+                .map_or_else(|_| "?".into(), |shown| shown.to_string())
+        ))
+    };
+    let names: Vec<String> = match servers.cast::<PyString>() {
+        Ok(text) => text
+            .extract::<String>()?
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .collect(),
+        Err(_) => servers.extract().map_err(|_| wrong())?,
+    };
+    match names.is_empty() || names.iter().any(String::is_empty) {
+        true => Err(PyValueError::new_err(
+            "servers names no server: pass for example \"127.0.0.1:7710\"",
+        )),
+        false => Ok(names),
+    }
+}
+
+/// The secret that is given, in a file, or in the environment.
+pub fn secret_of(
+    secret: Option<&Bound<'_, PyAny>>,
+    file: Option<&Path>,
+) -> PyResult<Option<Secret>> {
+    let Some(secret) = secret else {
+        return match file {
+            Some(path) => Secret::read(path).map(Some),
+            None => Secret::of_environment(),
+        }
+        .map_err(to_python);
+    };
+    if file.is_some() {
+        return Err(PyValueError::new_err(
+            "secret and secret_file say the same thing: pass one of them",
+        ));
+    }
+    let bytes: Vec<u8> = match (secret.cast::<PyBytes>(), secret.cast::<PyString>()) {
+        (Ok(bytes), _) => bytes.as_bytes().to_vec(),
+        (_, Ok(text)) => text.extract::<String>()?.into_bytes(),
+        // Its value is nobody's business.
+        _ => return Err(PyTypeError::new_err("secret must be bytes or a str")),
+    };
+    match Secret::new(&bytes) {
+        Some(secret) => Ok(Some(secret)),
+        None => Err(PyValueError::new_err(format!(
+            "secret is shorter than {} bytes",
+            Secret::LEAST_BYTES
+        ))),
+    }
+}
+
+/// Whether connections to servers are encrypted, as a user says it.
+pub enum EncryptionOf {
+    /// As [`Encryption`] has it.
+    Known(Encryption<'static>),
+    /// By the certificates in a file.
+    By(PathBuf),
+}
+
+impl EncryptionOf {
+    /// The same, for a [`Place`].
+    pub fn encryption(&self) -> Encryption<'_> {
+        match self {
+            EncryptionOf::Known(encryption) => *encryption,
+            EncryptionOf::By(authority) => Encryption::By(authority),
+        }
+    }
+}
+
+/// What the argument `tls` says: `None`, a bool, or a path.
+pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
+    Ok(match tls {
+        None => EncryptionOf::Known(Encryption::None),
+        Some(flag) if flag.is_instance_of::<PyBool>() => {
+            EncryptionOf::Known(match flag.is_truthy()? {
+                true => Encryption::OfEnvironment,
+                false => Encryption::None,
+            })
+        }
+        Some(path) => EncryptionOf::By(path.extract()?),
+    })
+}
+
+/// Connects to compute servers, as `stratann cluster up` and `stratann compute-server` start them.
+///
+/// The first that can be reached is asked; the next where that one ends, says nothing, or waits for its own memory server or storage. Queries
+/// in flight go along, within their time.
+///
+/// Parameters
+/// ----------
+/// servers : str or sequence of str
+///     "host:port", "[address]:port" or, on this machine, "shm:/path"; several as a list, or with commas between them.
+/// secret : bytes or str, optional
+///     What the servers' secret is, where they have one; None is that of `secret_file`, or of the environment (STRATANN_SECRET_FILE,
+///     STRATANN_SECRET).
+/// secret_file : str or os.PathLike, optional
+///     A file with it, which only its owner may be able to read.
+/// tls : bool, str or os.PathLike
+///     True encrypts, and believes the certificates in the file (PEM) that STRATANN_TLS_CA names; a path names that file itself. Not for "shm:".
+/// timeout : float
+///     Seconds that a query may take, from when it is asked; connecting, and then asking what is searched, may take as long each.
+///
+/// Returns
+/// -------
+/// Client
+///
+/// Raises
+/// ------
+/// ServerError
+///     None of the servers can be asked: the message says what is wrong with each.
+/// ServerTimeoutError
+///     They are there, and did not say in time what is searched: they wait for storage. Without a memory server, searches wait; changes need none.
+#[pyfunction]
+#[pyo3(signature = (servers, *, secret=None, secret_file=None, tls=None, timeout=10.0))]
+pub fn connect(
+    py: Python<'_>,
+    servers: &Bound<'_, PyAny>,
+    secret: Option<&Bound<'_, PyAny>>,
+    secret_file: Option<PathBuf>,
+    tls: Option<&Bound<'_, PyAny>>,
+    timeout: f64,
+) -> PyResult<Client> {
+    let names = names(servers)?;
+    let patience = patience_of(timeout)?;
+    let secret = secret_of(secret, secret_file.as_deref())?;
+    let tls = tls_of(tls)?;
+    let options = ClientOptions {
+        patience,
+        ..ClientOptions::default()
+    };
+    let connected = run(py, &Listener::new(None)?, |progress| {
+        // Looking up names may take a while.
+        let places = names
+            .iter()
+            .map(|name| Place::of(name, secret.as_ref(), tls.encryption()));
+        let places = match places.collect::<Result<Vec<Place>, _>>() {
+            Ok(places) => places,
+            Err(error) => return Ok(Err(unreached(NodeError::Server(error)))),
+        };
+        let goes_on = || goes_on(progress).is_ok();
+        let client = stratann_node::serve::Client::connect_while(places, options, goes_on);
+        let client = match client {
+            Ok(client) => client.ok_or(Error::Interrupted)?,
+            Err(error) => return Ok(Err(unreached(error))),
+        };
+        // Storage says it: changes go on while there is no memory server, and searches wait for it by themselves.
+        let told = client.changeable_while(goes_on).ok_or(Error::Interrupted)?;
+        let told = told.map_err(|failure| unanswered(&failure));
+        Ok::<_, Error>(told.map(|collection| (client, collection)))
+    })?;
+    let (client, collection) = connected?;
+    let unknown = |what| {
+        StratannError::new_err(format!(
+            "the servers have vectors of {what} that this version does not know: install a later one"
+        ))
+    };
+    Ok(Client {
+        inner: Mutex::new(Some(Arc::new(Opened::new(Arc::new(client))))),
+        servers: names,
+        patience,
+        element: Element::from_code(collection.element).ok_or_else(|| unknown("a type"))?,
+        metric: Metric::from_code(collection.metric).ok_or_else(|| unknown("a metric"))?,
+        collection,
+    })
+}

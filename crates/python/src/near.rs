@@ -1,0 +1,104 @@
+//! Searches by a distance, and by ids of the index, as Python has them.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use stratann::{Progress, Range, RangePlace, SearchOptions, Silent};
+
+use crate::arguments::threads as thread_count;
+use crate::arrays::{self, table};
+use crate::attributes;
+use crate::errors::to_python;
+use crate::index::Index;
+use crate::lookups;
+use crate::progress::{Listener, run};
+use crate::searching::{WATCHED, answers};
+
+/// What both may be told beside what they look for.
+pub struct Told<'a, 'py> {
+    pub list_size: Option<usize>,
+    pub probes: Option<usize>,
+    pub filter: Option<&'a Bound<'py, PyAny>>,
+    pub threads: Option<usize>,
+}
+
+impl Told<'_, '_> {
+    /// Options of a search for `k`.
+    fn options(&self, index: &Index, k: usize) -> PyResult<SearchOptions> {
+        let defaults = SearchOptions::default();
+        let clusters = index.inner().has_clusters();
+        Ok(SearchOptions {
+            k,
+            list: self.list_size.unwrap_or(defaults.list.max(k)),
+            probes: self.probes.or(self.list_size.filter(|_| clusters)),
+            threads: thread_count(self.threads)?,
+            ..defaults
+        })
+    }
+}
+
+/// A page of what is within a distance of a query, as a `stratann.Page`.
+pub fn range<'py>(
+    py: Python<'py>,
+    index: &Index,
+    query: &Bound<'py, PyAny>,
+    range: Range,
+    told: &Told<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let rows = index.rows(query, "query")?;
+    let source = rows.source()?;
+    let options = told.options(index, 1)?;
+    let filter = told.filter.map(attributes::filter).transpose()?;
+    let (inner, live) = (index.inner(), index.changing());
+    let stored = inner.at_home(&index.path, "stratann.open")?;
+    let filter = filter.as_ref();
+    let page = run(py, &Listener::new(None)?, |progress| match &live {
+        Some(live) => live.search_range(&source, &range, &options, filter, progress),
+        None => stored.search_range(&source, &range, &options, filter, progress),
+    })?;
+    let arguments = PyDict::new(py);
+    arguments.set_item("ids", table(py, page.ids, 1, true)?)?;
+    arguments.set_item("distances", table(py, page.distances, 1, true)?)?;
+    let next = page.next.map(|next| (next.distance, next.id, next.rank));
+    arguments.set_item("next", next)?;
+    arguments.set_item("complete", page.complete)?;
+    let class = py.import("stratann.rows")?.getattr("Page")?;
+    class.call((), Some(&arguments))
+}
+
+/// Where a page begins, as a page before it said.
+pub fn place(after: Option<(f32, u64, usize)>) -> Option<RangePlace> {
+    after.map(|(distance, id, rank)| RangePlace { distance, id, rank })
+}
+
+/// The nearest to vectors of the index, by their ids.
+pub fn like<'py>(
+    py: Python<'py>,
+    index: &Index,
+    ids: &Bound<'py, PyAny>,
+    (k, recall, return_stats): (usize, Option<f64>, bool),
+    told: &Told<'_, 'py>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    crate::arguments::refuse_both(recall, told.list_size)?;
+    let only = lookups::id(ids).ok().flatten();
+    let ids = match only {
+        Some(id) => vec![id],
+        None => arrays::ids_asked(ids)?,
+    };
+    let options = SearchOptions {
+        recall,
+        ..told.options(index, k)?
+    };
+    let filter = told.filter.map(attributes::filter).transpose()?;
+    let (inner, live) = (index.inner(), index.changing());
+    let stored = inner.at_home(&index.path, "stratann.open")?;
+    let filter = filter.as_ref();
+    let search = |progress: &dyn Progress| match &live {
+        Some(live) => live.search_like(&ids, &options, filter, progress),
+        None => stored.search_like(&ids, &options, filter, progress),
+    };
+    let found = match ids.len() < WATCHED {
+        true => py.detach(|| search(&Silent)).map_err(to_python)?,
+        false => run(py, &Listener::new(None)?, search)?,
+    };
+    answers(py, found, &options, only.is_some(), return_stats)
+}

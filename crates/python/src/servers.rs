@@ -1,0 +1,549 @@
+//! `stratann.MemoryServer`, `StorageServer` and `ComputeServer`: the roles of DistVS in a Python process.
+//!
+//! Their threads are the engine's and never touch Python. They end when a server is closed, when Python forgets it, and, since a merge had better not be cut off, before
+//! the interpreter ends: who runs is in a list, which `atexit` goes through. In a forked process there are no such threads: a server is of the process that started it, there it is left alone.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+
+use parking_lot::RwLock;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use stratann::press::Low;
+use stratann::{Error, Progress, bounds};
+use stratann_node::role::Narrowing;
+use stratann_node::serve::{
+    ComputeServerOptions, MemoryOfIndex, Page, Place, Report, StartError, StorageOfIndex,
+};
+use stratann_node::{Certificate, NodeError, Options, Secret};
+
+use crate::arguments::{existing, named, size};
+use crate::client::{secret_of, tls_of};
+use crate::errors::{ServerError, StratannError};
+use crate::process::Opened;
+use crate::progress::{Listener, run};
+
+/// What a server that does not start raises.
+fn not_started(error: NodeError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        NodeError::Open { .. } | NodeError::Certificate { .. } => PyValueError::new_err(text),
+        NodeError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
+            PyValueError::new_err(text)
+        }
+        _ => ServerError::new_err(text),
+    }
+}
+
+/// A role as Python sees it.
+trait Role: Send + Sync {
+    /// How it is. For [`Page::Health`] it may ask others.
+    fn report(&self, page: Page) -> Report;
+}
+
+impl Role for MemoryOfIndex {
+    fn report(&self, _: Page) -> Report {
+        MemoryOfIndex::report(self)
+    }
+}
+
+impl Role for StorageOfIndex {
+    fn report(&self, _: Page) -> Report {
+        StorageOfIndex::report(self)
+    }
+}
+
+impl Role for stratann_node::serve::ComputeServer<Low> {
+    fn report(&self, page: Page) -> Report {
+        stratann_node::serve::ComputeServer::report(self, page)
+    }
+}
+
+/// A server until it is closed.
+type Slot = RwLock<Option<Opened<Box<dyn Role>>>>;
+
+/// Those that run, with the processes that started them.
+static RUNNING: Mutex<Vec<(u32, Weak<Slot>)>> = Mutex::new(Vec::new());
+
+/// Python calls it before it ends.
+#[pyfunction]
+fn end_servers(py: Python<'_>) {
+    py.detach(|| {
+        let running = match RUNNING.try_lock() {
+            Ok(mut running) => std::mem::take(&mut *running),
+            Err(TryLockError::Poisoned(running)) => std::mem::take(&mut *running.into_inner()),
+            // A thread is starting one this very moment, perhaps in the process that this one was forked from: what is there ends with the process.
+            Err(TryLockError::WouldBlock) => Vec::new(),
+        };
+        // The last first: it may need those before it.
+        for (process, server) in running.into_iter().rev() {
+            if process == std::process::id()
+                && let Some(server) = server.upgrade()
+            {
+                close(&server);
+            }
+        }
+    });
+}
+
+/// Has servers that still run end before the interpreter does, and before its log.
+///
+/// # Errors
+/// Python has no `atexit`.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    let end = wrap_pyfunction!(end_servers, py)?;
+    py.import("atexit")?.call_method1("register", (end,))?;
+    Ok(())
+}
+
+/// Ends a server's threads, and waits for that.
+fn close(slot: &Slot) {
+    let server = slot.write().take();
+    drop(server);
+}
+
+/// A server that was started in this process: a memory server, a storage server or a compute server.
+#[pyclass(frozen, subclass, module = "stratann")]
+pub struct Server {
+    slot: Arc<Slot>,
+    process: u32,
+    address: SocketAddr,
+    /// What it is, for messages.
+    role: &'static str,
+}
+
+impl Server {
+    fn of(server: impl Role + 'static, address: SocketAddr, role: &'static str) -> Server {
+        let server: Box<dyn Role> = Box::new(server);
+        let slot = Arc::new(RwLock::new(Some(Opened::new(Arc::new(server)))));
+        let process = std::process::id();
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|(_, server)| server.strong_count() > 0);
+        running.push((process, Arc::downgrade(&slot)));
+        Server {
+            slot,
+            process,
+            address,
+            role,
+        }
+    }
+
+    /// Whether its threads are here. In a forked process nothing of it is touched: its lock may be held by a thread that is not there.
+    fn is_home(&self) -> bool {
+        std::process::id() == self.process
+    }
+
+    fn name(&self) -> String {
+        format!("the {} server at {}", self.role, self.address)
+    }
+
+    /// Asks it how it is, without the interpreter.
+    fn report(&self, py: Python<'_>, page: Page) -> PyResult<Report> {
+        if !self.is_home() {
+            return Err(StratannError::new_err(format!(
+                "{} runs in process {}, and this is {}, which was forked from it without its threads: start one here",
+                self.name(),
+                self.process,
+                std::process::id()
+            )));
+        }
+        let report = py.detach(|| self.slot.read().as_ref().map(|server| server.report(page)));
+        report.ok_or_else(|| {
+            PyValueError::new_err(format!("{} is closed: start another one", self.name()))
+        })
+    }
+}
+
+#[pymethods]
+impl Server {
+    /// Where it listens: "host:port", with the port that it was given where it asked for any.
+    #[getter]
+    fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Whether it can do what it is for, now: a dict of "well" (bool), "trouble" (why not, or None) and "lines" (how the servers are that it needs).
+    ///
+    /// A compute server asks its memory server and its storage, and waits up to a second for a sign of life.
+    fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        health(py, self.report(py, Page::Health)?)
+    }
+
+    /// What it has counted: the figures of `/metrics` (docs/cli.md) by name; those of its connections are dicts by who is at the other end.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        stats(py, self.report(py, Page::Metrics)?)
+    }
+
+    /// Ends it: when this returns, nobody listens there any more and all of its threads have ended. A second call does nothing. A `with` block ends with it.
+    fn close(&self, py: Python<'_>) {
+        if self.is_home() {
+            py.detach(|| close(&self.slot));
+        }
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) {
+        self.close(py);
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let server = slf.get();
+        // Who closes it just now has the lock.
+        let runs = server.is_home() && server.slot.try_read().is_some_and(|slot| slot.is_some());
+        let state = if runs { "" } else { ", closed" };
+        let class = slf.get_type().name()?;
+        Ok(format!("stratann.{class}({}{state})", server.address))
+    }
+}
+
+/// What health is in Python.
+fn health<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
+    let health = PyDict::new(py);
+    health.set_item("well", report.trouble.is_none())?;
+    health.set_item("trouble", report.trouble)?;
+    health.set_item("lines", report.lines)?;
+    Ok(health)
+}
+
+/// Figures by name; those of connections are dicts by peer.
+fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
+    let stats = PyDict::new(py);
+    for figure in report.figures {
+        let Some(peer) = figure.peer else {
+            stats.set_item(figure.name, figure.value)?;
+            continue;
+        };
+        let peers = match stats.get_item(figure.name)? {
+            Some(peers) => peers.cast_into::<PyDict>()?,
+            None => {
+                let peers = PyDict::new(py);
+                stats.set_item(figure.name, &peers)?;
+                peers
+            }
+        };
+        peers.set_item(peer, figure.value)?;
+    }
+    Ok(stats)
+}
+
+/// The lists and high-precision codes of an index, in memory, for compute servers: `stratann memory-server INDEX` in this process.
+///
+/// It is started by this call and runs until `close`, the end of a `with` block, or the end of the interpreter, on threads that never wait for Python.
+///
+/// Parameters
+/// ----------
+/// path : str or os.PathLike
+///     An index of the preset "distvs".
+/// listen : str
+///     "host:port"; port 0 is any that is free, which `address` tells. Other addresses than loopback need a secret.
+/// follow : bool
+///     Whether it goes on to the next checkpoint when the index is merged, as it has to beside a storage server that takes changes. Both are in memory for half a minute then.
+/// secret : bytes or str, optional
+///     What compute servers have to know; None is that of `secret_file`, or of the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
+/// secret_file : str or os.PathLike, optional
+///     A file with it, which only its owner may be able to read.
+/// certificate : tuple of two str or os.PathLike, optional
+///     A certificate and its key (PEM): connections are encrypted then.
+/// clients : int
+///     The most connections at once.
+/// progress : bool or callable
+///     Who is told how far reading the index is, as in `stratann.build`.
+///
+/// Raises
+/// ------
+/// ServerError
+///     It cannot listen there.
+/// ValueError
+///     An address that others can reach, and no secret; an index of another preset.
+#[pyclass(frozen, extends = Server, module = "stratann")]
+pub struct MemoryServer;
+
+#[pymethods]
+impl MemoryServer {
+    #[new]
+    #[pyo3(signature = (path, *, listen="127.0.0.1:0", follow=false, secret=None, secret_file=None, certificate=None, clients=256, progress=None))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python class"
+    )]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        listen: &str,
+        follow: bool,
+        secret: Option<&Bound<'_, PyAny>>,
+        secret_file: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        #[pyo3(from_py_with = crate::arguments::count::clients)] clients: usize,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<MemoryServer>> {
+        let options = listening(listen, secret, secret_file.as_deref(), certificate, clients)?;
+        let path = existing(path, "index")?;
+        let server = started(py, &Listener::new(progress)?, |progress| {
+            MemoryOfIndex::start(&path, follow, true, options, progress)
+        })?;
+        let address = server.server().address();
+        let server = Server::of(server, address, "memory");
+        Ok(PyClassInitializer::from(server).add_subclass(MemoryServer))
+    }
+}
+
+/// The exact vectors of an index, for compute servers: `stratann storage-server INDEX` in this process.
+///
+/// It is started by this call and runs until `close`, the end of a `with` block, or the end of the interpreter. Then nobody has the index open any more.
+///
+/// Parameters
+/// ----------
+/// path : str or os.PathLike
+///     An index of the preset "distvs".
+/// listen : str
+///     "host:port"; port 0 is any that is free, which `address` tells. Other addresses than loopback need a secret.
+/// changes : bool
+///     Whether it takes inserts and deletes from clients, and merges them when that is due. Nobody else may have the index open for changes.
+/// threads : int
+///     How many rank.
+/// io : str
+///     How the SSD is read: "auto", "uring" or "pread".
+/// secret, secret_file, certificate, clients
+///     As those of `MemoryServer`.
+///
+/// Raises
+/// ------
+/// InUseError
+///     Somebody else has the index open for changes.
+/// ServerError
+///     It cannot listen there.
+/// ValueError
+///     An address that others can reach, and no secret; an index of another preset.
+#[pyclass(frozen, extends = Server, module = "stratann")]
+pub struct StorageServer;
+
+#[pymethods]
+impl StorageServer {
+    #[new]
+    #[pyo3(signature = (path, *, listen="127.0.0.1:0", changes=false, threads=2, io="auto", secret=None, secret_file=None, certificate=None, clients=256))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python class"
+    )]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        listen: &str,
+        changes: bool,
+        #[pyo3(from_py_with = crate::arguments::count::threads)] threads: usize,
+        io: &str,
+        secret: Option<&Bound<'_, PyAny>>,
+        secret_file: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        #[pyo3(from_py_with = crate::arguments::count::clients)] clients: usize,
+    ) -> PyResult<PyClassInitializer<StorageServer>> {
+        bounded("threads", threads, bounds::MOST_THREADS)?;
+        let io = named(io, "io")?;
+        let options = listening(listen, secret, secret_file.as_deref(), certificate, clients)?;
+        let path = existing(path, "index")?;
+        let server = started(py, &Listener::new(None)?, |_| {
+            StorageOfIndex::start(&path, threads, io, changes, options)
+        })?;
+        let address = server.server().address();
+        let server = Server::of(server, address, "storage");
+        Ok(PyClassInitializer::from(server).add_subclass(StorageServer))
+    }
+}
+
+/// Searches for clients (`stratann.connect`), with a memory server and storage: `stratann compute-server` in this process.
+///
+/// It needs no file, and the others need not be there yet: `health` tells for whom it waits. It is started by this call and runs until `close`, the end of a `with` block, or the
+/// end of the interpreter.
+///
+/// Parameters
+/// ----------
+/// memory, storage : str
+///     Where these servers are: "host:port", "[address]:port" or "shm:/path". Their secret is this one's.
+/// listen : str
+///     "host:port"; port 0 is any that is free, which `address` tells. Other addresses than loopback need a secret.
+/// threads : int, optional
+///     How many search; None is one for each core.
+/// in_flight : int
+///     Queries that take turns on each of them while they wait for the memory server.
+/// list_size : int
+///     D_high, candidates by codes of high precision, where a client does not say.
+/// beam : int
+///     The most nodes that are visited in a round, where a client does not say.
+/// low_list : float
+///     The longest list of candidates by low codes, as a multiple of `list_size`; 2 in the paper.
+/// refine : float
+///     The share of that list that goes to the memory server in each round; 0.3 in the paper.
+/// seeds : int
+///     Nodes that are looked at by low codes first: near the nearest of them a search begins. 0 is the graph's entry node, as in the paper.
+/// low_memory : int or str, optional
+///     Bytes that codes of low precision may take, or "64MiB": where they take more, those of the nodes that the fewest link to are left to the memory server (DistVS §3.3).
+/// connections : int, optional
+///     To the memory server, each of which has a thread there; None is one for each four threads.
+/// waiting : int
+///     Queries that wait for a thread at most.
+/// tls : bool, str or os.PathLike
+///     Whether connections to the others are encrypted, and whose certificates are believed, as in `stratann.connect`.
+/// secret, secret_file, certificate, clients
+///     As those of `MemoryServer`.
+///
+/// Raises
+/// ------
+/// ServerError
+///     It cannot listen there, or nobody knows the name of one of the others.
+/// ValueError
+///     A number out of its range; an address that others can reach, and no secret.
+#[pyclass(frozen, extends = Server, module = "stratann")]
+pub struct ComputeServer;
+
+#[pymethods]
+impl ComputeServer {
+    #[new]
+    #[pyo3(signature = (memory, storage, *, listen="127.0.0.1:0", threads=None, in_flight=2, list_size=80, beam=8, low_list=3.0, refine=0.2, seeds=64,
+        low_memory=None, connections=None, waiting=1024, tls=None, secret=None, secret_file=None, certificate=None, clients=256))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python class"
+    )]
+    fn new(
+        py: Python<'_>,
+        memory: String,
+        storage: String,
+        listen: &str,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count::in_flight)] in_flight: usize,
+        #[pyo3(from_py_with = crate::arguments::count::list_size)] list_size: usize,
+        #[pyo3(from_py_with = crate::arguments::count::beam)] beam: usize,
+        low_list: f64,
+        refine: f64,
+        #[pyo3(from_py_with = crate::arguments::count::seeds)] seeds: usize,
+        low_memory: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::connections)] connections: Option<
+            usize,
+        >,
+        #[pyo3(from_py_with = crate::arguments::count::waiting)] waiting: usize,
+        tls: Option<&Bound<'_, PyAny>>,
+        secret: Option<&Bound<'_, PyAny>>,
+        secret_file: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        #[pyo3(from_py_with = crate::arguments::count::clients)] clients: usize,
+    ) -> PyResult<PyClassInitializer<ComputeServer>> {
+        let options = ComputeServerOptions::default();
+        let workers = bounded(
+            "threads",
+            threads.unwrap_or(options.workers),
+            bounds::MOST_THREADS,
+        )?;
+        if !(refine > 0.0 && refine <= 1.0) {
+            return Err(PyValueError::new_err(format!(
+                "refine={refine}: it must be a share, more than 0 and at most 1 (0.2 is usual)"
+            )));
+        }
+        if !(1.0..=bounds::MOST_LOW).contains(&low_list) {
+            return Err(PyValueError::new_err(format!(
+                "low_list={low_list}: it must be from 1 to {} (3 is usual)",
+                bounds::MOST_LOW
+            )));
+        }
+        if seeds > bounds::MOST_SEEDS {
+            return Err(PyValueError::new_err(format!(
+                "seeds={seeds}: it must be at most {} (64 is usual)",
+                bounds::MOST_SEEDS
+            )));
+        }
+        let connections =
+            connections.unwrap_or_else(|| ComputeServerOptions::connections_of(workers));
+        let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        let listen = listening(listen, secret, secret_file.as_deref(), certificate, clients)?;
+        let (known, tls) = (listen.secret.clone(), tls_of(tls)?);
+        let options = ComputeServerOptions {
+            workers,
+            in_flight: bounded("in_flight", in_flight, bounds::MOST_IN_FLIGHT)?,
+            narrowing: Narrowing {
+                low: low_list,
+                ratio: refine,
+                seeds,
+            },
+            low_memory: size(low_memory, "low_memory", "as much as they take")?
+                .unwrap_or(options.low_memory),
+            list: number(bounded("list_size", list_size, bounds::MOST_LIST)?),
+            beam: number(bounded("beam", beam, bounds::MOST_BEAM)?),
+            waiting: bounded("waiting", waiting, usize::MAX)?,
+            connections: bounded("connections", connections, workers)?,
+            listen,
+            ..options
+        };
+        let server = started(py, &Listener::new(None)?, |_| {
+            // Looking up names may take a while.
+            let place = |name: &str| {
+                let place = Place::of(name, known.as_ref(), tls.encryption());
+                place.map_err(|error| StartError::Node(NodeError::Server(error)))
+            };
+            let (memory, storage) = (place(&memory)?, place(&storage)?);
+            Ok(stratann_node::serve::ComputeServer::start(
+                memory, storage, options,
+            )?)
+        })?;
+        let address = server.address();
+        let server = Server::of(server, address, "compute");
+        Ok(PyClassInitializer::from(server).add_subclass(ComputeServer))
+    }
+}
+
+/// A number from 1 to `most`.
+fn bounded(name: &str, value: usize, most: usize) -> PyResult<usize> {
+    match (1..=most).contains(&value) {
+        true => Ok(value),
+        false => Err(PyValueError::new_err(format!(
+            "{name}={value}: it must be from 1 to {most}"
+        ))),
+    }
+}
+
+/// How a server listens.
+fn listening(
+    listen: &str,
+    secret: Option<&Bound<'_, PyAny>>,
+    secret_file: Option<&Path>,
+    certificate: Option<(PathBuf, PathBuf)>,
+    clients: usize,
+) -> PyResult<Options> {
+    let secret: Option<Secret> = secret_of(secret, secret_file)?;
+    let certificate = certificate
+        .map(|(certificate, key)| Certificate::read(&certificate, &key))
+        .transpose()
+        .map_err(not_started)?;
+    Ok(Options {
+        listen: listen.to_owned(),
+        secret,
+        certificate,
+        most_clients: bounded("clients", clients, usize::MAX)?,
+        ..Options::default()
+    })
+}
+
+/// Starts a server on a thread of its own, so that Ctrl-C reaches who waits for it.
+fn started<T: Send>(
+    py: Python<'_>,
+    listener: &Listener,
+    start: impl FnOnce(&dyn Progress) -> Result<T, StartError> + Send,
+) -> PyResult<T> {
+    let server = run(py, listener, |progress| match start(progress) {
+        Ok(server) => Ok(Ok(server)),
+        Err(StartError::Index(error)) => Err(error),
+        Err(StartError::Node(error)) => Ok::<_, Error>(Err(error)),
+    })?;
+    server.map_err(not_started)
+}

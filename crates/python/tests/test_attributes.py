@@ -1,0 +1,453 @@
+"""Attributes and payload beside vectors, filters, and what is read and changed by them."""
+
+import datetime
+import pickle
+import re
+
+import numpy
+import pytest
+
+import stratann
+from stratann.attributes import several, table, text
+
+BUILT = 1000
+UTC = datetime.timezone.utc
+DAY = datetime.datetime(2024, 2, 29, 12, tzinfo=UTC)
+
+
+def attributes(ids):
+    """What a vector has follows from its id; one in seven has nothing."""
+    return [
+        None
+        if id % 7 == 0
+        else {
+            "price": id / 4,
+            "tags": [f"t{id % 5}", "all"],
+            "made": DAY + datetime.timedelta(hours=id),
+            "sold": id % 2 == 0,
+            "stock": id,
+        }
+        for id in ids
+    ]
+
+
+def matches(id):
+    return id % 7 != 0 and id % 5 == 3 and id < 400
+
+
+FILTER = "price < 100 and tags contains 't3'"
+
+
+@pytest.fixture(params=["stratann", "decouplevs", "spann"])
+def index(request, tmp_path, small):
+    options = {} if request.param == "spann" else {"degree": 16, "build_list": 40}
+    rows, ids = attributes(range(BUILT)), range(BUILT)
+    payload = [None if id % 3 else {"id": id, "text": "ü"} for id in ids]
+    with stratann.build(
+        small[:BUILT], tmp_path / "a.idx", preset=request.param, attributes=rows, payload=payload, **options
+    ) as index:
+        yield index
+
+
+def recall(found, base, queries, ids):
+    """Of the nearest 10 of `ids`; what is found has to be of them."""
+    base = base.astype(numpy.int64)
+    share = 0
+    for row, query in zip(found, queries.astype(numpy.int64)):
+        assert set(row.tolist()) <= set(ids)
+        nearest = ids[numpy.argsort(((base[ids] - query) ** 2).sum(axis=1), kind="stable")[:10]]
+        share += len(set(row.tolist()) & set(nearest.tolist()))
+    return share / found.size
+
+
+def test_answers_match_and_are_the_nearest_that_do(index, small, queries, request):
+    # A strategy whose answers do not follow the order in which reads complete; clusters have none.
+    way = {} if request.node.callspec.params["index"] == "spann" else {"strategy": "best-first"}
+    ids = numpy.array([id for id in range(BUILT) if matches(id)])
+    text = index.search(queries[:50], filter=FILTER, **way)
+    assert recall(text[0], small[:BUILT], queries[:50], ids) >= 0.95
+    objects = (stratann.column("price") < 100) & stratann.column("tags").contains("t3")
+    for found, expected in zip(index.search(queries[:50], filter=objects, **way), text):
+        numpy.testing.assert_array_equal(found, expected)
+    # Fewer match than are wanted: all of them come.
+    found, distances = index.search(queries[0], 10, filter="price between 10 and 11")
+    assert sorted(found.tolist()) == [40, 41, 43, 44] + [2**64 - 1] * 6
+    assert numpy.isfinite(distances[:4]).all() and numpy.isinf(distances[4:]).all()
+    assert (index.search(queries[0], filter="price > 1e9")[0] == 2**64 - 1).all()
+    # What Python has for values is compared as such.
+    made = stratann.column("made") >= DAY + datetime.timedelta(hours=990)
+    assert index.ids(filter=made).tolist() == [990, 991, 992, 993, 995, 996, 997, 998, 999]
+
+
+def test_rows_come_back_by_their_ids(index):
+    assert index.columns == {
+        "made": "timestamp",
+        "price": "float",
+        "sold": "boolean",
+        "stock": "integer",
+        "tags": "list of strings",
+    }
+    rows = index.attributes([8, 7, 5_000])
+    assert rows == [*attributes([8]), {}, None]
+    assert rows[0]["made"].tzinfo is UTC and type(rows[0]["stock"]) is int and rows[0]["sold"] is True
+    assert index.payload([3, 4, 5_000, 0]) == [{"id": 3, "text": "ü"}, None, None, {"id": 0, "text": "ü"}]
+    ids = [id for id in range(BUILT) if matches(id)]
+    assert index.count() == BUILT and index.count(FILTER) == len(ids)
+    assert index.ids(filter=FILTER).tolist() == ids
+    assert index.ids(ids[3], 5, filter=FILTER).tolist() == ids[4:9]
+    assert index.count("not exists stock") == index.count(stratann.column("stock").missing()) == 143
+
+
+def test_what_changes_is_what_is_asked(index, small, tmp_path, queries):
+    def check(handle):
+        assert handle.attributes([1_500, 11, 12, 13]) == [{"stock": 7}, {"stock": -1}, {}, {"colour": "red"}]
+        assert handle.payload([1_500, 13]) == ["one", [1, None]]
+        assert handle.count("stock == 7") == 1 and handle.count("colour == 'red'") == 1
+        assert handle.count("made < timestamp(0)") == 0
+        assert handle.count(FILTER) == 0 and handle.attributes([8]) == [None]
+        assert handle.search(queries[0], 1, filter="stock == 7")[0][0] == 1_500
+
+    index.insert(small[1_500], [1_500], attributes={"stock": 7}, payload="one")
+    index.upsert(small[1_100:1_102], [11, 12], attributes=[{"stock": -1}, None])
+    index.set_attributes([13], [{"colour": "red"}], payload=[[1, None]])
+    assert index.delete(filter=FILTER) == len([id for id in range(BUILT) if matches(id) and id not in (13,)])
+    check(index)
+    index.flush()
+    check(stratann.open(tmp_path / "a.idx"))
+    index.compact()
+    check(index)
+    assert index.verify()["problems"] == []
+    # An upsert without attributes leaves none.
+    index.upsert(small[:1], [1_500])
+    assert index.attributes([1_500]) == [{}] and index.payload([1_500]) == [None]
+    assert index.delete([1_500]) is None and 1_500 not in index
+
+
+def test_columns_come_as_people_have_them(tmp_path, small):
+    nan, nat = float("nan"), numpy.datetime64("NaT")
+    given = {
+        "flag": numpy.array([True, False, True]),
+        "number": [1, None, 2.5],
+        "whole": numpy.array([-(2**63), 2**63 - 1, 0]),
+        "gap": numpy.array([1.5, nan, numpy.inf], numpy.float32),
+        "text": ("a", "", None),
+        "when": numpy.array(["2024-02-29T12", "1969-12-31T23:59:59.999999", nat], "datetime64[ns]"),
+        "day": [datetime.date(1970, 1, 2), None, datetime.datetime(2000, 1, 1)],
+        "words": [["x"], [], {"y"}],
+        "numbers": [numpy.array([1, 2]), None, [numpy.int8(3)]],
+        "nothing": [None, None, None],
+    }
+    index = stratann.build(small[:3], tmp_path / "a.idx", attributes=given)
+    assert index.attributes(range(3)) == [
+        {
+            "flag": True,
+            "number": 1.0,
+            "whole": -(2**63),
+            "gap": 1.5,
+            "text": "a",
+            "when": DAY,
+            "day": datetime.datetime(1970, 1, 2, tzinfo=UTC),
+            "words": ["x"],
+            "numbers": [1, 2],
+        },
+        {
+            "flag": False,
+            "whole": 2**63 - 1,
+            "text": "",
+            "when": datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        },
+        {
+            "flag": True,
+            "number": 2.5,
+            "whole": 0,
+            "gap": numpy.inf,
+            "day": datetime.datetime(2000, 1, 1, tzinfo=UTC),
+            "words": ["y"],
+            "numbers": [3],
+        },
+    ]
+    far = stratann.build(small[:1], tmp_path / "b.idx", attributes={"t": numpy.array(["20000-01-01"], "datetime64[us]")})
+    assert far.attributes(0) == [{"t": numpy.datetime64("20000-01-01", "us")}]
+
+
+def test_tables_of_other_packages(tmp_path, small):
+    expected = [{"a": 1, "s": "x", "t": DAY}, {"a": 2, "t": DAY}, {"s": "z"}]
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "a": pandas.array([1, 2, None], "Int64"),
+            "s": ["x", None, "z"],
+            "t": pandas.to_datetime(["2024-02-29T12:00Z", "2024-02-29T12:00Z", None]),
+        }
+    )
+    index = stratann.build(small[:3], tmp_path / "pandas.idx", attributes=frame, payload=frame["s"])
+    assert index.attributes(range(3)) == expected and index.payload(range(3)) == ["x", None, "z"]
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table(
+        {"a": [1, 2, None], "s": ["x", None, "z"], "t": pyarrow.array([DAY, DAY, None], pyarrow.timestamp("us", "UTC"))}
+    )
+    index = stratann.build(small[:3], tmp_path / "arrow.idx", attributes=table)
+    assert index.attributes(range(3)) == expected
+
+
+def test_whole_floats_of_arrays_go_where_integers_are():
+    nan = float("nan")
+    whole, half = numpy.array([1.0, nan, -3.0]), numpy.array([1.0, nan, 2.5])
+
+    def made(given, types):
+        return table({"a": given}, None, len(given), False, types)[0]["a"]
+
+    assert made(whole, {"a": "integer"}) == ("integer", [1, None, -3])
+    assert made(numpy.float32([nan]), {"a": "integer"}) == ("none", [None])
+    for given, types in ((whole, {"a": "float"}), (whole, None), (half, {"a": "integer"}), (whole.tolist(), {"a": "integer"})):
+        assert made(given, types)[0] == "float"
+    # Beyond these a float stands for several integers.
+    assert made(numpy.array([2.0**53 - 1]), {"a": "integer"}) == ("integer", [2**53 - 1])
+    for far in (numpy.array([2.0**53]), numpy.array([numpy.inf]), numpy.float32([2.0**24])):
+        assert made(far, {"a": "integer"})[0] == "float"
+    pandas = pytest.importorskip("pandas")
+    for series in (pandas.Series([1, None, -3]), pandas.array([1, None, -3], "Float64")):
+        assert made(series, {"a": "integer"}) == ("integer", [1, None, -3])
+
+
+def test_an_integer_column_takes_whole_floats_of_pandas(tmp_path, small):
+    pandas = pytest.importorskip("pandas")
+    index = stratann.build(small[:3], tmp_path / "a.idx", attributes={"a": [1, 2, 3]})
+    gap = pandas.DataFrame({"a": [7, None]})
+    index.insert(small[3:5], [3, 4], attributes=gap)
+    index.upsert(small[3:5], [5, 6], attributes=gap)
+    index.set_attributes([0, 1], gap)
+    assert index.attributes(range(7)) == [{"a": 7}, {}, {"a": 3}, {"a": 7}, {}, {"a": 7}, {}]
+    with pytest.raises(ValueError, match="of type float"):
+        index.insert(small[5:6], attributes=pandas.DataFrame({"a": [1.5]}))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"a": [1, 2]}, ValueError, r"attributes\['a'\] has 2 values: it must have 3"),
+        ([{"a": 1}], ValueError, "attributes has 1 rows: it must have 3"),
+        ([{"a": 1}, 2, None], TypeError, "row 1 is 2"),
+        ({"a": [1, "x", 2]}, TypeError, "row 1 is 'x', of type string, and row 0 of type integer"),
+        ({"a": [1, 2, {}]}, TypeError, "row 2 is {}.*payload"),
+        ({"a": [[1], ["x"], [1, "x"]]}, TypeError, "row 1 is"),
+        ({"a": [1, 2, 2**63]}, ValueError, "row 2 is 9223372036854775808"),
+        ({"a": "xyz"}, TypeError, "a value for each vector"),
+        ({3: [1, 2, 3]}, TypeError, "named 3"),
+        ({"a": ["x", "y", "z" * 40_000]}, ValueError, "32768"),
+        ({"a\n": [1, 2, 3]}, ValueError, "control"),
+        ({f"c{n}": [n] * 3 for n in range(1_025)}, ValueError, "1024"),
+        (7, TypeError, "dict of columns"),
+        ({"a": ["x", "y\ud800", None]}, ValueError, r"attributes\['a'\]: row 1 is 'y\\ud800'.*UTF-8"),
+        ({"a": [None, None, ["x", "\ud800"]]}, ValueError, r"attributes\['a'\]: row 2 is '\\ud800'.*UTF-8"),
+        ([{"a\ud800": 1}, {}, {}], ValueError, r"name of a column of attributes is 'a\\ud800'.*UTF-8"),
+    ],
+)
+def test_attributes_that_are_none_are_told(tmp_path, small, given, error, said):
+    with pytest.raises(error, match=said):
+        stratann.build(small[:3], tmp_path / "a.idx", attributes=given)
+    assert not (tmp_path / "a.idx").exists()
+
+
+def test_payloads_that_are_none_are_told(tmp_path, small):
+    for given, error, said in [
+        ([1, 2], ValueError, "payload has 2 values"),
+        ([1, 2, {3}], TypeError, "payload: row 2"),
+        ([1, [float("nan")], 3], ValueError, "payload: row 1"),
+        (["x" * 70_000, None, None], ValueError, "65536"),
+        ({"a": 1}, TypeError, "payload is a dict"),
+        ([1, {"a": "\ud800"}, 2], ValueError, "payload: row 1 .*UTF-8"),
+    ]:
+        with pytest.raises(error, match=said):
+            stratann.build(small[:3], tmp_path / "a.idx", payload=given)
+    assert not (tmp_path / "a.idx").exists()
+
+
+def test_filters_that_do_not_fit_are_told(index, small, queries):
+    for text, said in [
+        ("price <", "character"),
+        ("prize < 3", '"prize"'),
+        ("price == 'x'", "float"),
+        ("tags == 'x'", "tags"),
+        ("stock < 'x'; drop table", "character"),
+    ]:
+        for asked in (lambda: index.search(queries[0], filter=text), lambda: index.count(text)):
+            with pytest.raises(ValueError, match=said):
+                asked()
+    with pytest.raises(TypeError, match="filter=3"):
+        index.count(3)
+    with pytest.raises(ValueError, match="of type float"):
+        index.insert(small[1_200], attributes={"price": "dear"})
+    with pytest.raises(ValueError, match="8888"):
+        index.set_attributes([1, 8_888], [{}, {}])
+    for wrong in (lambda: index.delete(), lambda: index.delete([1], filter=FILTER), lambda: index.set_attributes([1])):
+        with pytest.raises(TypeError):
+            wrong()
+    assert index.count() == BUILT
+
+
+def test_a_deletion_by_filter_says_how_far_it_is(index):
+    told = []
+    matching = index.count(FILTER)
+    assert index.delete(filter=FILTER, progress=lambda *news: told.append(news)) == matching
+    assert told[-1] == ("deleting", matching, matching)
+    assert index.count() == BUILT - matching and index.delete(filter=FILTER) == 0
+
+    def enough(stage, done, total):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough") as raised:
+        index.delete(filter="stock > 500", progress=enough)
+    # Told at the end, it was done already.
+    if hasattr(raised.value, "__notes__"):
+        assert "done already" in raised.value.__notes__[0] or "are deleted" in raised.value.__notes__[0]
+
+
+def test_a_text_is_not_several_values():
+    for wrong in ("bash", b"bash", 5):
+        with pytest.raises(TypeError, match=re.escape(f"is_in([{wrong!r}])")):
+            several(wrong, "is_in")
+    assert several({"a"}, "is_in") == several(iter(["a"]), "is_in") == several(numpy.array(["a"]), "is_in") == ["a"]
+
+
+def test_columns_take_no_text_for_several_values():
+    asked = stratann.column("x")
+    for method in ("is_in", "not_in", "contains_any", "contains_all"):
+        for wrong in ("bash", b"bash", 5):
+            with pytest.raises(TypeError, match="pass a list.*" + re.escape(f"{method}([{wrong!r}])")):
+                getattr(asked, method)(wrong)
+
+
+def test_what_is_no_text_is_told():
+    assert text("é", "a") == "é"
+    with pytest.raises(TypeError, match="a is 5: it must be a str"):
+        text(5, "a")
+    with pytest.raises(ValueError, match=r"a is 'x\\ud800', with the half .* at 1, .*UTF-8"):
+        text("x\ud800", "a")
+
+
+def test_names_and_filters_are_text(index):
+    for make, what in (
+        (stratann.column, "the name of a column"),
+        (stratann.Filter, "the text of a filter"),
+    ):
+        with pytest.raises(TypeError, match=f"{what} is 5: it must be a str"):
+            make(5)
+        with pytest.raises(ValueError, match=rf"{what} is '\\ud800'.*UTF-8"):
+            make("\ud800")
+    with pytest.raises(ValueError, match=r"filter is '\\ud800'.*UTF-8"):
+        index.count("\ud800")
+
+
+def test_filters_are_put_together():
+    column = stratann.column
+    price, tags = column("price"), column("tags")
+    for built, text in [
+        (price == 3, "price == 3"),
+        (price != 3.0, "price != 3.0"),
+        (price == None, "price == null"),  # noqa: E711
+        (price != None, "exists price"),  # noqa: E711
+        ((price >= 1) & (price <= 2) | ~(price > 5), "price >= 1 and price <= 2 or not price > 5"),
+        (price.between(1, 2) & ((price < 1) | tags.exists()), "price between 1 and 2 and (price < 1 or exists tags)"),
+        (price.is_in([1, 2]) & price.not_in({3}), "price in [1, 2] and price not in [3]"),
+        (tags.contains_any(["a", 'b"']) & tags.contains_all(["c"]), 'tags contains any ["a", "b\\""] and tags contains all ["c"]'),
+        (column("or") == True, "`or` == true"),  # noqa: E712
+        (column("t") == DAY, "t == timestamp(1709208000000000)"),
+    ]:
+        assert str(built) == text
+        again = stratann.Filter(text)
+        assert again == built and hash(again) == hash(built) and again != stratann.Filter("true")
+        assert pickle.loads(pickle.dumps(built)) == built
+        assert repr(built).startswith("stratann.Filter(")
+    for wrong in ("\ud800", ["a", "\ud800"]):
+        with pytest.raises(ValueError, match=r"value .*ud800.* of a filter is '\\ud800'.*UTF-8"):
+            tags.contains(wrong)
+    with pytest.raises(TypeError, match="&"):
+        price == 3 and tags.exists()
+    with pytest.raises(TypeError, match="missing"):
+        price < None
+    with pytest.raises(ValueError, match="character"):
+        stratann.Filter("price <")
+
+
+def test_rows_count_in_the_memory_of_a_build(tmp_path):
+    vectors = numpy.arange(2_000, dtype=numpy.uint8).repeat(2).reshape(500, 8)
+    def build(name, memory):
+        payload = ["x" * 60_000] * 500
+        return stratann.build(
+            vectors, tmp_path / name, degree=8, build_list=12, calibrate=False,
+            attributes={"a": list(range(500))}, payload=payload, memory=memory,
+        )
+    # Thirty megabytes of them are held.
+    with pytest.raises(ValueError, match="attributes and payload alone"):
+        build("small", "25MB")
+    with build("large", "2GB") as index:
+        assert index.count("a < 10") == 10
+
+
+def test_what_is_within_a_distance_comes_page_by_page(index, small, queries):
+    base, query = small[:BUILT].astype(numpy.int64), queries[0]
+    distances = ((base - query.astype(numpy.int64)) ** 2).sum(axis=1)
+    distance = float(numpy.sort(distances)[60])
+    found, after, pages = [], None, 0
+    while True:
+        page = index.search_range(query, distance, most=25, after=after)
+        numpy.testing.assert_array_equal(page.distances, distances[page.ids.astype(int)])
+        assert len(page) <= 25 and page.ids.dtype == numpy.uint64
+        found += page.ids.tolist()
+        pages, after = pages + 1, page.next
+        if after is None:
+            break
+    wanted = set(numpy.flatnonzero(distances <= distance).tolist())
+    assert len(found) == len(set(found)) and set(found) <= wanted
+    assert len(found) >= 0.95 * len(wanted) and pages >= 2
+    assert sorted(found, key=lambda id: (distances[id], id)) == found
+
+    # All that match are met: then it is certain. What is inserted is found at once.
+    page = index.search_range(query, 1e30, filter=FILTER)
+    assert sorted(page.ids.tolist()) == [id for id in range(BUILT) if matches(id)]
+    assert page.complete and page.next is None
+    index.insert(query[None], ids=[7000], attributes=[{"price": 1, "tags": ["t3"]}])
+    assert index.search_range(query, 0, filter=FILTER).ids.tolist() == [7000]
+    assert index.search_range(query, 0, filter=FILTER, without=7000).ids.tolist() == []
+    for wrong, message in [({"distance": float("nan")}, "distance"), ({"distance": 1, "most": 0}, "at least 1")]:
+        with pytest.raises(ValueError, match=message):
+            index.search_range(query, **wrong)
+    with pytest.raises(TypeError, match="most"):
+        index.search_range(query, 1, most=2.5)
+    with pytest.raises(ValueError, match="one vector"):
+        index.search_range(queries, 1)
+
+
+def test_more_like_some_ids(index, small):
+    base = small[:BUILT].astype(numpy.int64)
+    ids, distances = index.search_like([8, 13], 10, filter=FILTER, list_size=100)
+    assert ids.shape == distances.shape == (2, 10)
+    right = 0
+    for own, row in zip([8, 13], ids.tolist()):
+        assert own not in row and all(matches(id) for id in row)
+        others = numpy.array([id for id in range(BUILT) if matches(id) and id != own])
+        nearest = others[numpy.argsort(((base[others] - base[own]) ** 2).sum(axis=1), kind="stable")[:10]]
+        right += len(set(row) & set(nearest.tolist()))
+    assert right >= 18
+    one, _, stats = index.search_like(8, 3, filter=FILTER, return_stats=True)
+    assert one.shape == (3,) and stats["filter"]["matching"] == sum(map(matches, range(BUILT)))
+    assert 8 not in index.search_like(8)[0]
+    with pytest.raises(ValueError, match="4711"):
+        index.search_like([8, 4711])
+
+
+def test_a_search_says_how_it_found_what_matches(index, queries):
+    _, _, stats = index.search(queries, filter=FILTER, return_stats=True)
+    said = stats["filter"]
+    assert said["matching"] == index.count(FILTER) and said["way"] in ["within", "before"]
+    assert set(said["estimates"]) == {"within", "before"} and min(said["estimates"].values()) > 0
+    assert said["column_reads"] > 0 and said["column_bytes"] >= 4096 and said["dry"] <= len(queries)
+    assert "filter" not in index.search(queries, return_stats=True)[2]
+
+
+def test_a_filter_is_checked_though_nothing_is_asked(index, queries):
+    ids, _ = index.search(queries[:0], filter=FILTER)
+    assert ids.shape == (0, 10)
+    with pytest.raises(ValueError, match="prize"):
+        index.search(queries[:0], filter="prize < 3")

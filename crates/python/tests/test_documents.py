@@ -1,0 +1,396 @@
+"""Documents by their ids: what is written comes back, and is found by filters."""
+
+import datetime
+import decimal
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import numpy
+import pytest
+
+import stratann
+from stratann.documents import Document, Documents, DuplicateError, IdCollisionError, store
+
+UTC = datetime.timezone.utc
+D = 8
+
+
+def vector(number):
+    return numpy.random.default_rng(number).standard_normal(D).astype(numpy.float32)
+
+
+def document(number, **metadata):
+    return Document(f"id {number}", f"text {number}", metadata, vector(number))
+
+
+@pytest.fixture
+def documents(tmp_path):
+    with Documents(tmp_path / "a.idx") as documents:
+        yield documents
+
+
+def found(documents, filter):
+    return sorted(one.id for one in documents.scan(filter))
+
+
+def test_before_the_first_and_after_the_last(documents, tmp_path):
+    assert len(documents) == 0 and documents.count("x == 1") == 0 and documents.index() is None
+    assert documents.get(["id 1"]) == [None] and documents.search(vector(1)) == [] and list(documents.scan()) == []
+    assert documents.delete(["id 1"]) == 0 and documents.delete_matching(None) == 0 and documents.put([]) == []
+    assert not list(tmp_path.iterdir())
+    assert documents.put([document(1, x=1)]) == ["id 1"]
+    assert documents.delete(["id 1", "id 2"]) == 1 and len(documents) == 0 and documents.search(vector(1)) == []
+    # Then also the dimension and the types are free again.
+    documents.put([Document("b", "text", {"x": "one"}, numpy.ones(3))])
+    assert documents.search(numpy.ones(3))[0][0].metadata == {"x": "one"} and documents.index().columns["x"] == "string"
+    assert documents.delete_matching("x == 'one'") == 1 and len(documents) == 0
+
+
+def test_all_is_there_when_it_is_opened_again(tmp_path):
+    with Documents(tmp_path / "a.idx", metric="l2") as documents:
+        documents.put(document(n, n=n) for n in range(50))
+        documents.put(document(n, n=-n) for n in range(40, 60))
+    again = Documents(tmp_path / "a.idx", metric="l2")
+    assert len(again) == 60
+    for n in (0, 45, 59):
+        [(nearest, distance)] = again.search(vector(n), 1, vectors=True)
+        assert (nearest.id, nearest.content, distance) == (f"id {n}", f"text {n}", 0)
+        numpy.testing.assert_array_equal(nearest.vector, vector(n))
+    assert found(again, "n < 0") == sorted(f"id {n}" for n in range(40, 60))
+    assert again.get(["id 59", "no", "id 3"])[1] is None and again.get(["id 59"])[0].metadata == {"n": -59}
+    with pytest.raises(ValueError, match="metric='l2'"):
+        Documents(tmp_path / "a.idx")
+
+
+def test_metadata_comes_back_as_it_was(documents):
+    metadata = {
+        "none": None,
+        "float": 1.0,
+        "nan": float("inf"),
+        "whole": 2**70,
+        "large": 2**60,
+        "when": datetime.datetime(2024, 2, 29, 12, tzinfo=UTC),
+        "day": datetime.date(2024, 2, 29),
+        "bytes": b"\0\xff",
+        "nested": {"$date": 1, "a": [1, None, {"b": (1, 2)}]},
+        "numbered": {1: "one", (2, 3): {"four"}},
+        "id": uuid.UUID(int=5),
+        "price": decimal.Decimal("1.10"),
+        "text": "ü\U0001f600",
+        "": "no name",
+        "mixed": [1, "a", 2.5],
+        "empty": [],
+    }
+    documents.put([Document("a", {"any": ["thing"]}, metadata, vector(1))])
+    [back] = documents.get(["a"])
+    assert back.metadata == metadata and list(back.metadata) == list(metadata) and back.content == {"any": ["thing"]}
+    assert type(back.metadata["float"]) is float and type(back.metadata["nested"]["a"][2]["b"]) is tuple
+    documents.put([Document("b", None, {"n": numpy.int64(3), "x": numpy.arange(3), "f": numpy.float32(0.5)}, vector(2))])
+    assert documents.get(["b"])[0].metadata == {"n": 3, "x": [0, 1, 2], "f": 0.5}
+    with pytest.raises(TypeError, match=r"the metadata of 'c'\['x'\] is <object"):
+        documents.put([document(3), Document("c", "text", {"x": object()}, vector(3))])
+    assert len(documents) == 2
+
+
+def test_what_is_there_is_replaced_skipped_or_refused(documents):
+    documents.put([document(1, x=1), document(2, x=1)])
+    assert documents.put([document(2, x=2), document(3, x=2)], existing="skip") == ["id 3"]
+    with pytest.raises(DuplicateError, match="'id 3'") as error:
+        documents.put([document(4), document(3)], existing="refuse")
+    assert error.value.ids == ["id 3"] and len(documents) == 3 and found(documents, "x == 2") == ["id 3"]
+    assert documents.put([document(2, x=3), document(2, x=4)]) == ["id 2"]
+    assert documents.get(["id 2"])[0].metadata == {"x": 4} and len(documents) == 3
+    with pytest.raises(DuplicateError):
+        documents.put([document(5), document(5)], existing="refuse")
+    with pytest.raises(ValueError, match="existing is 'replaced'"):
+        documents.put([document(5)], existing="replaced")
+
+
+def test_two_ids_of_one_hash_are_refused(documents, monkeypatch):
+    documents.put([document(1)])
+    real = store.hash_of
+    monkeypatch.setattr(store, "hash_of", lambda id: real("id 1") if id == "id 2" else real(id))
+    assert documents.get(["id 2"]) == [None] and documents.delete(["id 2"]) == 0
+    for given in ([document(2)], [document(3), document(2)]):
+        with pytest.raises(IdCollisionError, match="'id 2' and 'id 1'"):
+            documents.put(given)
+    assert len(documents) == 1
+    documents.delete(["id 1"])
+    documents.put([document(2)])
+    assert documents.get(["id 2"])[0].content == "text 2"
+
+
+def test_a_key_has_values_of_many_kinds(documents):
+    moment = datetime.datetime(2024, 1, 1, tzinfo=UTC)
+    given = [1, 2.5, 2**60, True, "one", moment, ["a", "b"], [1, 2], {"a": 1}, [], None, -(2**60), "", [1, "a"]]
+    for at in range(0, len(given), 5):
+        documents.put(document(n, x=value) for n, value in enumerate(given[at : at + 5], at))
+    assert documents.index().columns["x"] == "float"
+
+    def matches(filter):
+        return [n for n in range(len(given)) if f"id {n}" in found(documents, filter)]
+
+    columns = documents.columns()
+    for n in (0, 1, 2, 3, 4, 5, 11, 12):
+        assert matches(columns.equal("x", given[n])) == [n]
+    assert matches(columns.is_in("x", [1.0, "one", 2**60, None, "none"])) == [0, 2, 4, 10]
+    assert matches(columns.order("x", ">", 1)) == [1, 2] and matches(columns.order("x", "<=", 2.5)) == [0, 1, 11]
+    assert matches(columns.order("x", ">=", 2**60)) == [2] and matches(columns.order("x", "<", 2.0**60)) == [0, 1, 11]
+    assert matches(columns.order("x", "<", float("inf"))) == [0, 1, 2, 11] and matches(columns.order("x", "<", -(10.0**30))) == []
+    assert matches(columns.order("x", ">=", moment)) == [5]
+    assert matches(columns.contains("x", ["a"], every=True)) == matches(columns.contains("x", ["a", 7], every=False)) == [6]
+    assert matches(columns.contains("x", [2, 1.0], every=True)) == [7] and matches(columns.contains("x", ["a", 1], every=True)) == []
+    assert matches(columns.missing("x")) == [10] and matches(~columns.exists("x")) == [10]
+    assert matches(columns.empty("x")) == [9, 10, 12]
+    assert matches(columns.equal("y", 1)) == [] and matches(columns.missing("y")) == list(range(len(given)))
+    assert matches("x <= 2.5") == [0, 1]
+    for wrong in (
+        lambda: columns.order("x", "<", "two"),
+        lambda: columns.equal("x", [1]),
+        lambda: columns.is_in("x", [{}]),
+        lambda: columns.contains("x", [1.5, {}], every=True),
+    ):
+        with pytest.raises(TypeError, match="'x'"):
+            wrong()
+    assert columns.keys() == ["x"] and set(columns.kinds("x")) == {"number", "integer", "boolean", "string", "time", "strings", "integers"}
+
+
+def test_texts_are_times_where_that_is_asked_for(tmp_path):
+    with Documents(tmp_path / "a.idx", moments=True) as documents:
+        times = ["2024-01-01", "2024-01-01T00:00:00Z", "2023-12-31T23:30:00-01:00", "yesterday", datetime.datetime(2025, 1, 1)]
+        documents.put(document(n, t=value) for n, value in enumerate(times))
+        columns = documents.columns()
+        after = columns.order("t", ">=", "2024-01-01T00:00:00", moments=True)
+        assert found(documents, after) == ["id 0", "id 1", "id 2", "id 4"]
+        assert found(documents, columns.order("t", "<", datetime.date(2024, 1, 1), moments=True)) == []
+        assert found(documents, columns.equal("t", "yesterday")) == ["id 3"]
+
+
+def test_only_some_keys_are_filterable(tmp_path):
+    with Documents(tmp_path / "a.idx", filterable=["year"]) as documents:
+        documents.put([document(n, year=n, **{f"key {n * 100 + m}": m for m in range(100)}) for n in range(15)])
+        assert found(documents, "year > 12") == ["id 13", "id 14"]
+        assert documents.columns().keys() == ["year"] and len(documents.get(["id 3"])[0].metadata) == 101
+
+
+def test_keys_that_filters_cannot_ask_are_told_from_those_that_nothing_has(tmp_path):
+    with Documents(tmp_path / "a.idx", filterable=["year"]) as documents:
+        documents.put(document(n, year=n, note=f"{n}", **{"x" * 200: 1}) for n in range(3))
+        for ask in (
+            lambda columns: columns.equal("note", "1"),
+            lambda columns: columns.equal("note", None),
+            lambda columns: columns.is_in("note", []),
+            lambda columns: columns.order("note", "<", 1),
+            lambda columns: columns.contains("note", ["a"], every=True),
+            lambda columns: columns.exists("note"),
+            lambda columns: columns.empty("note"),
+        ):
+            with pytest.raises(ValueError, match="'note'.*filterable=.*'year'"):
+                ask(documents.columns())
+        assert found(documents, documents.columns(deleting=True).negated(lambda: documents.columns().equal("year", 1))) == ["id 0", "id 2"]
+    # A store that knows nothing of this one's `filterable` is told by what is written.
+    with Documents(tmp_path / "a.idx") as documents:
+        with pytest.raises(ValueError, match="'note'.*filterable="):
+            documents.columns().equal("note", "1")
+        assert found(documents, documents.columns().missing("colour")) == ["id 0", "id 1", "id 2"]
+        documents.put([document(3, year=3, note="3")])
+        assert found(documents, documents.columns().equal("note", "3")) == ["id 3"]
+        with pytest.raises(ValueError, match="'note'.*filterable="):
+            documents.columns(deleting=True).equal("note", "3")
+        documents.put(document(n, year=n, note=f"{n}") for n in range(3))
+        assert found(documents, documents.columns(deleting=True).equal("note", "0")) == ["id 0"]
+
+
+def test_a_text_is_not_several_values(documents):
+    documents.put([document(1, s="bash", tags=["a", "b"])])
+    columns = documents.columns()
+    for ask, said in (
+        (lambda values: columns.is_in("s", values), "'s': is_in"),
+        (lambda values: columns.contains("tags", values, every=False), "'tags': contains_any"),
+        (lambda values: columns.contains("tags", values, every=True), "'tags': contains_all"),
+    ):
+        for wrong in ("ab", b"ab", 5):
+            with pytest.raises(TypeError, match=f"{said}.*pass a list"):
+                ask(wrong)
+    assert found(documents, columns.is_in("s", ["bash"])) == ["id 1"]
+
+
+def test_a_deletion_does_not_deny_a_key_that_nothing_has(documents):
+    documents.put([document(1, year=1, nested={"a": 1}), document(2, year=2, tags=[])])
+
+    def columns():
+        return documents.columns(deleting=True)
+
+    for ask in (
+        lambda: columns().missing("colour"),
+        lambda: columns().empty("colour"),
+        lambda: columns().equal("colour", None),
+        lambda: _denied(columns(), "colour"),
+    ):
+        with pytest.raises(ValueError, match="'colour'.*misspelt.*'year'"):
+            ask()
+    assert columns().equal("colour", "red") == columns().NOTHING
+    twice = columns()
+    assert found(documents, twice.negated(lambda: twice.negated(lambda: twice.equal("colour", 1)))) == []
+    # Keys that are there, though no column has their values.
+    assert found(documents, columns().missing("nested")) == ["id 2"]
+    assert found(documents, columns().missing("tags")) == ["id 1"]
+    assert documents.delete_matching(_denied(columns(), "year")) == 1
+
+
+def _denied(columns, key):
+    return columns.negated(lambda: columns.equal(key, 2))
+
+
+def test_documents_without_a_vector(tmp_path):
+    with Documents(tmp_path / "a.idx") as documents:
+        documents.put([Document("bare", "text", {"x": 1}), Document("too", "text", {"x": "two"})])
+        assert len(documents) == 2 and documents.search(vector(1)) == []
+        documents.put([document(1, x=1), Document("third", "text", {"x": 1})])
+        for metric_search in (documents.search(vector(1), 10), documents.search(vector(1), 10, filter="x == 1")):
+            assert [one.id for one, _ in metric_search] == ["id 1"]
+        assert found(documents, "x == 1") == ["bare", "id 1", "third"]
+        assert {one.id: one.vector is None for one in documents.scan(vectors=True)} == {
+            "bare": True, "too": True, "third": True, "id 1": False,
+        }  # fmt: skip
+        documents.put([Document("bare", "text", {}, vector(2))])
+        assert documents.search(vector(2), 1)[0][0].id == "bare"
+        documents.update("x == 1", lambda one: Document(one.id, one.content, {**one.metadata, "seen": True}))
+        assert [one.id for one, _ in documents.search(vector(1), 10, filter="seen == true")] == ["id 1"]
+
+
+def test_what_no_filter_can_say_is_checked(documents):
+    documents.put(document(n, n=n) for n in range(300))
+    odd = documents.search(vector(7), 5, check=lambda one: one.metadata["n"] % 100 == 99)
+    assert sorted(one.metadata["n"] for one, _ in odd) == [99, 199, 299]
+    assert [far for _, far in odd] == sorted(far for _, far in odd)
+    assert documents.search(vector(7), 5, check=lambda one: False) == []
+
+
+def test_changes_of_what_matches(documents):
+    documents.put(document(n, n=n, even=n % 2 == 0) for n in range(2_500))
+    assert documents.update("n < 2400", lambda one: Document("other", one.content + "!", {**one.metadata, "n": one.metadata["n"] + 1})) == 2_400
+    assert documents.count("n >= 2400") == 101 and documents.get(["id 0"])[0].content == "text 0!"
+    assert documents.search(vector(17), 1)[0][0].metadata == {"n": 18, "even": False}
+    assert documents.delete_matching("even == true") == 1_250 and len(documents) == 1_250
+    assert len(list(documents.scan())) == 1_250
+
+
+def test_errors_leave_all_as_it_was(documents):
+    documents.put([document(1, x=1)])
+    for given, error, said in [
+        (Document("a", "x" * 70_000, {}, vector(2)), ValueError, "'a' takes .* bytes: at most 65536"),
+        (Document("a", "text", {"_stratann_id": 1}, vector(2)), ValueError, "_stratann_id"),
+        (Document("a", "text", {}, numpy.ones(D + 1)), ValueError, "has 9 dimensions: it must have 8"),
+        (Document("a", "text", {}, numpy.zeros(D)), ValueError, "length 0"),
+        (Document("", "text", {}, vector(2)), TypeError, "must be a str"),
+        (Document(7, "text", {}, vector(2)), TypeError, "must be a str"),
+    ]:
+        with pytest.raises(error, match=said):
+            documents.put([given])
+        with pytest.raises(error):
+            documents.put([document(3), given])
+        assert len(documents) == 1
+    for empty in ("", {}):
+        with pytest.raises((TypeError, ValueError)):
+            documents.delete_matching(empty)
+    assert len(documents) == 1
+    for wrong, said in ((lambda: documents.search(vector(1), 0), "k is 0"), (lambda: documents.count("y == 1"), '"y"')):
+        with pytest.raises(ValueError, match=said):
+            wrong()
+    with pytest.raises(ValueError, match="dimension is 0"):
+        Documents("b.idx", dimension=0)
+
+
+def test_an_index_that_began_with_one_document_finds_as_others_do(documents):
+    rng = numpy.random.default_rng(3)
+    spread, near = rng.standard_normal((16, 64)), rng.standard_normal((50, 16))
+
+    def some(count):
+        return ((near[rng.integers(0, 50, count)] + 0.7 * rng.standard_normal((count, 16))) @ spread).astype(numpy.float32)
+
+    rows, queries = some(2_000), some(50)
+    documents.put([Document("0", None, {"n": 0}, rows[0])])
+    for begin in range(1, len(rows), 250):
+        documents.put(Document(str(n), None, {"n": n}, rows[n]) for n in range(begin, min(begin + 250, len(rows))))
+    truth, _ = stratann.truth(rows, queries, 10, "cosine")
+    hits = sum(int(one.id) in row for query, row in zip(queries, truth.tolist()) for one, _ in documents.search(query, 10))
+    assert hits >= 0.95 * truth.size
+    assert documents.count("n >= 0") == len(documents) == 2_000
+
+
+def test_two_stores_of_a_process_share_what_they_see(tmp_path):
+    first, second = Documents(tmp_path / "a.idx"), Documents(tmp_path / "b" / ".." / "a.idx")
+    (tmp_path / "b").mkdir()
+    first.put([document(1)])
+    second.put([document(2)])
+    assert len(first) == len(second) == 2
+    first.close()
+    second.put([document(3)])
+    assert len(first) == 3
+    first.close()
+
+
+CHILD = """
+import sys
+sys.path.insert(0, {folder!r})
+from test_documents import document
+from stratann.documents import Documents
+documents = Documents({path!r})
+{work}
+"""
+
+
+def child(tmp_path, work):
+    code = CHILD.format(folder=os.path.dirname(__file__), path=str(tmp_path / "a.idx"), work=work)
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_another_process_reads_and_waits_for_its_turn_to_write(tmp_path):
+    here = Documents(tmp_path / "a.idx")
+    with child(tmp_path, "documents.put([document(1)]); print('in', flush=True); input(); documents.close(); print('out', flush=True); input()") as other:
+        assert other.stdout.readline() == "in\n"
+        assert len(here) == 1 and here.search(vector(1), 1)[0][0].id == "id 1"
+        for change in (lambda: here.put([document(2)]), lambda: here.delete(["id 1"])):
+            with pytest.raises(stratann.InUseError, match="another process"):
+                change()
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "out\n"
+        here.put([document(2)])
+        assert len(here) == 2
+        here.close()
+        other.communicate("\n")
+
+
+@pytest.mark.parametrize("calls", [0, 1, 6, 29])
+def test_a_process_that_is_killed_leaves_no_half_of_a_document(tmp_path, calls):
+    work = """
+print("go", flush=True)
+for at in range(0, 100_000, 7):
+    documents.put(document(n, n=n, tags=[str(n)]) for n in range(at, at + 7))
+    print("put", flush=True)
+"""
+    with child(tmp_path, work) as other:
+        assert other.stdout.readline() == "go\n"
+        for _ in range(calls):
+            assert other.stdout.readline() == "put\n"
+        # In the middle of the next call, or of one behind it.
+        other.send_signal(signal.SIGKILL)
+    with Documents(tmp_path / "a.idx") as documents:
+        there = list(documents.scan(vectors=True))
+        assert len(there) == len(documents)
+        numbers = sorted(one.metadata["n"] for one in there)
+        assert numbers == list(range(len(numbers)))  # those of each call in their order
+        assert len(numbers) >= 7 * calls
+        for one in there:
+            n = one.metadata["n"]
+            assert (one.id, one.content, one.metadata) == (f"id {n}", f"text {n}", {"n": n, "tags": [str(n)]})
+            numpy.testing.assert_array_equal(one.vector, vector(n))
+        for n in numbers[:: max(1, len(numbers) // 10)]:
+            assert found(documents, f"tags contains '{n}' and n == {n}") == [f"id {n}"]
+        documents.put([document(100_001)])
+        assert documents.search(vector(100_001), 1)[0][0].id == "id 100001"

@@ -1,0 +1,44 @@
+"""A checkout of ann-benchmarks with our files put in place as the README says: the real one if ANN_BENCHMARKS says where it is, else its interface.
+
+The benchmark is in no registry. What stands in for it is its base class, by the names that a module sees.
+"""
+
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parents[1]
+COPY = tempfile.TemporaryDirectory(prefix="ann-benchmarks-")
+BASE = """
+class BaseANN:
+    def done(self): pass
+    def get_batch_results(self): return self.res
+    def __str__(self): return self.name
+"""
+
+
+def pytest_configure():
+    copy = pathlib.Path(COPY.name)
+    real = os.environ.get("ANN_BENCHMARKS")
+    if real:
+        shutil.copytree(real, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git", "results", "data"))
+    else:
+        base = copy / "ann_benchmarks" / "algorithms" / "base" / "module.py"
+        base.parent.mkdir(parents=True)
+        base.write_text(BASE)
+    shutil.copytree(HERE / "ann_benchmarks", copy / "ann_benchmarks", dirs_exist_ok=True)
+    sys.path.insert(0, str(copy))
+
+
+def pytest_unconfigure():
+    COPY.cleanup()
+
+
+@pytest.fixture
+def place():
+    """The benchmark's folder."""
+    return pathlib.Path(COPY.name)

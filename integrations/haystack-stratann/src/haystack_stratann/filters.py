@@ -1,0 +1,101 @@
+"""Haystack's filters as StratANN's: each is answered by the index, or refused.
+
+    {"field": "meta.year", "operator": ">=", "value": 2020}                  a comparison
+    {"operator": "AND", "conditions": [.., ..]}                              AND, OR, NOT (not all of them)
+
+Texts in ISO 8601 are times for > >= < <=, and equal another that says the same time; without a zone they are UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import stratann
+from haystack.errors import FilterError
+from stratann.documents import Columns
+
+
+def translate(given: dict[str, Any] | None, columns: Columns) -> stratann.Filter | None:
+    """The filter as StratANN has it; None for no filter. Raises FilterError where it says nothing that can be asked."""
+    if not given:
+        return None
+    try:
+        return _condition(given, columns)
+    except (TypeError, ValueError) as error:
+        raise FilterError(str(error)) from error
+
+
+def _condition(given: Any, columns: Columns) -> stratann.Filter:
+    if not isinstance(given, dict):
+        raise FilterError(f"a condition is {given!r}: it must be a dict")
+    if "field" in given:
+        return _comparison(given, columns)
+    operator, conditions = _taken(given, "operator"), _taken(given, "conditions")
+    if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, list) or not conditions:
+        raise FilterError(f"a filter has the operator {operator!r} and the conditions {conditions!r}: pass AND, OR or NOT, and a list of dicts")
+    if operator == "NOT":
+        return columns.negated(lambda: _joined("AND", conditions, columns))
+    return _joined(operator, conditions, columns)
+
+
+def _joined(operator: str, conditions: list[Any], columns: Columns) -> stratann.Filter:
+    found = _condition(conditions[0], columns)
+    for one in conditions[1:]:
+        part = _condition(one, columns)
+        found = found | part if operator == "OR" else found & part
+    return found
+
+
+def _comparison(given: dict[str, Any], columns: Columns) -> stratann.Filter:
+    field, operator, value = (_taken(given, name) for name in ("field", "operator", "value"))
+    if not isinstance(field, str):
+        raise FilterError(f"a filter has the field {field!r}: it must be a str")
+    if operator not in _OPERATORS:
+        raise FilterError(f"a filter of {field!r} has the operator {operator!r}: it must be one of {', '.join(_OPERATORS)}")
+    if field == "id":
+        return _OPERATORS[operator](columns, columns.ID, value)
+    if field in ("content", "blob", "embedding", "score", "sparse_embedding"):
+        raise FilterError(f"a filter asks for {field!r}: StratANN filters by the id and by meta")
+    return _OPERATORS[operator](columns, field.removeprefix("meta."), value)
+
+
+def _taken(given: dict[str, Any], name: str) -> Any:
+    if name not in given:
+        raise FilterError(f"{name!r} is missing in the filter {given!r}")
+    return given[name]
+
+
+def _equal(columns: Columns, key: str, value: Any) -> stratann.Filter:
+    found = columns.equal(key, value)
+    moment = columns.moment(value)
+    if moment is None:
+        return found
+    return found | columns.order(key, ">=", moment, moments=True) & columns.order(key, "<=", moment, moments=True)
+
+
+def _in(columns: Columns, key: str, value: Any) -> stratann.Filter:
+    if not isinstance(value, list):
+        raise FilterError(f"a filter asks whether {key!r} is in {value!r}: pass a list")
+    return columns.is_in(key, value)
+
+
+def _order(operator: str) -> Callable[[Columns, str, Any], stratann.Filter]:
+    def compare(columns: Columns, key: str, value: Any) -> stratann.Filter:
+        if value is None:
+            return columns.NOTHING
+        return columns.order(key, operator, value, moments=True)
+
+    return compare
+
+
+_OPERATORS: dict[str, Callable[[Columns, str, Any], stratann.Filter]] = {
+    "==": _equal,
+    "!=": lambda columns, key, value: columns.negated(lambda: _equal(columns, key, value)),
+    ">": _order(">"),
+    ">=": _order(">="),
+    "<": _order("<"),
+    "<=": _order("<="),
+    "in": _in,
+    "not in": lambda columns, key, value: columns.negated(lambda: _in(columns, key, value)),
+}

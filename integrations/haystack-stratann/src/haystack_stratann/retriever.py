@@ -1,0 +1,90 @@
+"""A component of pipelines that finds documents by their embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.document_stores.types import FilterPolicy, apply_filter_policy
+
+from .document_store import StratannDocumentStore
+
+
+@component
+class StratannEmbeddingRetriever:
+    """The documents of a `StratannDocumentStore` nearest to an embedding.
+
+    :param document_store: The store.
+    :param filters: Which documents; at run time others can be given.
+    :param top_k: How many.
+    :param scale_score: Scores from 0 to 1, instead of the cosine, the inner product or minus the squared distance.
+    :param return_embedding: Whether documents come with their embeddings.
+    :param filter_policy: Whether filters at run time replace those here, or both have to match.
+    :param search: Arguments of `stratann.Index.search`, such as `{"recall": 0.95}`.
+    """
+
+    def __init__(
+        self,
+        document_store: StratannDocumentStore,
+        *,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        scale_score: bool = False,
+        return_embedding: bool = False,
+        filter_policy: str | FilterPolicy = FilterPolicy.REPLACE,
+        search: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(document_store, StratannDocumentStore):
+            raise TypeError(f"document_store is of type {type(document_store).__name__}: it must be a StratannDocumentStore")
+        if top_k <= 0:
+            raise ValueError(f"top_k is {top_k}: it must be 1 or more")
+        self.document_store = document_store
+        self.filters = filters
+        self.top_k = top_k
+        self.scale_score = scale_score
+        self.return_embedding = return_embedding
+        self.filter_policy = FilterPolicy.from_str(filter_policy) if isinstance(filter_policy, str) else filter_policy
+        self.search = search
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the component was made with."""
+        return default_to_dict(
+            self,
+            document_store=self.document_store.to_dict(),
+            filters=self.filters,
+            top_k=self.top_k,
+            scale_score=self.scale_score,
+            return_embedding=self.return_embedding,
+            filter_policy=self.filter_policy.value,
+            search=self.search,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StratannEmbeddingRetriever:
+        """The component that `to_dict` was asked of."""
+        given = dict(data["init_parameters"])
+        if isinstance(given["document_store"], dict):
+            given["document_store"] = StratannDocumentStore.from_dict(given["document_store"])
+        made: StratannEmbeddingRetriever = default_from_dict(cls, {**data, "init_parameters": given})
+        return made
+
+    @component.output_types(documents=list[Document])
+    def run(self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, list[Document]]:
+        """The nearest documents, nearest first."""
+        return {"documents": self.document_store.embedding_retrieval(query_embedding, **self._options(filters, top_k))}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """As `run`, awaited."""
+        return {"documents": await self.document_store.embedding_retrieval_async(query_embedding, **self._options(filters, top_k))}
+
+    def _options(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
+        return {
+            "filters": apply_filter_policy(self.filter_policy, self.filters, filters),
+            "top_k": self.top_k if top_k is None else top_k,
+            "scale_score": self.scale_score,
+            "return_embedding": self.return_embedding,
+            "search": self.search,
+        }

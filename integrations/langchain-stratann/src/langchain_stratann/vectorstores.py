@@ -1,0 +1,236 @@
+"""A vector store in a folder on disk.
+
+    store = StratannVectorStore(embedding, "notes.idx")
+    store.add_documents([Document("A cat sleeps.", metadata={"year": 2024})])
+    store.similarity_search("Where is the cat?", k=2, filter={"year": {"$gte": 2020}})
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables.config import run_in_executor
+from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from stratann.documents import Document as Stored
+from stratann.documents import Documents
+
+from .filters import Filter, translate
+
+
+class StratannVectorStore(VectorStore):
+    """Documents in the folder of a StratANN index, which may be larger than memory. It is there from the first document on, and again when it is opened.
+
+    Adding a document whose id is there replaces it. Each is durable when `add_documents` returns; after a crash it is there as a whole or not at all.
+
+    Args:
+        embedding: The model.
+        path: The folder. Any number of threads and processes may search; one process at a time changes, from its first change to `close`.
+        metric: "cosine", "ip" or "l2"; of an index that is there it has to be the same.
+        memory: What searches may take, in bytes or as "64MiB"; None is what the machine has.
+        filterable: The keys of metadata that filters may ask; None is all. There can be at most 1024.
+        options: Of `stratann.build`, such as `preset`.
+
+    Scores are distances: "cosine" is 1 - cos, "ip" minus the inner product, "l2" the squared distance; smaller is nearer.
+    `similarity_search_with_relevance_scores` has 1 for the nearest there can be: the cosine (0 where it is negative), the inner product, or, for vectors of
+    length 1, 1 - distance / sqrt(2).
+    """
+
+    def __init__(
+        self,
+        embedding: Embeddings,
+        path: str | os.PathLike[str],
+        *,
+        metric: str = "cosine",
+        memory: int | str | None = None,
+        filterable: Iterable[str] | None = None,
+        **options: Any,
+    ) -> None:
+        self._embedding = embedding
+        self._metric = metric
+        self._documents = Documents(path, metric=metric, memory=memory, filterable=filterable, **options)
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """The model."""
+        return self._embedding
+
+    @property
+    def documents(self) -> Documents:
+        """What is stored, as StratANN has it: to count, to scan, to delete by filter."""
+        return self._documents
+
+    def close(self) -> None:
+        """Ends the changes, so that another process may make some. The store stays open for searches."""
+        self._documents.close()
+
+    # Changes.
+
+    def add_texts(
+        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
+    ) -> list[str]:
+        """Embeds texts and adds them, in place of those with the same ids; their ids, of which new ones are UUIDs."""
+        texts = list(texts)
+        named = _named(texts, metadatas, ids)
+        return self._put(texts, named, self._embedding.embed_documents(texts) if texts else [])
+
+    async def aadd_texts(
+        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
+    ) -> list[str]:
+        """As `add_texts`; the model's own `aembed_documents` is awaited, and the store in a thread."""
+        texts = list(texts)
+        named = _named(texts, metadatas, ids)
+        vectors = await self._embedding.aembed_documents(texts) if texts else []
+        return await run_in_executor(None, self._put, texts, named, vectors)
+
+    def add_embeddings(
+        self, text_embeddings: Iterable[tuple[str, list[float]]], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None
+    ) -> list[str]:
+        """Adds texts whose embeddings are there, as `add_texts` does."""
+        pairs = list(text_embeddings)
+        texts = [text for text, _ in pairs]
+        return self._put(texts, _named(texts, metadatas, ids), [vector for _, vector in pairs])
+
+    def _put(self, texts: list[str], named: list[tuple[str, dict[str, Any]]], vectors: list[list[float]]) -> list[str]:
+        if len(vectors) != len(texts):
+            raise ValueError(f"the model gave {len(vectors)} embeddings of {len(texts)} texts: it must give one of each")
+        self._documents.put(Stored(id, text, metadata, vector) for text, (id, metadata), vector in zip(texts, named, vectors))
+        return [id for id, _ in named]
+
+    def delete(self, ids: list[str] | None = None, *, filter: Filter = None, **kwargs: Any) -> bool:
+        """Deletes documents by their ids, of which some may not be there; or those that match a filter; or, with neither, all."""
+        if ids is not None and filter is not None:
+            raise ValueError("delete takes ids or a filter: pass one of them")
+        if isinstance(filter, (Mapping, str)) and not filter:
+            raise ValueError(f"delete has the empty filter {filter!r}, which would be everything: pass delete() without one where that is meant")
+        if ids is not None:
+            self._documents.delete(ids)
+        else:
+            self._documents.delete_matching(translate(filter, self._documents.columns(deleting=True)))
+        return True
+
+    # Searches.
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Documents by their ids, in that order, without those that are not there."""
+        return [_document(found) for found in self._documents.get(ids) if found is not None]
+
+    def similarity_search(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
+        """The k documents nearest to a text. `kwargs` are those of `stratann.Index.search`: recall, list_size, ..."""
+        return self.similarity_search_by_vector(self._embedding.embed_query(query), k, filter=filter, **kwargs)
+
+    async def asimilarity_search(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
+        """As `similarity_search`; the model's own `aembed_query` is awaited, and the store in a thread."""
+        return await self.asimilarity_search_by_vector(await self._embedding.aembed_query(query), k, filter=filter, **kwargs)
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
+        """The k documents nearest to a vector."""
+        return [document for document, _ in self.similarity_search_with_score_by_vector(embedding, k, filter=filter, **kwargs)]
+
+    async def asimilarity_search_by_vector(self, embedding: list[float], k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
+        """As `similarity_search_by_vector`, in a thread."""
+        return await run_in_executor(None, self.similarity_search_by_vector, embedding, k, filter=filter, **kwargs)
+
+    def similarity_search_with_score(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[tuple[Document, float]]:
+        """The k documents nearest to a text, and their distances."""
+        return self.similarity_search_with_score_by_vector(self._embedding.embed_query(query), k, filter=filter, **kwargs)
+
+    async def asimilarity_search_with_score(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[tuple[Document, float]]:
+        """As `similarity_search_with_score`; the model's own `aembed_query` is awaited, and the store in a thread."""
+        vector = await self._embedding.aembed_query(query)
+        return await run_in_executor(None, self.similarity_search_with_score_by_vector, vector, k, filter=filter, **kwargs)
+
+    def similarity_search_with_score_by_vector(
+        self, embedding: list[float], k: int = 4, *, filter: Filter = None, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """The k documents nearest to a vector, and their distances."""
+        return [(_document(found), distance) for found, distance in self._search(embedding, k, filter, **kwargs)]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
+    ) -> list[Document]:
+        """Of the `fetch_k` documents nearest to a text k that are near and unlike each other: `lambda_mult` 1 is only near, 0 only unlike."""
+        return self.max_marginal_relevance_search_by_vector(self._embedding.embed_query(query), k, fetch_k, lambda_mult, filter=filter, **kwargs)
+
+    async def amax_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
+    ) -> list[Document]:
+        """As `max_marginal_relevance_search`; the model's own `aembed_query` is awaited, and the store in a thread."""
+        vector = await self._embedding.aembed_query(query)
+        return await run_in_executor(None, self.max_marginal_relevance_search_by_vector, vector, k, fetch_k, lambda_mult, filter=filter, **kwargs)
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
+    ) -> list[Document]:
+        """As `max_marginal_relevance_search`, of a vector."""
+        found = [document for document, _ in self._search(embedding, fetch_k, filter, vectors=True, **kwargs)]
+        query = numpy.array(embedding, numpy.float32)
+        chosen = maximal_marginal_relevance(query, [document.vector for document in found], lambda_mult=lambda_mult, k=k)
+        return [_document(found[at]) for at in chosen]
+
+    def _search(self, vector: list[float], k: int, filter: Filter, **kwargs: Any) -> list[tuple[Stored, float]]:
+        wanted = translate(filter, self._documents.columns())
+        return self._documents.search(vector, k, filter=wanted, **kwargs)
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        return {"cosine": lambda distance: max(0.0, 1 - distance), "ip": lambda distance: -distance, "l2": _of_squared}[self._metric]
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> StratannVectorStore:
+        """A store in the folder `path`, with these texts added to what is there."""
+        if path is None:
+            raise TypeError("a StratannVectorStore is a folder on disk: pass path=")
+        store = cls(embedding, path, **kwargs)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+
+    @classmethod
+    async def afrom_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> StratannVectorStore:
+        """As `from_texts`; the model's own `aembed_documents` is awaited."""
+        store = cls.from_texts([], embedding, path=path, **kwargs)
+        await store.aadd_texts(texts, metadatas, ids=ids)
+        return store
+
+
+def _of_squared(distance: float) -> float:
+    return max(0.0, 1 - math.sqrt(max(0.0, distance) / 2))
+
+
+def _named(texts: list[str], metadatas: list[dict[str, Any]] | None, ids: Sequence[str | None] | None) -> list[tuple[str, dict[str, Any]]]:
+    """An id and the metadata of each text."""
+    for what, given in (("metadatas", metadatas), ("ids", ids)):
+        if given is not None and len(given) != len(texts):
+            raise ValueError(f"there are {len(given)} {what} for {len(texts)} texts: pass one for each")
+    ids = [None] * len(texts) if ids is None else ids
+    metadatas = [{}] * len(texts) if metadatas is None else metadatas
+    return [(id or str(uuid.uuid4()), metadata or {}) for id, metadata in zip(ids, metadatas)]
+
+
+def _document(found: Stored) -> Document:
+    return Document(id=found.id, page_content=found.content, metadata=dict(found.metadata))
