@@ -406,14 +406,23 @@ def test_a_file_that_is_no_index_is_refused(fixtures):
 
 def test_a_cut_file_is_refused(photos, queries, tmp_path):
     for name in sorted(file.name for file in photos.iterdir() if file.stat().st_size > 1):
-        if name.startswith("ids-"):
-            continue  # see test_look_ups_do_without_a_cut_file_of_ids
+        if name.startswith(("ids-", "recall-")):
+            continue  # see the next two tests
         copy = tmp_path / f"{name}.idx"
         cut_in_half(photos, copy, name)
         with pytest.raises((stratann.StratannError, ValueError), match=name):
             # Opening loads what every search needs, and under a budget what is read most; the rest is loaded, or read, by
             # the first search that wants it.
             stratann.open(copy, memory="64MiB").search(queries[:1], recall=0.9)
+
+
+def test_few_vectors_are_all_looked_at_without_a_cut_file_of_recall(photos, photos_truth, queries, tmp_path):
+    (name,) = (file.name for file in photos.iterdir() if file.name.startswith("recall-"))
+    copy = tmp_path / "a.idx"
+    cut_in_half(photos, copy, name)
+    found = stratann.open(copy).search(queries, recall=0.9)
+    assert stratann.recall(found, photos_truth, 10) == 1
+    assert any(name in problem for problem in map(str, stratann.verify(copy)["problems"]))
 
 
 def test_look_ups_do_without_a_cut_file_of_ids(photos, base, tmp_path, caplog):
