@@ -40,6 +40,7 @@ use self::federated::Space;
 use self::ledger::Ledger;
 use self::names::IndexPaths;
 use crate::codebook::Codebook;
+use crate::durable::log_number;
 use crate::index::Shared;
 use crate::places::Purpose;
 use crate::plan::{self, MemoryPlan, Needs, PageFile};
@@ -128,12 +129,14 @@ pub struct IndexFacts {
     pub format_version: u32,
 }
 
-/// What tells a manifest from the one that was there before. A replacement is another file with the same name.
+/// What tells an index from what it was before: its manifest, of which a replacement is another file with the same name, and how much was logged since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     length: u64,
+    /// Bytes of all logs, and the highest number of one.
+    logged: (u64, u64),
     modified: (i64, i64),
     changed: (i64, i64),
 }
@@ -147,17 +150,43 @@ impl Stamp {
                 device: facts.dev(),
                 inode: facts.ino(),
                 length: facts.len(),
+                logged: Self::logged(index)?,
                 modified: (facts.mtime(), facts.mtime_nsec()),
                 changed: (facts.ctime(), facts.ctime_nsec()),
             })),
             Ok(_) => Ok(None),
             Err(error) if stored::is_absent(&error) => Ok(None),
-            Err(error) => {
-                let path = path.display().to_string();
-                Err(TierError::io("open", path, 0, 0, error).into())
-            }
+            Err(error) => Err(unseen(&path, error)),
         }
     }
+
+    /// What is logged in a directory.
+    fn logged(index: &Path) -> Result<(u64, u64), Error> {
+        let (mut bytes, mut last) = (0, 0);
+        let names = match std::fs::read_dir(index) {
+            Ok(names) => names,
+            Err(error) if stored::is_absent(&error) => return Ok((0, 0)),
+            Err(error) => return Err(unseen(index, error)),
+        };
+        for entry in names {
+            let entry = entry.map_err(|error| unseen(index, error))?;
+            let Some(number) = entry.file_name().to_str().and_then(log_number) else {
+                continue;
+            };
+            match entry.metadata() {
+                Ok(facts) => (bytes, last) = (bytes + facts.len(), last.max(number)),
+                // A checkpoint has just removed it.
+                Err(error) if stored::is_absent(&error) => {}
+                Err(error) => return Err(unseen(&entry.path(), error)),
+            }
+        }
+        Ok((bytes, last))
+    }
+}
+
+/// A failure to look whether an index has changed.
+fn unseen(path: &Path, error: std::io::Error) -> Error {
+    TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
 /// The right to open an index, which one thread has at a time. Gives back what it was granted unless it is used.
@@ -283,10 +312,10 @@ impl Catalog {
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name: the open one, or it is opened, for which others may be closed. One that was replaced on
-    /// disk is opened anew; callers that hold the old one go on with that.
+    /// The index of this name: the open one, or it is opened, for which others may be closed. One that was replaced or changed on
+    /// disk, by whomever, is opened anew; callers that hold the old one go on with that. So while somebody changes it, each call after a change opens it.
     ///
-    /// One system call if the index is open. Otherwise its files are read without a lock: searches, and the opening of
+    /// A look at its folder if the index is open. Otherwise its files are read without a lock: searches, and the opening of
     /// other indexes, go on meanwhile.
     ///
     /// # Errors

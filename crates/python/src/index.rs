@@ -1,7 +1,9 @@
 //! `stratann.Index`: an index that is open, and its search.
 
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use numpy::PyArray1;
 use parking_lot::{Mutex, RwLock};
@@ -21,6 +23,7 @@ use crate::arrays::{self, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Table};
 use crate::errors::{changing, to_python};
+use crate::gate::{Gate, Pass};
 use crate::lookups;
 use crate::near;
 use crate::process::Opened;
@@ -34,6 +37,12 @@ pub struct Index {
     /// The index as it was opened for searching; `None` while it is open for changes, since a merge gives the files back that nobody
     /// has open any more.
     inner: RwLock<Option<Arc<Opened<stratann::Index>>>>,
+    /// Changes that are under way, for which `close` waits.
+    gate: Arc<Gate>,
+    /// Held while it is opened for changes, which may take long.
+    opening: Mutex<()>,
+    /// What was closed last, which has the lock of its folder for as long as a search goes by it.
+    closed: Mutex<Weak<Opened<LiveIndex>>>,
     /// The same, open for changes, from the first change on.
     live: Mutex<Option<Arc<Opened<LiveIndex>>>>,
     /// What merges it in the background.
@@ -44,6 +53,9 @@ pub struct Index {
     /// What it was opened with, as Python has it, to be opened so again; `None` of one whose memory is that of a catalog.
     arguments: Option<Py<PyDict>>,
 }
+
+/// How long `close` waits for searches of other threads. After that the lock of the folder is given back when they end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How the index is opened for changes.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +90,20 @@ impl Drop for Merging {
     }
 }
 
+/// The index open for changes, for one change.
+struct UnderWay {
+    live: Arc<Opened<LiveIndex>>,
+    _pass: Pass,
+}
+
+impl Deref for UnderWay {
+    type Target = Opened<LiveIndex>;
+
+    fn deref(&self) -> &Opened<LiveIndex> {
+        &self.live
+    }
+}
+
 impl Drop for Index {
     fn drop(&mut self) {
         // Before the index that it merges.
@@ -101,6 +127,9 @@ impl Index {
             .map_err(to_python)?;
         Ok(Self {
             inner: RwLock::new(Some(Arc::new(Opened::new(Arc::new(inner))))),
+            gate: Arc::default(),
+            opening: Mutex::default(),
+            closed: Mutex::default(),
             live: Mutex::default(),
             merger: Mutex::default(),
             changes,
@@ -114,6 +143,9 @@ impl Index {
     pub fn of(index: Arc<stratann::Index>, path: PathBuf) -> Self {
         Self {
             inner: RwLock::new(Some(Arc::new(Opened::new(index)))),
+            gate: Arc::default(),
+            opening: Mutex::default(),
+            closed: Mutex::default(),
             live: Mutex::default(),
             merger: Mutex::default(),
             changes: Changes::default(),
@@ -125,13 +157,18 @@ impl Index {
 
     /// The checkpoint that searches start from.
     pub fn inner(&self) -> Arc<Opened<stratann::Index>> {
+        self.now().0
+    }
+
+    /// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
+    pub fn now(&self) -> (Arc<Opened<stratann::Index>>, Option<Arc<Opened<LiveIndex>>>) {
         loop {
             if let Some(live) = self.changing() {
-                return Arc::new(live.beside(live.index()));
+                return (Arc::new(live.beside(live.index())), Some(live));
             }
             // One of the two is always there; while the one takes the place of the other, both are.
             if let Some(inner) = self.inner.read().clone() {
-                return inner;
+                return (inner, None);
             }
         }
     }
@@ -162,8 +199,8 @@ impl Index {
         Table::of(py, attributes, payload, rows, single, columns)
     }
 
-    /// The index open for changes, which takes the lock of its folder.
-    fn live(&self, py: Python<'_>) -> PyResult<Arc<Opened<LiveIndex>>> {
+    /// The index open for changes, which takes the lock of its folder, for one change: it is not closed before that is done.
+    fn live(&self, py: Python<'_>) -> PyResult<UnderWay> {
         let inner = self.inner();
         inner.at_home(&self.path, "stratann.open")?;
         let options = WriteOptions {
@@ -171,25 +208,82 @@ impl Index {
             ..WriteOptions::default()
         };
         py.detach(|| {
-            let mut live = self.live.lock();
-            if let Some(live) = &*live {
-                return Ok::<_, stratann::Error>(live.clone());
+            let pass = self.gate.enter();
+            let _one = self.opening.lock();
+            if let Some(live) = self.changing() {
+                return Ok::<_, stratann::Error>(UnderWay { live, _pass: pass });
             }
-            let opened = LiveIndex::over(inner.value(), &options)?;
-            let opened = Arc::new(Opened::new(Arc::new(opened)));
-            if self.changes.merges {
-                let merger = opened.value().merge_when_due(MergeWhen::default())?;
-                *self.merger.lock() = Some(Merging {
-                    merger: Some(merger),
-                    process: std::process::id(),
-                });
-            }
-            *live = Some(opened.clone());
+            // One that was closed, and that a search of another thread still goes by, has the lock.
+            let closed = self.closed.lock().upgrade();
+            let live = match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
+                Some(live) => live,
+                // What it is opened over is what stands there now: it may have been closed and opened since `inner` was taken.
+                None => Arc::new(Opened::new(Arc::new(LiveIndex::over(
+                    self.inner().value(),
+                    &options,
+                )?))),
+            };
+            self.merge_when_due(&live)?;
+            *self.live.lock() = Some(live.clone());
             *self.inner.write() = None;
-            Ok(opened)
+            Ok(UnderWay { live, _pass: pass })
         })
         // With the lock given back: an error that is made waits for the interpreter.
         .map_err(|error| changing(py, to_python(error)))
+    }
+
+    /// Begins to merge in the background, if that is wanted.
+    fn merge_when_due(&self, live: &Opened<LiveIndex>) -> Result<(), stratann::Error> {
+        if self.changes.merges {
+            let merger = live.value().merge_when_due(MergeWhen::default())?;
+            *self.merger.lock() = Some(Merging {
+                merger: Some(merger),
+                process: std::process::id(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Closes what is open for changes once nobody changes it: a merge that is due is made, unless `progress` ends it. All that was acknowledged is found
+    /// all the time: searches go by what is closed until it is open for reading.
+    fn close_for_changes(&self, progress: &dyn Progress) -> Result<(), stratann::Error> {
+        let _closing = self.gate.close(progress)?;
+        let Some(live) = self.changing() else {
+            return Ok(());
+        };
+        let merging = self.merger.lock().take();
+        if let Some(merger) = merging.and_then(|mut merging| merging.merger.take()) {
+            merger.finish(progress);
+        }
+        let opened = live
+            .flush()
+            .and_then(|()| stratann::Index::open(live.path(), live.index().options()));
+        let index = match opened {
+            Ok(index) => index,
+            Err(error) => {
+                // It stays open for changes, as searches have nothing else that knows of these.
+                let _ = self.merge_when_due(&live);
+                return Err(error);
+            }
+        };
+        let index = Arc::new(Opened::new(Arc::new(index)));
+        *self.inner.write() = Some(index.clone());
+        *self.closed.lock() = Arc::downgrade(&live);
+        self.live.lock().take();
+        // Who drops it last gives the lock back: that is to be now, as soon as searches that go by it are done.
+        let is_shared = || Arc::strong_count(&live) > 1 || Arc::strong_count(live.value()) > 1;
+        let began = Instant::now();
+        while is_shared() && began.elapsed() < PATIENCE && !progress.interrupted() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(live);
+        // It made a checkpoint at its end. What is open knows all of it, and may not be there when somebody else changes the index.
+        if let Ok(false) = index.is_current()
+            && let Ok(last) = stratann::Index::open(index.path(), index.options())
+        {
+            *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(last))));
+        }
+        Ok(())
     }
 
     /// The vectors that a search can find.
@@ -295,7 +389,7 @@ impl Index {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let asked = Asked::read("Index.search", &[OF_INDEX, &["filter"]], options)?;
         let rows = self.rows(queries, "queries")?;
-        let (inner, live) = (self.inner(), self.changing());
+        let (inner, live) = self.now();
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
@@ -376,7 +470,7 @@ impl Index {
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
         let rows = self.rows(queries, "queries")?;
         let deadline = asynchronous::deadline(asked.timeout)?;
-        let (inner, live) = (self.inner(), self.changing());
+        let (inner, live) = self.now();
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let search = if rows.rows() == 0 {
@@ -552,7 +646,7 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count_or_none::count)] count: Option<usize>,
         filter: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<u64>>> {
-        let (inner, live) = (self.inner(), self.changing());
+        let (inner, live) = self.now();
         let index = inner.at_home(&self.path, "stratann.open")?;
         let most = count.unwrap_or(usize::MAX);
         let filter = filter.map(attributes::filter).transpose()?;
@@ -573,7 +667,7 @@ impl Index {
     ///     As that of `search`; None counts all.
     #[pyo3(signature = (filter=None))]
     fn count(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
-        let (inner, live) = (self.inner(), self.changing());
+        let (inner, live) = self.now();
         let index = inner.at_home(&self.path, "stratann.open")?;
         let Some(filter) = filter.map(attributes::filter).transpose()? else {
             return Ok(self.vectors() as u64);
@@ -678,7 +772,7 @@ impl Index {
         let Ok(Some(id)) = lookups::id(id) else {
             return Ok(false);
         };
-        let (inner, live) = (self.inner(), self.changing());
+        let (inner, live) = self.now();
         let index = inner.at_home(&self.path, "stratann.open")?;
         py.detach(|| match &live {
             Some(live) => live.contains(id),
@@ -853,23 +947,26 @@ impl Index {
         to_dict(py, &report)
     }
 
-    /// Ends the changes: makes them durable and gives the folder's lock back. Searching goes on, with what is there. The
-    /// next change opens the index for changes again. A `with` block ends with it.
+    /// Ends the changes, once those of other threads that are under way are done: makes them durable, makes a merge that is due (Ctrl-C breaks that
+    /// off, and the next one begins anew), and gives the folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The
+    /// next change opens the index for changes again. A `with` block ends with it. Where the index cannot be opened for reading, that is
+    /// raised and it stays open for changes.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(live) = self.changing() else {
             return Ok(());
         };
-        py.detach(|| {
+        if live.at_home(&self.path, "stratann.open").is_err() {
+            // Of a forked process: who changes it, and what merges it, are in another one.
             self.merger.lock().take();
-            // Searches have it until what the log says is read, and if that fails.
             *self.inner.write() = Some(Arc::new(live.beside(live.index())));
             self.live.lock().take();
-            live.flush()?;
-            drop(live);
-            // A reader sees the log as it is when the index is opened.
-            self.open_again()
-        })
-        .map_err(|error| changing(py, to_python(error)))
+            let flushed = py.detach(|| live.flush()).map_err(to_python);
+            return flushed.map_err(|error| changing(py, error));
+        }
+        drop(live);
+        let listener = Listener::new(None)?;
+        run(py, &listener, |progress| self.close_for_changes(progress))
+            .map_err(|error| changing(py, error))
     }
 
     /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
@@ -995,7 +1092,7 @@ impl Index {
         ids: &[u64],
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<stratann::Rows> {
-        let (inner, live) = (self.inner(), self.changing());
+        let (inner, live) = self.now();
         let index = inner.at_home(&self.path, "stratann.open")?;
         let look_up = |progress: &dyn Progress| match &live {
             Some(live) => live.vectors(ids, progress),
@@ -1014,7 +1111,7 @@ impl Index {
         ids: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<Option<stratann::Row>>> {
         let ids = arrays::ids_asked(ids)?;
-        let (inner, live) = (self.inner(), self.changing());
+        let (inner, live) = self.now();
         let index = inner.at_home(&self.path, "stratann.open")?;
         py.detach(|| match &live {
             Some(live) => live.attributes(&ids),

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
-//! so that Ctrl-C and callbacks reach Python, `process` keeps a forked process from waiting for threads that it does
+//! so that Ctrl-C and callbacks reach Python, `gate` has `close` wait for changes of other threads, `process` keeps a forked process from waiting for threads that it does
 //! not have, `lookups` gives vectors by their ids, `attributes` takes and gives what they have beside them and the filters that ask for it, `asynchronous` rings an event loop when a search has ended, `client` asks compute servers in place of an index, `servers` runs the roles of DistVS in this process, `logs` hands what the engine tells to `logging`, `errors` says which exception an engine's error becomes.
 
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ mod build;
 mod catalog;
 mod client;
 mod errors;
+mod gate;
 mod index;
 mod logs;
 mod lookups;

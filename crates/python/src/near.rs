@@ -48,7 +48,7 @@ pub fn range<'py>(
     let source = rows.source()?;
     let options = told.options(index, 1)?;
     let filter = told.filter.map(attributes::filter).transpose()?;
-    let (inner, live) = (index.inner(), index.changing());
+    let (inner, live) = index.now();
     let stored = inner.at_home(&index.path, "stratann.open")?;
     let filter = filter.as_ref();
     let page = run(py, &Listener::new(None)?, |progress| match &live {
@@ -89,7 +89,7 @@ pub fn like<'py>(
         ..told.options(index, k)?
     };
     let filter = told.filter.map(attributes::filter).transpose()?;
-    let (inner, live) = (index.inner(), index.changing());
+    let (inner, live) = index.now();
     let stored = inner.at_home(&index.path, "stratann.open")?;
     let filter = filter.as_ref();
     let search = |progress: &dyn Progress| match &live {

@@ -184,6 +184,65 @@ def test_close_ends_a_merge_in_the_background(two_thousand):
     assert other.verify()["problems"] == []
 
 
+def bytes_of(path):
+    return sum(file.stat().st_size for file in path.iterdir())
+
+
+def test_nightly_upserts_take_no_more_room_and_leave_few_deleted(two_thousand, small):
+    built, ids = bytes_of(two_thousand), numpy.arange(1500)
+    for night in range(4):
+        with stratann.open(two_thousand) as index:
+            index.upsert(small[night : 1500 + night], ids)
+        # What is left when the block ends is no reason for a merge, which is due from a thousand on.
+        stats = stratann.open(two_thousand).stats()
+        assert stats["vectors"] - stats["deleted"] == 2000 and stats["deleted"] < 1000
+        assert bytes_of(two_thousand) < 2.5 * built
+
+
+def test_close_never_goes_back_in_time(two_thousand, small):
+    index = stratann.open(two_thousand, merges=False)
+    wrong, inserted, done = [], [], threading.Event()
+
+    def search():
+        while not done.is_set():
+            last = len(inserted)
+            ids, _ = index.search(small[7], 10, list_size=400)
+            if 7 in ids:
+                wrong.append("a deleted vector is an answer")
+            if last and inserted[last - 1] not in index:
+                wrong.append("an inserted vector is gone")
+
+    def insert():
+        for turn in range(60):
+            inserted.append(int(index.insert(small[turn], ids=[10_000 + turn])[0]))
+
+    index.delete([7])
+    threads = [threading.Thread(target=search), threading.Thread(target=insert)]
+    for thread in threads:
+        thread.start()
+    while threads[1].is_alive():
+        index.close()
+    threads[1].join()
+    index.close()
+    done.set()
+    threads[0].join()
+    assert wrong == []
+    assert all(id in index for id in inserted) and len(inserted) == 60
+
+
+def test_what_cannot_be_opened_again_stays_open_for_changes(path, small, tmp_path):
+    index = stratann.open(path)
+    index.insert(small[1000:1010])
+    path.rename(tmp_path / "away")
+    with pytest.raises((OSError, stratann.StratannError)):
+        index.close()
+    assert 1005 in nearest(index, small[1005]) and len(index) == BUILT + 10
+    (tmp_path / "away").rename(path)
+    index.close()
+    assert 1005 in nearest(index, small[1005]) and len(index) == BUILT + 10
+    stratann.open(path).insert(small[1010])
+
+
 def test_refresh_shows_what_another_one_changed(path, small):
     reader, writer = stratann.open(path), stratann.open(path)
     assert reader.is_current() and reader.refresh() is False

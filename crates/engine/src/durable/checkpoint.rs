@@ -76,6 +76,14 @@ impl<'a> Checkpoint<'a> {
                     .into(),
             );
         }
+        if let Some(name) = files.iter().find(|name| !indexed && is_of_changes(name))
+            && !overwrite
+        {
+            return refuse(format!(
+                "it holds {name:?}, with changes of an index whose {MANIFEST} is not here: put that back, as where a copy of it is not done yet; or \
+                 give another directory, or ask to replace what is there (`--overwrite`, in Python `overwrite=True`)"
+            ));
+        }
         // From the names of the files, not from the manifest: one that is damaged, or of a later format, must not keep
         // anyone from building the index anew, and what it names stays until the new index is whole.
         // Names that it gives to files that are gone are not given to others: until the commit they would be its own.
@@ -401,6 +409,16 @@ fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
+/// Whether a file is one that no first build writes: somebody's index took changes here, whatever became of its manifest.
+fn is_of_changes(name: &str) -> bool {
+    let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
+    let changes = matches!(
+        kind,
+        Some(FileKind::Placement | FileKind::Pending | FileKind::Journal | FileKind::Amended)
+    );
+    changes || log_number(name).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use stratann_tier::testing::{Crash, Mishap, Operation, SimVolume};
@@ -458,6 +476,28 @@ mod tests {
             volume.list().unwrap().is_empty(),
             "what was not committed is removed"
         );
+    }
+
+    #[test]
+    fn what_took_changes_is_not_replaced_unasked_where_its_manifest_is_away() {
+        for name in [
+            "log-000003",
+            "placement-000002",
+            "pending-000002",
+            "journal-000002",
+            "amended-000002",
+        ] {
+            let volume = SimVolume::new();
+            volume.create("graph-000001").unwrap();
+            volume.create(name).unwrap();
+            let error = Checkpoint::begin(&volume, false).unwrap_err().to_string();
+            assert!(
+                error.contains(name) && error.contains("MANIFEST"),
+                "{error}"
+            );
+            assert_eq!(volume.list().unwrap().len(), 2, "nothing is removed");
+            drop(Checkpoint::begin(&volume, true).unwrap());
+        }
     }
 
     /// The manifest of an index of one file, which the checkpoint has, for tests that do not look into it.

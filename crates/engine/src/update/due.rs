@@ -224,17 +224,21 @@ impl LiveIndex {
 
 /// How often somebody looks whether a merge is due.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often who waits for the last merge looks whether it is done.
+const WAIT: Duration = Duration::from_millis(5);
 
 fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> bool, stop: &Stop) {
     loop {
+        let last;
         {
-            let mut stopped = stop.stopped.lock();
-            if !*stopped {
-                stop.changed.wait_for(&mut stopped, LOOK);
+            let mut told = stop.told.lock();
+            if *told == Told::GoOn {
+                stop.changed.wait_for(&mut told, LOOK);
             }
-            if *stopped {
+            if *told == Told::Stop {
                 return;
             }
+            last = *told == Told::Finish;
         }
         let Some(index) = index.upgrade() else {
             return;
@@ -250,10 +254,13 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
             if !matches!(error, Error::Interrupted) {
                 index.health().trouble(Concern::Merge, &error);
             }
-            let mut stopped = stop.stopped.lock();
-            if !*stopped {
-                stop.changed.wait_for(&mut stopped, 60 * LOOK);
+            let mut told = stop.told.lock();
+            if *told == Told::GoOn {
+                stop.changed.wait_for(&mut told, 60 * LOOK);
             }
+        }
+        if last {
+            return;
         }
     }
 }
@@ -266,13 +273,29 @@ pub struct Merger {
     home: stratann_tier::Home,
 }
 
+impl Merger {
+    /// Ends it once a merge that is going on is done, and one that is due is made; `progress` breaks that off. Who opens an index, changes it and closes it
+    /// again would otherwise break off each merge that it makes due.
+    pub fn finish(self, progress: &dyn Progress) {
+        if !self.home.is_here() {
+            return;
+        }
+        *self.stop.told.lock() = Told::Finish;
+        self.stop.changed.notify_all();
+        let goes_on = |thread: &JoinHandle<()>| !thread.is_finished();
+        while self.thread.as_ref().is_some_and(goes_on) && !progress.interrupted() {
+            std::thread::sleep(WAIT);
+        }
+    }
+}
+
 impl Drop for Merger {
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.thread.take());
             return; // That thread lives in another process.
         }
-        *self.stop.stopped.lock() = true;
+        *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
         // It may be that thread which has the last reference to the index.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
@@ -284,9 +307,20 @@ impl Drop for Merger {
     }
 }
 
+/// What the thread that merges is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Told {
+    #[default]
+    GoOn,
+    /// To end with what is due.
+    Finish,
+    /// To end at once.
+    Stop,
+}
+
 #[derive(Debug, Default)]
 struct Stop {
-    stopped: Mutex<bool>,
+    told: Mutex<Told>,
     changed: parking_lot::Condvar,
 }
 
@@ -297,6 +331,6 @@ impl Progress for Stop {
     fn warn(&self, _: &str) {}
 
     fn interrupted(&self) -> bool {
-        *self.stopped.lock()
+        *self.told.lock() == Told::Stop
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use stratann::{
-    BuildOptions, Catalog, CatalogOptions, Codebook, Error, Filter, Index, MOST_OPEN, Matrix,
-    MatrixRef, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, Silent, TrainOptions,
-    Value, VectorSource, brute_force, build, build_with_rows,
+    BuildOptions, Catalog, CatalogOptions, Codebook, Element, Error, Filter, Index, LiveIndex,
+    MOST_OPEN, Matrix, MatrixRef, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions,
+    Silent, TrainOptions, Value, VectorSource, WriteOptions, brute_force, build, build_with_rows,
 };
 use stratann_layout::Manifest;
 use tempfile::TempDir;
@@ -515,6 +515,42 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     assert!(!catalog.contains("a") && catalog.len().unwrap() == 2);
     place.add("a", 100, &x);
     assert_eq!(rows(&catalog, "a"), 100);
+}
+
+#[test]
+fn what_somebody_changes_is_seen() {
+    let place = Place::with_three(&codebook(1));
+    let catalog = place.catalog(None);
+    let all = SearchOptions {
+        k: 1,
+        list: 400,
+        ..SearchOptions::default()
+    };
+    let nearest = |row: usize| {
+        let (found, rows) = (base(row + 1), 128);
+        let query = &found.in_memory().unwrap()[row * rows..];
+        let query = MatrixRef::new(query, 1, rows, Element::U8).unwrap();
+        (catalog.index("a").unwrap().search(&query, &all).unwrap()).distances[0]
+    };
+    assert_eq!(nearest(7), 0.0);
+    // Through what the catalog has open itself, and in another way.
+    let inner = catalog.index("a").unwrap();
+    for row in [7, 8] {
+        let options = WriteOptions::default();
+        let live = match row {
+            7 => LiveIndex::over(&inner, &options),
+            _ => LiveIndex::open(place.path("a"), &OpenOptions::default(), &options),
+        };
+        let live = live.unwrap();
+        assert_eq!(nearest(row), 0.0);
+        live.delete(&[row as u64]).unwrap();
+        assert!(nearest(row) > 0.0, "a deleted vector is no answer");
+        let ids: Vec<u64> = (1_000..).take(row + 1).collect();
+        live.upsert(&base(row + 1), &ids, &Silent).unwrap();
+        assert_eq!(nearest(row), 0.0, "an inserted vector is one");
+        live.compact(&Silent).unwrap();
+        assert_eq!(nearest(row), 0.0);
+    }
 }
 
 #[test]

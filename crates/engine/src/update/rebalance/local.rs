@@ -4,7 +4,7 @@
 //!   a new vector    joins the clusters that a build would have put it into
 //!   split           a cluster whose head is the nearest of more vectors than a build leaves in one, half as many again as it aims at, becomes
 //!                   two: balanced 2-means of these give the heads, and each member goes to the nearer one. Where these are all alike, or nearly,
-//!                   each gets half of them
+//!                   each gets half of them. One that would leave a half next to nothing is not made; what is large is let be then
 //!   merge           one of less than an eighth of that, of those that new vectors join, is dissolved: its vectors join the clusters that a
 //!                   build would put them into (replicated clusters alone: elsewhere nobody knows which are its own)
 //!   reassign        only where a head came or went, by what SPFresh shows to be necessary:
@@ -410,16 +410,20 @@ impl<'a> Changes<'a> {
             weight += standing.weight;
             standings.push(standing);
         }
-        if weight > self.most as f32 && nearest_here.len() > 1 {
-            let heads = self.halves(&nearest_here, progress)?;
-            let [first, second] = heads.map(|at| nearest_here[at as usize].vector.clone());
+        if weight > self.most as f32
+            && nearest_here.len() > 1
+            && let Some(heads) = self.halves(&nearest_here, progress)?
+        {
             let members = members.into_iter().zip(standings).collect();
-            let (halves, weights) = self.split(cluster, around, members, [first, second])?;
-            // One that would be as large again is let be until the next time.
-            let is_large = |half: f32| half > self.most as f32 && half < weight;
+            let (halves, weights) = self.split(cluster, around, members, heads)?;
+            // Where one half has next to nothing the other is as large as before: it is let be until the next time, or there would be no end of it.
+            let least = weight / SMALL_PART as f32;
+            if weights.iter().any(|&half| half < least) {
+                return Ok(Vec::new());
+            }
             let halves = halves.into_iter().zip(weights);
             return Ok(halves
-                .filter(|half| is_large(half.1))
+                .filter(|half| half.1 > self.most as f32 && half.1 < weight)
                 .map(|half| half.0)
                 .collect());
         }
@@ -432,8 +436,13 @@ impl<'a> Changes<'a> {
         Ok(Vec::new())
     }
 
-    /// Which of some members of a cluster are to be the heads of its halves.
-    fn halves(&self, members: &[&Entry], progress: &dyn Progress) -> Result<[u32; 2], Error> {
+    /// The heads of the halves of some members of a cluster; `None` where one of them would have next to none of these: heads are members, and
+    /// one in the midst of many dimensions is nearer to nearly all others than any other member is.
+    fn halves(
+        &mut self,
+        members: &[&Entry],
+        progress: &dyn Progress,
+    ) -> Result<Option<[Arc<[u8]>; 2]>, Error> {
         let vectors: Vec<u8> = (members.iter())
             .flat_map(|entry| entry.vector.iter().copied())
             .collect();
@@ -444,7 +453,19 @@ impl<'a> Changes<'a> {
             space: self.heads.space().clone(),
         };
         let least = members.len() / SMALL_PART;
-        cluster::halves(&rows, least, self.index.manifest().seed, progress)
+        let heads = cluster::halves(&rows, least, self.index.manifest().seed, progress)?;
+        let heads = heads.map(|at| members[at as usize].vector.clone());
+        let mut points = Vec::new();
+        self.heads.space().append(&vectors, &mut points);
+        let (mut to_first, mut to_second) = (Vec::new(), Vec::new());
+        for (head, distances) in [(&heads[0], &mut to_first), (&heads[1], &mut to_second)] {
+            self.heads.stand_at(head, &mut self.at);
+            self.heads.distances_of(self.at.point(), &points, distances);
+        }
+        // One that is as near to both may be of either.
+        let nearer = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a <= b).count();
+        let smaller = nearer(&to_first, &to_second).min(nearer(&to_second, &to_first));
+        Ok((smaller >= least.max(1)).then_some(heads))
     }
 
     /// Splits a cluster, whose members stand so, into two with these heads. Gives both, and how much each counts.

@@ -11,8 +11,8 @@ use crate::data::{Matrix, MatrixRef, VectorSource};
 use crate::update::due::{Due, MergeWhen};
 use crate::update::each_vector;
 use crate::{
-    BuildOptions, DirectOptions, Layout, LiveIndex, OpenOptions, SearchOptions, Silent, Update,
-    VectorFile, WriteOptions, build as build_index, verify,
+    BuildOptions, DirectOptions, Layout, LiveIndex, OpenOptions, Preset, SearchOptions, Silent,
+    Update, VectorFile, WriteOptions, build as build_index, verify,
 };
 
 const LAYOUTS: [Layout; 3] = [Layout::Replicated, Layout::Addressed, Layout::Grouped];
@@ -343,5 +343,45 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
         assert_eq!(live.len(), came);
         assert!(live.index().len() > came - 800, "{}", live.index().len());
         assert_eq!(live.stats().trouble, None);
+    }
+}
+
+/// Normal numbers of many dimensions, in whose midst a member is nearer to all others than these are to each other: halves that went by such heads
+/// were one vector and all the rest, over and over, and no insert ended.
+#[test]
+fn clusters_around_hubs_come_to_an_end_of_being_split() {
+    let mut state = 1_u64;
+    let mut uniform = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 24) as f32
+    };
+    // Of twelve uniform numbers the sum less six is as good as normal.
+    let mut rows = |count: usize, spread: f32| {
+        let mut bytes = Vec::new();
+        for _ in 0..count * 64 {
+            let sum: f32 = (0..12).map(|_| uniform()).sum();
+            bytes.extend_from_slice(&(spread * (sum - 6.0)).to_le_bytes());
+        }
+        Matrix::new(bytes, count, 64, Element::F32).unwrap()
+    };
+    let (few, many) = (rows(1_000, 0.5), rows(4_000, 1.0));
+    for preset in [Preset::TIERED_CLUSTER, Preset::SPANN] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = BuildOptions {
+            preset,
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        build_index(&few, folder.path(), &options, &Silent).unwrap();
+        let live = open(folder.path(), &OpenOptions::default(), None);
+        live.insert(&many, None, &Silent).unwrap();
+        live.rebalance(&Silent).unwrap();
+        assert_eq!(live.stats().trouble, None, "{preset}");
+        let index = live.on_storage();
+        let clusters = index.clusters().unwrap().clusters();
+        assert!((20..2_500).contains(&clusters), "{preset}: {clusters}");
+        assert_eq!(clusters_of(&index).len(), 5_000, "{preset}");
     }
 }
