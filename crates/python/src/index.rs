@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::{
     Durability, LiveIndex, Matrix, MergeWhen, Merger, OpenOptions, Progress, SearchOptions, Silent,
-    VectorSource, WriteOptions,
+    TierError, VectorSource, WriteOptions,
 };
 
 use crate::arguments::{
@@ -22,8 +22,8 @@ use crate::arguments::{
 use crate::arrays::{self, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Table};
-use crate::errors::{changing, to_python};
-use crate::gate::{Gate, Pass};
+use crate::errors::{StratannError, changing, to_python};
+use crate::gate::{Gate, LOOK, Pass};
 use crate::lookups;
 use crate::near;
 use crate::process::Opened;
@@ -43,6 +43,9 @@ pub struct Index {
     opening: Mutex<()>,
     /// What was closed last, which has the lock of its folder for as long as a search goes by it.
     closed: Mutex<Weak<Opened<LiveIndex>>>,
+    was_closed: Mutex<bool>,
+    /// Held by who closes it.
+    closer: Mutex<()>,
     /// The same, open for changes, from the first change on.
     live: Mutex<Option<Arc<Opened<LiveIndex>>>>,
     /// What merges it in the background.
@@ -130,6 +133,8 @@ impl Index {
             gate: Arc::default(),
             opening: Mutex::default(),
             closed: Mutex::default(),
+            was_closed: Mutex::default(),
+            closer: Mutex::default(),
             live: Mutex::default(),
             merger: Mutex::default(),
             changes,
@@ -146,6 +151,8 @@ impl Index {
             gate: Arc::default(),
             opening: Mutex::default(),
             closed: Mutex::default(),
+            was_closed: Mutex::default(),
+            closer: Mutex::default(),
             live: Mutex::default(),
             merger: Mutex::default(),
             changes: Changes::default(),
@@ -207,8 +214,13 @@ impl Index {
             durability: self.changes.durability,
             ..WriteOptions::default()
         };
+        let pass = loop {
+            match py.detach(|| self.gate.enter()) {
+                Some(pass) => break pass,
+                None => py.check_signals()?,
+            }
+        };
         py.detach(|| {
-            let pass = self.gate.enter();
             let _one = self.opening.lock();
             if let Some(live) = self.changing() {
                 return Ok::<_, stratann::Error>(UnderWay { live, _pass: pass });
@@ -218,10 +230,7 @@ impl Index {
             let live = match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
                 Some(live) => live,
                 // What it is opened over is what stands there now: it may have been closed and opened since `inner` was taken.
-                None => Arc::new(Opened::new(Arc::new(LiveIndex::over(
-                    self.inner().value(),
-                    &options,
-                )?))),
+                None => Arc::new(Opened::new(Arc::new(self.opened_for_changes(&options)?))),
             };
             self.merge_when_due(&live)?;
             *self.live.lock() = Some(live.clone());
@@ -230,6 +239,19 @@ impl Index {
         })
         // With the lock given back: an error that is made waits for the interpreter.
         .map_err(|error| changing(py, to_python(error)))
+    }
+
+    /// Opens what stands there now. What this object has closed gives the lock back when the last search that goes by it is done.
+    fn opened_for_changes(&self, options: &WriteOptions) -> Result<LiveIndex, stratann::Error> {
+        let began = Instant::now();
+        loop {
+            let opened = LiveIndex::over(self.inner().value(), options);
+            let in_use = matches!(&opened, Err(stratann::Error::Tier(TierError::InUse { .. })));
+            if !in_use || !*self.was_closed.lock() || began.elapsed() > PATIENCE {
+                return opened;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Begins to merge in the background, if that is wanted.
@@ -244,31 +266,52 @@ impl Index {
         Ok(())
     }
 
-    /// Closes what is open for changes once nobody changes it: a merge that is due is made, unless `progress` ends it. All that was acknowledged is found
-    /// all the time: searches go by what is closed until it is open for reading.
-    fn close_for_changes(&self, progress: &dyn Progress) -> Result<(), stratann::Error> {
-        let _closing = self.gate.close(progress)?;
+    /// Closes what is open for changes once nobody changes it. Where it is to `finish`, a merge that is due is made before that, while changes go on, unless
+    /// `progress` ends it. All that was acknowledged is found all the time: searches go by what is closed until it is open for reading.
+    fn close_for_changes(
+        &self,
+        finish: bool,
+        progress: &dyn Progress,
+    ) -> Result<(), stratann::Error> {
+        let _one = loop {
+            match self.closer.try_lock_for(LOOK) {
+                Some(closer) => break closer,
+                None if progress.interrupted() => return Err(stratann::Error::Interrupted),
+                None => {}
+            }
+        };
         let Some(live) = self.changing() else {
             return Ok(());
         };
         let merging = self.merger.lock().take();
-        if let Some(merger) = merging.and_then(|mut merging| merging.merger.take()) {
+        if let Some(merger) = merging.and_then(|mut merging| merging.merger.take())
+            && finish
+        {
             merger.finish(progress);
         }
-        let opened = live
-            .flush()
-            .and_then(|()| stratann::Index::open(live.path(), live.index().options()));
+        let closing = self.gate.close(progress).inspect_err(|_| {
+            let _ = self.merge_when_due(&live);
+        });
+        let _closing = closing?;
+        let flushed = live.flush();
+        // Where it takes no changes any more, or another has its place, there is nothing to stay with.
+        let stays = matches!(live.is_current(), Ok(true));
+        let opened = match &flushed {
+            Err(_) if stays => None,
+            _ => Some(stratann::Index::open(live.path(), live.index().options())),
+        };
         let index = match opened {
-            Ok(index) => index,
-            Err(error) => {
-                // It stays open for changes, as searches have nothing else that knows of these.
+            Some(Ok(index)) => index,
+            // It stays open for changes, as searches have nothing else that knows of these.
+            not => {
                 let _ = self.merge_when_due(&live);
-                return Err(error);
+                return flushed.and(not.map_or(Ok(()), |not| not.map(drop)));
             }
         };
         let index = Arc::new(Opened::new(Arc::new(index)));
         *self.inner.write() = Some(index.clone());
         *self.closed.lock() = Arc::downgrade(&live);
+        *self.was_closed.lock() = true;
         self.live.lock().take();
         // Who drops it last gives the lock back: that is to be now, as soon as searches that go by it are done.
         let is_shared = || Arc::strong_count(&live) > 1 || Arc::strong_count(live.value()) > 1;
@@ -283,14 +326,42 @@ impl Index {
         {
             *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(last))));
         }
-        Ok(())
+        flushed
+    }
+
+    /// As [`close`](Index::close); a merge that is due is made if it is to `finish`.
+    fn end_changes(&self, py: Python<'_>, finish: bool) -> PyResult<()> {
+        let Some(live) = self.changing() else {
+            return Ok(());
+        };
+        if live.at_home(&self.path, "stratann.open").is_err() {
+            // Of a forked process: who changes it, and what merges it, are in another one.
+            self.merger.lock().take();
+            *self.inner.write() = Some(Arc::new(live.beside(live.index())));
+            self.live.lock().take();
+            let flushed = py.detach(|| live.flush()).map_err(to_python);
+            return flushed.map_err(|error| changing(py, error));
+        }
+        drop(live);
+        if self.gate.is_under_way_here() {
+            return Err(StratannError::new_err(format!(
+                "{}: it is being changed by the call from which this is called, as of a callback or the handler of a signal: close it when that is done, \
+                 or raise an exception, which ends it",
+                self.path.display()
+            )));
+        }
+        let listener = Listener::new(None)?;
+        run(py, &listener, |progress| {
+            self.close_for_changes(finish, progress)
+        })
+        .map_err(|error| changing(py, error))
     }
 
     /// The vectors that a search can find.
     fn vectors(&self) -> usize {
-        match self.changing() {
-            Some(live) => live.len(),
-            None => self.inner().live(),
+        match self.now() {
+            (_, Some(live)) => live.len(),
+            (inner, None) => inner.live(),
         }
     }
 }
@@ -806,9 +877,9 @@ impl Index {
     /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
     /// a merge that could not be made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let stats = py.detach(|| match self.changing() {
-            Some(live) => live.stats(),
-            None => self.inner().stats(),
+        let stats = py.detach(|| match self.now() {
+            (_, Some(live)) => live.stats(),
+            (inner, None) => inner.stats(),
         });
         to_dict(py, &stats)
     }
@@ -949,32 +1020,19 @@ impl Index {
 
     /// Ends the changes, once those of other threads that are under way are done: makes them durable, makes a merge that is due (Ctrl-C breaks that
     /// off, and the next one begins anew), and gives the folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The
-    /// next change opens the index for changes again. A `with` block ends with it. Where the index cannot be opened for reading, that is
-    /// raised and it stays open for changes.
+    /// next change opens the index for changes again. A `with` block ends with it, without a merge where an exception ends the block. The lock is back when
+    /// searches of other threads are done, for which this waits two seconds at most. Where the index cannot be opened for reading, that is
+    /// raised and it stays open for changes. A callback of a change, or a signal's handler that comes in the midst of one, cannot close the index: that is an error.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(live) = self.changing() else {
-            return Ok(());
-        };
-        if live.at_home(&self.path, "stratann.open").is_err() {
-            // Of a forked process: who changes it, and what merges it, are in another one.
-            self.merger.lock().take();
-            *self.inner.write() = Some(Arc::new(live.beside(live.index())));
-            self.live.lock().take();
-            let flushed = py.detach(|| live.flush()).map_err(to_python);
-            return flushed.map_err(|error| changing(py, error));
-        }
-        drop(live);
-        let listener = Listener::new(None)?;
-        run(py, &listener, |progress| self.close_for_changes(progress))
-            .map_err(|error| changing(py, error))
+        self.end_changes(py, true)
     }
 
     /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
     /// `refresh` would show more, and when its folder was moved or removed, or another has taken its place.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| match self.changing() {
-            Some(live) => live.is_current(),
-            None => self.inner().is_current(),
+        py.detach(|| match self.now() {
+            (_, Some(live)) => live.is_current(),
+            (inner, None) => inner.is_current(),
         })
         .map_err(to_python)
     }
@@ -1001,11 +1059,12 @@ impl Index {
     fn __exit__(
         &self,
         py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
+        kind: &Bound<'_, PyAny>,
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.close(py)
+        // Who leaves it by an exception, Ctrl-C above all, does not wait for a merge.
+        self.end_changes(py, kind.is_none())
     }
 
     /// Reads the whole index and checks it, as `stratann.verify` does.
@@ -1040,9 +1099,9 @@ impl Index {
     /// The columns of its attributes: a dict of names and types ("boolean", "integer", "float", "string", "timestamp", "list of strings", "list of integers").
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let schema = match self.changing() {
-            Some(live) => live.schema(),
-            None => self.inner().schema(),
+        let schema = match self.now() {
+            (_, Some(live)) => live.schema(),
+            (inner, None) => inner.schema(),
         };
         attributes::columns(py, &schema)
     }

@@ -243,6 +243,66 @@ def test_what_cannot_be_opened_again_stays_open_for_changes(path, small, tmp_pat
     stratann.open(path).insert(small[1010])
 
 
+def test_a_callback_cannot_close_what_it_is_called_from(path, small):
+    index, said = stratann.open(path), []
+
+    def close(*_):
+        try:
+            index.close()
+        except stratann.StratannError as error:
+            said.append(str(error))
+
+    def close_and_change(*_):
+        close()
+        index.delete([5]) if 5 in index else None
+
+    index.insert(small[1000:1100], progress=close_and_change)
+    assert said and "is being changed" in said[0] and 5 not in index
+    # While another thread closes, what is called from a change goes in.
+    began, closer = threading.Event(), threading.Thread(target=index.close)
+
+    def change(*_):
+        if not began.is_set():
+            began.set()
+            closer.start()
+            time.sleep(0.2)
+            index.delete([6])
+
+    index.insert(small[1100:1200], progress=change)
+    closer.join()
+    assert 6 not in index and len(index) == BUILT + 198
+
+
+def test_a_handler_of_a_signal_cannot_close_what_it_interrupts(path, small):
+    index, said = stratann.open(path), []
+
+    def close(*_):
+        with pytest.raises(stratann.StratannError, match="is being changed"):
+            index.close()
+        said.append("closed later")
+        raise SystemExit
+
+    before = signal.signal(signal.SIGUSR1, close)
+    try:
+        with pytest.raises(SystemExit):
+            index.insert(small[1000:2000], progress=lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert said == ["closed later"]
+    index.close()
+
+
+def test_an_index_that_was_replaced_is_closed_and_shown(path, small):
+    index = stratann.open(path)
+    index.insert(small[1000:1010])
+    shutil.rmtree(path)
+    stratann.build(small[:50], path, degree=16, build_list=40, threads=1)
+    with pytest.raises(stratann.OutdatedError):
+        index.close()
+    index.close()
+    assert len(index) == 50 and index.insert(small[1000]).tolist() == [50]
+
+
 def test_refresh_shows_what_another_one_changed(path, small):
     reader, writer = stratann.open(path), stratann.open(path)
     assert reader.is_current() and reader.refresh() is False

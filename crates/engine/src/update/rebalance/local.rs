@@ -4,7 +4,8 @@
 //!   a new vector    joins the clusters that a build would have put it into
 //!   split           a cluster whose head is the nearest of more vectors than a build leaves in one, half as many again as it aims at, becomes
 //!                   two: balanced 2-means of these give the heads, and each member goes to the nearer one. Where these are all alike, or nearly,
-//!                   each gets half of them. One that would leave a half next to nothing is not made; what is large is let be then
+//!                   each gets half of them. One that would leave a half next to nothing by these two heads is not made, and after one that did, by
+//!                   all heads around, what is large is let be
 //!   merge           one of less than an eighth of that, of those that new vectors join, is dissolved: its vectors join the clusters that a
 //!                   build would put them into (replicated clusters alone: elsewhere nobody knows which are its own)
 //!   reassign        only where a head came or went, by what SPFresh shows to be necessary:
