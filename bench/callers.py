@@ -40,7 +40,7 @@ def main():
 
 
 def compare(index, queries, calls, batch, arguments):
-    settings = {"k": 10, "list_size": arguments.list, "in_flight": 1}
+    settings = {"k": 10, "list_size": arguments.list, "in_flight": 1, "exact": False}
     threads = min(arguments.callers, len(os.sched_getaffinity(0)))
     at_once = {"threads": threads, "in_flight": -(-arguments.callers // threads)}
     index.search(queries, **{**settings, **at_once})

@@ -464,7 +464,7 @@ class Stratann(System):
         return " and ".join(f"tags contains '{word}'" for word in value) if isinstance(value, list) else f"number < {value}"
 
     def search(self, query, ready, knob):
-        ids, distances = self.index.search(query, K, recall=TARGET, filter=ready, threads=1, in_flight=1)
+        ids, distances = self.index.search(query, K, recall=TARGET, filter=ready, threads=1, in_flight=1, exact=False)
         return [id for id in ids.tolist() if id < 1 << 63]
 
     def said(self, knob):

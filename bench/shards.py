@@ -123,7 +123,7 @@ def measured(folder, queries, truth, rounds, **what):
             continue
         costs, merges = [], []
         for _ in range(rounds):
-            options = {"list_size": width, "threads": 1, "in_flight": 1, "return_stats": True, **system.search}
+            options = {"list_size": width, "threads": 1, "in_flight": 1, "return_stats": True, "exact": False, **system.search}
             found = [index.search(queries, min(K, width), **options) for index in indexes]
             begun = time.process_time()
             answers = nearest([each[:2] for each in found], K) if len(found) > 1 else found[0][:2]

@@ -110,7 +110,7 @@ impl Catalog {
     /// ids, distances, stats
     ///     As those of `Index.search`, places without an answer included; of equal distances the smaller id comes first.
     #[pyo3(signature = (queries, k=10, **options),
-        text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=False, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
+        text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
         &self,
         py: Python<'py>,

@@ -413,9 +413,10 @@ impl Index {
     ///     Without a navigation graph: nodes that are looked at first by their codes (of low precision, where there are two), near the nearest of which a search begins; 0 is the
     ///     graph's entry node, as in DistVS. None is 64 with the strategy "press", else 0.
     /// exact : bool
-    ///     Whether distances are wanted to the last bit in the layered layout, too, which reads the trailing parts of all answers. There
-    ///     answers that were in no doubt otherwise have the distance that the leading part of their vector gives them reason to expect:
-    ///     ask for exact ones where they are compared with others, as `stratann.recall` does.
+    ///     Whether distances are exact in the layered layout, too: the trailing parts of all answers are read for that. With False a search reads
+    ///     less. Answers that were in no doubt then have the distance that the leading part of their vector gives reason to expect, so that
+    ///     distances and the order of near ones are estimates. Under "l2" and "cosine" none is below 0. `stats["distance_error"]` says how far off
+    ///     they may be. In all other layouts distances are exact with either.
     /// stop_early : bool
     ///     Whether a search ends when no candidate that is left can be expected to be an answer or to lead to one, as far as the error of the
     ///     codes that it has met tells. With the same list_size that reads less and finds a little less.
@@ -450,7 +451,7 @@ impl Index {
     ///     vectors match (`matching`), the `way` in which they were found, the `list` that it came to, how much each way was expected to read
     ///     for a query (`estimates`), and how many queries went on by "before" since they met too little (`dry`); and `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
     #[pyo3(signature = (queries, k=10, **options),
-        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=False, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
+        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -528,7 +529,7 @@ impl Index {
     /// awaitable
     ///     Of what `search` returns. It belongs to the event loop that runs.
     #[pyo3(signature = (queries, k=10, **options),
-        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=False, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False, timeout=None)")]
+        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False, timeout=None)")]
     fn search_async<'py>(
         &self,
         py: Python<'py>,

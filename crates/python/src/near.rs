@@ -30,6 +30,7 @@ impl Told<'_, '_> {
             k,
             list: self.list_size.unwrap_or(defaults.list.max(k)),
             probes: self.probes.or(self.list_size.filter(|_| clusters)),
+            exact: true,
             threads: thread_count(self.threads)?,
             ..defaults
         })

@@ -50,7 +50,7 @@ pub fn truth<'py>(
 ///
 /// `found` is what `Index.search` returned, `truth` what `stratann.truth` returned or a truth file held
 /// (`stratann.read`): pairs of ids and distances. A vector as near as the k-th exact one counts as found, whichever id it
-/// has (so search a layered index with `exact=True` for it); without distances in `truth` (None) only ids count. `k` is by default the width of `found`. Where `found` has no answer
+/// has (so distances must not be the estimates of `exact=False`); without distances in `truth` (None) only ids count. `k` is by default the width of `found`. Where `found` has no answer
 /// (the id 2^64 - 1), nothing was found.
 #[pyfunction]
 #[pyo3(signature = (found, truth, k=None))]

@@ -1,5 +1,6 @@
 """Opening an index and searching it, as a user does."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -103,8 +104,8 @@ def test_re_ranking_reads_as_much_as_it_is_told_to(apart, queries):
 def test_exact_distances_are_those_of_whole_vectors(tmp_path, small, queries):
     index = stratann.build(small, tmp_path / "layered", layout="layered", threads=1)
     options = {"list_size": 60, "strategy": "best-first"}
-    near, (ids, distances) = mean(index, queries, **options)
-    exact, (exact_ids, exact_distances) = mean(index, queries, exact=True, **options)
+    near, (ids, distances) = mean(index, queries, exact=False, **options)
+    exact, (exact_ids, exact_distances) = mean(index, queries, **options)
     assert near["reranked"] < exact["reranked"] and near["vector_reads"] < exact["vector_reads"]
     wide = small.astype(numpy.float64)
     right = ((wide[exact_ids.astype(int)] - queries[:, None].astype(numpy.float64)) ** 2).sum(axis=2)
@@ -476,3 +477,58 @@ def test_damage_is_found_by_search_too(photos, queries, tmp_path):
     largest.write_bytes(data)
     with pytest.raises(stratann.StratannError, match=largest.name):
         stratann.open(copy).search(queries)
+
+
+@pytest.fixture(scope="module")
+def texts(fixtures):
+    return stratann.read(fixtures / "package-text-2k.base.fbin")[:600]
+
+
+@pytest.fixture(scope="module", params=["l2", "cosine"])
+def embedded(request, tmp_path_factory, texts):
+    """An index of embeddings, whose vectors are kept in two parts, and its metric."""
+    path = tmp_path_factory.mktemp("embedded") / request.param
+    stratann.build(texts, path, metric=request.param, layout="layered", degree=24, build_list=40, calibrate=False, threads=1)
+    return path, request.param
+
+
+def test_distances_of_embeddings_are_exact_unless_others_are_asked_for(embedded, texts):
+    path, metric = embedded
+    # A catalog of one index searches it alone, without the distances that several have to have in common.
+    index, catalog = stratann.open(path), stratann.Catalog(path.parent)
+    queries = texts[:100]
+    wide = texts.astype(numpy.float64)
+    awaited = asyncio.run(awaiting(index, queries))
+    for found in [
+        index.search(queries, 10),
+        awaited,
+        catalog.search(queries, 10, names=[path.name]),
+        index.search_like(numpy.arange(100), 10),
+        index.search(queries, 10, exact=True),
+    ]:
+        ids, distances = found
+        rows, asked = wide[ids.astype(int)], wide[:100, None]
+        products = (rows * asked).sum(axis=2)
+        lengths = numpy.linalg.norm(rows, axis=2) * numpy.linalg.norm(asked, axis=2)
+        right = ((rows - asked) ** 2).sum(axis=2) if metric == "l2" else 1 - products / lengths
+        numpy.testing.assert_allclose(distances, right, atol=1e-6)
+        assert (numpy.diff(distances, axis=1) >= 0).all()
+    # A vector is no distance from itself.
+    ids, distances = index.search(queries, 10)
+    assert (ids[:, 0] == numpy.arange(100)).mean() > 0.99 and (distances[:, 0] < 1e-6).all()
+
+
+async def awaiting(index, queries):
+    return await index.search_async(queries, 10)
+
+
+def test_no_estimate_is_nearer_than_nothing(embedded, texts):
+    index = stratann.open(embedded[0])
+    estimates = [index.search(texts, k, list_size=60, strategy="best-first", exact=False) for k in (1, 2, 10)]
+    for ids, distances in estimates:
+        assert (distances >= 0).all() and (numpy.diff(distances, axis=1) >= 0).all()
+        # Of equal distances the smaller id comes first.
+        tied = numpy.diff(distances, axis=1) == 0
+        assert (numpy.diff(ids.astype(numpy.int64), axis=1)[tied] > 0).all()
+    exact = index.search(texts, 10, list_size=60, strategy="best-first")
+    assert (estimates[-1][1] != exact[1]).any()

@@ -76,8 +76,8 @@ def test_ranked_documents_are_ranked_anew(similarity):
     index.clear()
 
 
-def test_exact_answers_are_those_that_there_are():
-    index = StratannSearchIndex(model(ScoringFunction.COSINE), exact=True)
+def test_answers_of_the_default_are_the_exact_ones():
+    index = StratannSearchIndex(model(ScoringFunction.COSINE))
     index.add_documents(CORPUS, IDS)
     expected = exact(ScoringFunction.COSINE, QUERIES, CORPUS)
     assert index.search(QUERIES, 10, asked_for)[1] == numpy.argsort(-expected, axis=1)[:, :10].tolist()

@@ -103,7 +103,7 @@ def test_it_is_there_until_it_is_dropped(loaded, tmp_path):
 def test_configurations():
     made = DB.Stratann.case_config_cls()
     assert made(metric_type=MetricType.L2, degree=32).index_param() == {"metric": "l2", "preset": "stratann", "build_list": 100, "degree": 32}
-    assert made(metric_type=MetricType.DP, recall=0.9).search_param() == {"recall": 0.9}
+    assert made(metric_type=MetricType.DP, recall=0.9).search_param() == {"recall": 0.9, "exact": False}
     with pytest.raises(ValueError, match="HAMMING"):
         made(metric_type=MetricType.HAMMING).index_param()
 

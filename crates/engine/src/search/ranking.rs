@@ -189,9 +189,14 @@ impl<'a> Ranking<'a> {
     /// Makes answers of those that were ranked by leading parts, when it is known of them what is to be known. Others that were offered
     /// are to be offered again.
     pub(crate) fn answer_leading(&mut self) {
+        // What a distance is expected to be may lie below all that there are. Which candidates are answers is settled by then.
+        let least = match self.kernel.metric() {
+            Metric::L2 | Metric::Cosine => 0.0,
+            Metric::InnerProduct => f32::NEG_INFINITY,
+        };
         self.nearest.clear(self.leading.k());
-        for (id, distance) in self.leading.answers() {
-            self.nearest.offer(id, distance);
+        for (id, distance) in self.leading.answers().take(self.leading.k()) {
+            self.nearest.offer(id, distance.max(least));
         }
     }
 

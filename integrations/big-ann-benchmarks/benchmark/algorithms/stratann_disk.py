@@ -74,7 +74,8 @@ class Stratann(BaseANN):
         return [str(folder), "", sorted(os.listdir(folder))]
 
     def set_query_arguments(self, query_args):
-        self.query_params = dict(query_args)
+        # Distances are not asked for, so nothing is read for them.
+        self.query_params = {"exact": False, **query_args}
 
     def query(self, X, k):
         ids, _, stats = self.index.search(X, k, return_stats=True, **self.query_params)

@@ -35,7 +35,7 @@ class StratannSearchIndex:
         path: A folder for the index; None is a temporary one. It is removed by `clear`, which MTEB calls after each search.
         memory: What searches may take, in bytes or as "64MiB"; None is what the machine has.
         build: Arguments of `stratann.build`, such as `{"degree": 64}`.
-        search: Arguments of `stratann.Index.search`: recall, list_size, ... With `exact=True` what is found is exactly what there is.
+        search: Arguments of `stratann.Index.search`: recall, list_size, ... Scores are exact unless `exact=False` is among them.
 
     Scores are the cosine, the inner product, or minus the Euclidean distance.
     """

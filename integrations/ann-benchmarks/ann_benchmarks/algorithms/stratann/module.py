@@ -45,7 +45,8 @@ class Stratann(BaseANN):
     def _options(self, n):
         if self.method_param.get("preset") in CLUSTERS:
             return {"probes": self.effort}
-        return {"list_size": max(self.effort, n)}
+        # Nobody asks for distances here, so nothing is read for them.
+        return {"list_size": max(self.effort, n), "exact": False}
 
     def done(self):
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -42,7 +42,8 @@ class Stratann(BaseStreamingANN):
         self.index.upsert(X, tags)
 
     def set_query_arguments(self, query_args):
-        self.query_params = dict(query_args)
+        # Distances are not asked for, so nothing is read for them.
+        self.query_params = {"exact": False, **query_args}
 
     def query(self, X, k):
         self.res = as_results(self.index.search(X, k, **self.query_params)[0])

@@ -40,6 +40,6 @@ class StratannIndexConfig(BaseModel, DBCaseConfig):
         return {"metric": self.metric(), "preset": self.preset, "build_list": self.build_list, **degree}
 
     def search_param(self) -> dict:
-        """Arguments of `stratann.Index.search`."""
-        given = {"list_size": self.list_size, "recall": self.recall}
+        """Arguments of `stratann.Index.search`: ids are asked for and no distances, so nothing is read for these."""
+        given = {"list_size": self.list_size, "recall": self.recall, "exact": False}
         return {name: value for name, value in given.items() if value is not None}
