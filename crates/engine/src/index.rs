@@ -513,6 +513,11 @@ impl Index {
         &self.options
     }
 
+    /// Device and inode of its directory: two indexes with the same are one, whatever paths they were opened by. `None` where it is in no directory.
+    pub fn folder(&self) -> Option<(u64, u64)> {
+        self.volume.identity()
+    }
+
     pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
         &self.volume
     }

@@ -16,8 +16,9 @@ use crate::arguments::{
 use crate::arrays::{self, Rows};
 use crate::attributes::Table;
 use crate::errors::to_python;
-use crate::index::{Changes, Index, to_dict};
+use crate::index::{Index, to_dict};
 use crate::progress::{Listener, run};
+use crate::writer::Changes;
 
 /// What is left of a cap beside rows that are in memory while an index is built.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {

@@ -190,7 +190,7 @@ impl Catalog {
         let catalog = self.at_home()?;
         let index = py.detach(|| catalog.index(name)).map_err(to_python)?;
         let path = index.path().to_owned();
-        Ok(Index::of(index, path))
+        Ok(Index::of(py, index, path))
     }
 
     fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> bool {

@@ -56,6 +56,16 @@ impl Gate {
         })
     }
 
+    /// As [`close`](Gate::close), where nobody changes anything and nobody closes; `None` elsewhere.
+    pub fn close_if_idle(self: &Arc<Self>) -> Option<Closing> {
+        let mut state = self.state.lock();
+        if state.closing || !state.under_way.is_empty() {
+            return None;
+        }
+        state.closing = true;
+        Some(Closing(self.clone()))
+    }
+
     /// Whether this thread changes something just now, which it is called from.
     pub fn is_under_way_here(&self) -> bool {
         let thread = std::thread::current().id();

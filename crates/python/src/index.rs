@@ -1,19 +1,13 @@
 //! `stratann.Index`: an index that is open, and its search.
 
-use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use numpy::PyArray1;
-use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use stratann::{
-    Durability, LiveIndex, Matrix, MergeWhen, Merger, OpenOptions, Progress, SearchOptions, Silent,
-    TierError, VectorSource, WriteOptions,
-};
+use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
 
 use crate::arguments::{
     cache as cache_size, durability as when_durable, existing, memory as bytes, named, places,
@@ -22,96 +16,24 @@ use crate::arguments::{
 use crate::arrays::{self, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Table};
-use crate::errors::{StratannError, changing, to_python};
-use crate::gate::{Gate, LOOK, Pass};
+use crate::errors::{changing, to_python};
+use crate::handle::{Handle, Now};
 use crate::lookups;
 use crate::near;
 use crate::process::Opened;
 use crate::progress::{Listener, run, run_rows};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
+use crate::writer::Changes;
 
-/// An index on disk, open for search. Any number of Python threads may search it at once; a forked process opens it
-/// anew.
+/// An index on disk, open for search. Any number of Python threads may search and change it at once, through one object or through several of the same
+/// folder; a forked process opens it anew.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
-    /// The index as it was opened for searching; `None` while it is open for changes, since a merge gives the files back that nobody
-    /// has open any more.
-    inner: RwLock<Option<Arc<Opened<stratann::Index>>>>,
-    /// Changes that are under way, for which `close` waits.
-    gate: Arc<Gate>,
-    /// Held while it is opened for changes, which may take long.
-    opening: Mutex<()>,
-    /// What was closed last, which has the lock of its folder for as long as a search goes by it.
-    closed: Mutex<Weak<Opened<LiveIndex>>>,
-    was_closed: Mutex<bool>,
-    /// Held by who closes it.
-    closer: Mutex<()>,
-    /// The same, open for changes, from the first change on.
-    live: Mutex<Option<Arc<Opened<LiveIndex>>>>,
-    /// What merges it in the background.
-    merger: Mutex<Option<Merging>>,
-    changes: Changes,
+    handle: Handle,
     pub path: PathBuf,
     report: Option<Py<PyAny>>,
     /// What it was opened with, as Python has it, to be opened so again; `None` of one whose memory is that of a catalog.
     arguments: Option<Py<PyDict>>,
-}
-
-/// How long `close` waits for searches of other threads. After that the lock of the folder is given back when they end.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How the index is opened for changes.
-#[derive(Clone, Copy, Debug)]
-pub struct Changes {
-    /// When a change is durable.
-    pub durability: Durability,
-    /// Whether merges begin by themselves when they are due.
-    pub merges: bool,
-}
-
-impl Default for Changes {
-    fn default() -> Self {
-        Self {
-            durability: Durability::Always,
-            merges: true,
-        }
-    }
-}
-
-/// A thread that merges, which a forked process has not.
-struct Merging {
-    merger: Option<Merger>,
-    process: u32,
-}
-
-impl Drop for Merging {
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            // Waiting for it would never end.
-            std::mem::forget(self.merger.take());
-        }
-    }
-}
-
-/// The index open for changes, for one change.
-struct UnderWay {
-    live: Arc<Opened<LiveIndex>>,
-    _pass: Pass,
-}
-
-impl Deref for UnderWay {
-    type Target = Opened<LiveIndex>;
-
-    fn deref(&self) -> &Opened<LiveIndex> {
-        &self.live
-    }
-}
-
-impl Drop for Index {
-    fn drop(&mut self) {
-        // Before the index that it merges.
-        self.merger.lock().take();
-    }
 }
 
 impl Index {
@@ -125,19 +47,8 @@ impl Index {
         arguments: Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let path = existing(path, "index")?;
-        let inner = py
-            .detach(|| stratann::Index::open(&path, &options))
-            .map_err(to_python)?;
         Ok(Self {
-            inner: RwLock::new(Some(Arc::new(Opened::new(Arc::new(inner))))),
-            gate: Arc::default(),
-            opening: Mutex::default(),
-            closed: Mutex::default(),
-            was_closed: Mutex::default(),
-            closer: Mutex::default(),
-            live: Mutex::default(),
-            merger: Mutex::default(),
-            changes,
+            handle: Handle::open(py, path.clone(), &options, changes)?,
             path,
             report,
             arguments: Some(arguments.unbind()),
@@ -145,52 +56,23 @@ impl Index {
     }
 
     /// One that a catalog has opened.
-    pub fn of(index: Arc<stratann::Index>, path: PathBuf) -> Self {
+    pub fn of(py: Python<'_>, index: Arc<stratann::Index>, path: PathBuf) -> Self {
         Self {
-            inner: RwLock::new(Some(Arc::new(Opened::new(index)))),
-            gate: Arc::default(),
-            opening: Mutex::default(),
-            closed: Mutex::default(),
-            was_closed: Mutex::default(),
-            closer: Mutex::default(),
-            live: Mutex::default(),
-            merger: Mutex::default(),
-            changes: Changes::default(),
+            handle: Handle::of(py, index, path.clone(), Changes::default()),
             path,
             report: None,
             arguments: None,
         }
     }
 
-    /// The checkpoint that searches start from.
+    /// What was opened last, of which the facts are asked that never change.
     pub fn inner(&self) -> Arc<Opened<stratann::Index>> {
-        self.now().0
+        self.handle.index()
     }
 
-    /// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
-    pub fn now(&self) -> (Arc<Opened<stratann::Index>>, Option<Arc<Opened<LiveIndex>>>) {
-        loop {
-            if let Some(live) = self.changing() {
-                return (Arc::new(live.beside(live.index())), Some(live));
-            }
-            // One of the two is always there; while the one takes the place of the other, both are.
-            if let Some(inner) = self.inner.read().clone() {
-                return (inner, None);
-            }
-        }
-    }
-
-    /// Opens for reading what stands now where the index was opened, wherever the process has gone since.
-    fn open_again(&self) -> Result<(), stratann::Error> {
-        let inner = self.inner();
-        let index = stratann::Index::open(inner.path(), inner.options())?;
-        *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
-        Ok(())
-    }
-
-    /// The index open for changes, if it is.
-    pub fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
-        self.live.lock().clone()
+    /// What searches go by now.
+    pub fn now(&self, py: Python<'_>) -> PyResult<Now> {
+        self.handle.now(py)
     }
 
     /// What vectors are given beside them, as the columns of this index have it.
@@ -206,163 +88,12 @@ impl Index {
         Table::of(py, attributes, payload, rows, single, columns)
     }
 
-    /// The index open for changes, which takes the lock of its folder, for one change: it is not closed before that is done.
-    fn live(&self, py: Python<'_>) -> PyResult<UnderWay> {
-        let inner = self.inner();
-        inner.at_home(&self.path, "stratann.open")?;
-        let options = WriteOptions {
-            durability: self.changes.durability,
-            ..WriteOptions::default()
-        };
-        let pass = loop {
-            match py.detach(|| self.gate.enter()) {
-                Some(pass) => break pass,
-                None => py.check_signals()?,
-            }
-        };
-        py.detach(|| {
-            let _one = self.opening.lock();
-            if let Some(live) = self.changing() {
-                return Ok::<_, stratann::Error>(UnderWay { live, _pass: pass });
-            }
-            // One that was closed, and that a search of another thread still goes by, has the lock.
-            let closed = self.closed.lock().upgrade();
-            let live = match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
-                Some(live) => live,
-                // What it is opened over is what stands there now: it may have been closed and opened since `inner` was taken.
-                None => Arc::new(Opened::new(Arc::new(self.opened_for_changes(&options)?))),
-            };
-            self.merge_when_due(&live)?;
-            *self.live.lock() = Some(live.clone());
-            *self.inner.write() = None;
-            Ok(UnderWay { live, _pass: pass })
-        })
-        // With the lock given back: an error that is made waits for the interpreter.
-        .map_err(|error| changing(py, to_python(error)))
-    }
-
-    /// Opens what stands there now. What this object has closed gives the lock back when the last search that goes by it is done.
-    fn opened_for_changes(&self, options: &WriteOptions) -> Result<LiveIndex, stratann::Error> {
-        let began = Instant::now();
-        loop {
-            let opened = LiveIndex::over(self.inner().value(), options);
-            let in_use = matches!(&opened, Err(stratann::Error::Tier(TierError::InUse { .. })));
-            if !in_use || !*self.was_closed.lock() || began.elapsed() > PATIENCE {
-                return opened;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Begins to merge in the background, if that is wanted.
-    fn merge_when_due(&self, live: &Opened<LiveIndex>) -> Result<(), stratann::Error> {
-        if self.changes.merges {
-            let merger = live.value().merge_when_due(MergeWhen::default())?;
-            *self.merger.lock() = Some(Merging {
-                merger: Some(merger),
-                process: std::process::id(),
-            });
-        }
-        Ok(())
-    }
-
-    /// Closes what is open for changes once nobody changes it. Where it is to `finish`, a merge that is due is made before that, while changes go on, unless
-    /// `progress` ends it. All that was acknowledged is found all the time: searches go by what is closed until it is open for reading.
-    fn close_for_changes(
-        &self,
-        finish: bool,
-        progress: &dyn Progress,
-    ) -> Result<(), stratann::Error> {
-        let _one = loop {
-            match self.closer.try_lock_for(LOOK) {
-                Some(closer) => break closer,
-                None if progress.interrupted() => return Err(stratann::Error::Interrupted),
-                None => {}
-            }
-        };
-        let Some(live) = self.changing() else {
-            return Ok(());
-        };
-        let merging = self.merger.lock().take();
-        if let Some(merger) = merging.and_then(|mut merging| merging.merger.take())
-            && finish
-        {
-            merger.finish(progress);
-        }
-        let closing = self.gate.close(progress).inspect_err(|_| {
-            let _ = self.merge_when_due(&live);
-        });
-        let _closing = closing?;
-        let flushed = live.flush();
-        // Where it takes no changes any more, or another has its place, there is nothing to stay with.
-        let stays = matches!(live.is_current(), Ok(true));
-        let opened = match &flushed {
-            Err(_) if stays => None,
-            _ => Some(stratann::Index::open(live.path(), live.index().options())),
-        };
-        let index = match opened {
-            Some(Ok(index)) => index,
-            // It stays open for changes, as searches have nothing else that knows of these.
-            not => {
-                let _ = self.merge_when_due(&live);
-                return flushed.and(not.map_or(Ok(()), |not| not.map(drop)));
-            }
-        };
-        let index = Arc::new(Opened::new(Arc::new(index)));
-        *self.inner.write() = Some(index.clone());
-        *self.closed.lock() = Arc::downgrade(&live);
-        *self.was_closed.lock() = true;
-        self.live.lock().take();
-        // Who drops it last gives the lock back: that is to be now, as soon as searches that go by it are done.
-        let is_shared = || Arc::strong_count(&live) > 1 || Arc::strong_count(live.value()) > 1;
-        let began = Instant::now();
-        while is_shared() && began.elapsed() < PATIENCE && !progress.interrupted() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        drop(live);
-        // It made a checkpoint at its end. What is open knows all of it, and may not be there when somebody else changes the index.
-        if let Ok(false) = index.is_current()
-            && let Ok(last) = stratann::Index::open(index.path(), index.options())
-        {
-            *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(last))));
-        }
-        flushed
-    }
-
-    /// As [`close`](Index::close); a merge that is due is made if it is to `finish`.
-    fn end_changes(&self, py: Python<'_>, finish: bool) -> PyResult<()> {
-        let Some(live) = self.changing() else {
-            return Ok(());
-        };
-        if live.at_home(&self.path, "stratann.open").is_err() {
-            // Of a forked process: who changes it, and what merges it, are in another one.
-            self.merger.lock().take();
-            *self.inner.write() = Some(Arc::new(live.beside(live.index())));
-            self.live.lock().take();
-            let flushed = py.detach(|| live.flush()).map_err(to_python);
-            return flushed.map_err(|error| changing(py, error));
-        }
-        drop(live);
-        if self.gate.is_under_way_here() {
-            return Err(StratannError::new_err(format!(
-                "{}: it is being changed by the call from which this is called, as of a callback or the handler of a signal: close it when that is done, \
-                 or raise an exception, which ends it",
-                self.path.display()
-            )));
-        }
-        let listener = Listener::new(None)?;
-        run(py, &listener, |progress| {
-            self.close_for_changes(finish, progress)
-        })
-        .map_err(|error| changing(py, error))
-    }
-
     /// The vectors that a search can find.
-    fn vectors(&self) -> usize {
-        match self.now() {
+    fn vectors(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(match self.now(py)? {
             (_, Some(live)) => live.len(),
             (inner, None) => inner.live(),
-        }
+        })
     }
 }
 
@@ -461,7 +192,7 @@ impl Index {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let asked = Asked::read("Index.search", &[OF_INDEX, &["filter"]], options)?;
         let rows = self.rows(queries, "queries")?;
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
@@ -542,7 +273,7 @@ impl Index {
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
         let rows = self.rows(queries, "queries")?;
         let deadline = asynchronous::deadline(asked.timeout)?;
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let search = if rows.rows() == 0 {
@@ -718,7 +449,7 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count_or_none::count)] count: Option<usize>,
         filter: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<u64>>> {
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let most = count.unwrap_or(usize::MAX);
         let filter = filter.map(attributes::filter).transpose()?;
@@ -739,10 +470,10 @@ impl Index {
     ///     As that of `search`; None counts all.
     #[pyo3(signature = (filter=None))]
     fn count(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let Some(filter) = filter.map(attributes::filter).transpose()? else {
-            return Ok(self.vectors() as u64);
+            return Ok(self.vectors(py)? as u64);
         };
         py.detach(|| match &live {
             Some(live) => live.count(&filter),
@@ -810,7 +541,7 @@ impl Index {
                 "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
             ));
         };
-        let (live, listener) = (self.live(py)?, Listener::new(progress)?);
+        let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
         run_rows(py, &listener, Some(ids.len()), |progress| {
             live.set_attributes(&ids, &rows, progress)
         })
@@ -844,7 +575,7 @@ impl Index {
         let Ok(Some(id)) = lookups::id(id) else {
             return Ok(false);
         };
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         py.detach(|| match &live {
             Some(live) => live.contains(id),
@@ -867,7 +598,7 @@ impl Index {
             )));
         };
         let reopen = py.import("stratann.rows")?.getattr("reopen")?;
-        let path = self.inner().path().to_owned().into_pyobject(py)?;
+        let path = self.handle.home().to_owned().into_pyobject(py)?;
         let arguments = (path, arguments.bind(py).copy()?);
         PyTuple::new(py, [reopen, arguments.into_pyobject(py)?.into_any()])
     }
@@ -878,7 +609,8 @@ impl Index {
     /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
     /// a merge that could not be made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let stats = py.detach(|| match self.now() {
+        let now = self.now(py)?;
+        let stats = py.detach(|| match now {
             (_, Some(live)) => live.stats(),
             (inner, None) => inner.stats(),
         });
@@ -922,7 +654,11 @@ impl Index {
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
+        let (live, listener, source) = (
+            self.handle.change(py)?,
+            Listener::new(progress)?,
+            rows.source()?,
+        );
         let total = Some(rows.rows());
         let inserted = run_rows(py, &listener, total, |progress| match &beside {
             Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
@@ -947,7 +683,11 @@ impl Index {
         let rows = self.rows(vectors, "vectors")?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
+        let (live, listener, source) = (
+            self.handle.change(py)?,
+            Listener::new(progress)?,
+            rows.source()?,
+        );
         run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
             Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
             None => live.upsert(&source, &ids, progress),
@@ -970,13 +710,16 @@ impl Index {
         let deleted = match (ids, filter) {
             (Some(ids), None) => {
                 let ids = arrays::ids(ids, None)?;
-                let live = self.live(py)?;
-                let deleted = py.detach(|| live.delete(&ids));
-                deleted.map(|()| None).map_err(to_python)
+                let (live, listener) = (self.handle.change(py)?, Listener::new(None)?);
+                // Watched, since it waits for calls that change one of these.
+                run(py, &listener, |progress| {
+                    live.delete_observed(&ids, progress)
+                })
+                .map(|()| None)
             }
             (None, Some(filter)) => {
                 let filter = attributes::filter(filter)?;
-                let (live, listener) = (self.live(py)?, Listener::new(progress)?);
+                let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
                 run(py, &listener, |progress| {
                     live.delete_matching_observed(&filter, progress)
                 })
@@ -994,7 +737,7 @@ impl Index {
     /// Makes every change durable that was made before. With `durability="always"` they are already.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.inner().at_home(&self.path, "stratann.open")?;
-        let Some(live) = self.changing() else {
+        let Some(live) = self.handle.changing() else {
             return Ok(());
         };
         live.at_home(&self.path, "stratann.open")?;
@@ -1013,25 +756,27 @@ impl Index {
         py: Python<'py>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (live, listener) = (self.live(py)?, Listener::new(progress)?);
+        let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
         let report = run(py, &listener, |progress| live.compact(progress))
             .map_err(|error| changing(py, error))?;
         to_dict(py, &report)
     }
 
-    /// Ends the changes, once those of other threads that are under way are done: makes them durable, makes a merge that is due (Ctrl-C breaks that
-    /// off, and the next one begins anew), and gives the folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The
-    /// next change opens the index for changes again. A `with` block ends with it, without a merge where an exception ends the block. The lock is back when
-    /// searches of other threads are done, for which this waits two seconds at most. Where the index cannot be opened for reading, that is
-    /// raised and it stays open for changes. A callback of a change, or a signal's handler that comes in the midst of one, cannot close the index: that is an error.
+    /// Ends the changes of this object and makes them durable. The last object of the process that has changed something in the folder ends them for all, once
+    /// those of other threads that are under way are done: it makes a merge that is due (Ctrl-C breaks that off, and the next one begins anew), and gives the
+    /// folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The next change opens the index for changes again.
+    /// A `with` block ends with it, without a merge where an exception ends the block. The lock is back when searches of other threads are done, for which
+    /// this waits two seconds at most. Where the index cannot be opened for reading, that is raised and it stays open for changes. A callback of a change, or
+    /// a signal's handler that comes in the midst of one, cannot close the index: that is an error.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.end_changes(py, true)
+        self.handle.end_changes(py, true)
     }
 
     /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
     /// `refresh` would show more, and when its folder was moved or removed, or another has taken its place.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| match self.now() {
+        let now = self.now(py)?;
+        py.detach(|| match now {
             (_, Some(live)) => live.is_current(),
             (inner, None) => inner.is_current(),
         })
@@ -1044,12 +789,12 @@ impl Index {
         if self.is_current(py)? {
             return Ok(false);
         }
-        if self.changing().is_some() {
+        if self.handle.has_changed() {
             return Err(to_python(stratann::Error::Outdated {
                 path: self.path.clone(),
             }));
         }
-        py.detach(|| self.open_again()).map_err(to_python)?;
+        self.handle.open_again(py)?;
         Ok(true)
     }
 
@@ -1065,7 +810,7 @@ impl Index {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         // Who leaves it by an exception, Ctrl-C above all, does not wait for a merge.
-        self.end_changes(py, kind.is_none())
+        self.handle.end_changes(py, kind.is_none())
     }
 
     /// Reads the whole index and checks it, as `stratann.verify` does.
@@ -1100,7 +845,7 @@ impl Index {
     /// The columns of its attributes: a dict of names and types ("boolean", "integer", "float", "string", "timestamp", "list of strings", "list of integers").
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let schema = match self.now() {
+        let schema = match self.now(py)? {
             (_, Some(live)) => live.schema(),
             (inner, None) => inner.schema(),
         };
@@ -1127,15 +872,15 @@ impl Index {
         self.report.as_ref().map(|report| report.clone_ref(py))
     }
 
-    fn __len__(&self) -> usize {
-        self.vectors()
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.vectors(py)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = PyString::new(py, &shown(&self.path)).repr()?;
         Ok(format!(
             "stratann.Index({path}, {} vectors, dim={}, dtype={}, metric={:?}, preset={:?})",
-            self.vectors(),
+            self.vectors(py)?,
             self.inner().dim(),
             dtype_name(self.inner().element()),
             self.inner().metric().name(),
@@ -1152,7 +897,7 @@ impl Index {
         ids: &[u64],
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<stratann::Rows> {
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let look_up = |progress: &dyn Progress| match &live {
             Some(live) => live.vectors(ids, progress),
@@ -1171,7 +916,7 @@ impl Index {
         ids: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<Option<stratann::Row>>> {
         let ids = arrays::ids_asked(ids)?;
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         py.detach(|| match &live {
             Some(live) => live.attributes(&ids),
@@ -1192,7 +937,8 @@ impl Index {
 /// Opens the index in the folder `path`.
 ///
 /// Opening and searching need neither a lock nor a right to write, whoever else changes the index meanwhile. The first change
-/// takes the folder's lock, which `close`, or the end of a `with` block, gives back.
+/// takes the folder's lock, which `close`, or the end of a `with` block, gives back. Objects of one process that have the same folder open change it
+/// together, if they were opened with the same options, and each sees what all of them changed.
 ///
 /// Parameters
 /// ----------

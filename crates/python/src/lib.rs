@@ -25,6 +25,7 @@ mod catalog;
 mod client;
 mod errors;
 mod gate;
+mod handle;
 mod index;
 mod logs;
 mod lookups;
@@ -35,6 +36,7 @@ mod repair;
 mod searching;
 mod servers;
 mod truth;
+mod writer;
 
 use pyo3::prelude::*;
 

@@ -49,7 +49,7 @@ pub fn range<'py>(
     let source = rows.source()?;
     let options = told.options(index, 1)?;
     let filter = told.filter.map(attributes::filter).transpose()?;
-    let (inner, live) = index.now();
+    let (inner, live) = index.now(py)?;
     let stored = inner.at_home(&index.path, "stratann.open")?;
     let filter = filter.as_ref();
     let page = run(py, &Listener::new(None)?, |progress| match &live {
@@ -90,7 +90,7 @@ pub fn like<'py>(
         ..told.options(index, k)?
     };
     let filter = told.filter.map(attributes::filter).transpose()?;
-    let (inner, live) = index.now();
+    let (inner, live) = index.now(py)?;
     let stored = inner.at_home(&index.path, "stratann.open")?;
     let filter = filter.as_ref();
     let search = |progress: &dyn Progress| match &live {

@@ -4,6 +4,8 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 
@@ -97,6 +99,22 @@ def apart(tmp_path_factory, small):
 @pytest.fixture
 def index(photos):
     return stratann.open(photos)
+
+
+@pytest.fixture
+def another_process():
+    """Runs statements in another process, with the index of a folder open there as `index` and the rows `small`; what it prints comes back."""
+
+    def run(path, statements):
+        head = (
+            "import os, sys, numpy, stratann\n"
+            "small = stratann.read(sys.argv[2])[:2000]\n"
+            "index = stratann.open(sys.argv[1])\n"
+        )
+        words = [sys.executable, "-c", head + statements, str(path), str(FIXTURES / "photo-sift-20k.base.u8bin")]
+        return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+    return run
 
 
 NOBODY = 65534

@@ -27,7 +27,7 @@ def test_a_relative_path_is_followed_from_where_it_was_given(path, small, tmp_pa
     index.insert(small[300:320])
     assert index.is_current()
     assert index.compact()["vectors"] == 320
-    assert not reader.is_current() and reader.refresh()
+    assert reader.is_current() and not reader.refresh()
     assert len(reader) == 320
     index.close()
     assert index.search(small[310], list_size=60)[0][0] == 310

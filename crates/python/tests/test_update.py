@@ -1,6 +1,7 @@
 """An index that changes: insert, upsert, delete, flush, compact and close, as a user does."""
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -303,12 +304,10 @@ def test_an_index_that_was_replaced_is_closed_and_shown(path, small):
     assert len(index) == 50 and index.insert(small[1000]).tolist() == [50]
 
 
-def test_refresh_shows_what_another_one_changed(path, small):
-    reader, writer = stratann.open(path), stratann.open(path)
+def test_refresh_shows_what_another_one_changed(path, small, another_process):
+    reader = stratann.open(path)
     assert reader.is_current() and reader.refresh() is False
-    writer.insert(small[1000:1100])
-    writer.delete(numpy.array([7]))
-    writer.flush()
+    another_process(path, "index.insert(small[1000:1100]); index.delete([7]); index.flush(); os._exit(0)")
     assert not reader.is_current()
     assert 1042 not in nearest(reader, small[1042]) and 7 in nearest(reader, small[7])
     assert reader.refresh() is True
@@ -316,14 +315,17 @@ def test_refresh_shows_what_another_one_changed(path, small):
     assert len(reader) == BUILT + 99
     assert 1042 in nearest(reader, small[1042]) and 7 not in nearest(reader, small[7])
     # A checkpoint, and a merge, are changes as well.
-    writer.close()
+    another_process(path, "index.insert(small[1000:1001], ids=[5000]); index.delete([5000]); index.close()")
     assert not reader.is_current() and reader.refresh() is True
     assert 1042 in nearest(reader, small[1042]) and len(reader) == BUILT + 99
-    writer.compact()
+    another_process(path, "index.compact(); index.close()")
     assert not reader.is_current() and reader.refresh() is True
     assert 1042 in nearest(reader, small[1042]) and len(reader) == BUILT + 99
-    # Who changes it knows all of that.
+    # What this process changes all of its objects know.
+    writer = stratann.open(path)
+    writer.delete([8])
     assert writer.is_current() and writer.refresh() is False
+    assert reader.is_current() and reader.refresh() is False and 8 not in reader
 
 
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
@@ -447,16 +449,21 @@ def test_compact_leaves_at_least_one_vector(index):
     assert index.stats()["deleted"] == BUILT
 
 
-def test_a_block_gives_the_lock_back(path, small):
+def test_a_block_gives_the_lock_back(path, small, another_process):
     with stratann.open(path) as index:
         index.insert(small[1000])
-        other = stratann.open(path)
-        with pytest.raises(stratann.InUseError, match="LOCK.*wait.*[Ss]earching needs no lock"):
-            other.insert(small[1001])
-        assert len(other) == BUILT + 1, "reading needs no lock, and sees what was logged when it was opened"
+        said = another_process(
+            path,
+            "print(len(index))\n"
+            "try: index.insert(small[1001])\n"
+            "except stratann.InUseError as error: print(error)\n",
+        )
+        vectors, refused = said.split("\n")
+        assert re.search("LOCK.*wait.*[Ss]earching needs no lock", refused)
+        assert vectors == str(BUILT + 1), "reading needs no lock, and sees what was logged when it was opened"
     assert stratann.open(path).insert(small[1001]).tolist() == [1001]
-    # It still searches, with what was there when it was closed.
-    assert len(index) == BUILT + 1
+    # It still searches, with what the other object of this process has added.
+    assert len(index) == BUILT + 2
     assert 1000 in nearest(index, small[1000])
 
 
@@ -478,17 +485,15 @@ def test_close_may_be_followed_by_more(path, small):
     assert len(index) == BUILT + 2
 
 
-def test_who_opens_the_index_sees_the_changes(path, small):
+def test_who_opens_the_index_sees_the_changes(path, small, another_process):
     early = stratann.open(path)
-    index = stratann.open(path)
-    index.insert(small[1000:1100])
-    index.delete(numpy.array([7]))
+    another_process(path, "index.insert(small[1000:1100]); index.delete([7]); index.flush(); os._exit(0)")
     late = stratann.open(path)
     assert (len(early), len(late)) == (BUILT, BUILT + 99)
     assert 1042 in nearest(late, small[1042]) and 7 not in nearest(late, small[7])
     assert 1042 not in nearest(early, small[1042]) and 7 in nearest(early, small[7])
     # A reader that is open when the files are replaced goes on with those it has.
-    index.compact()
+    another_process(path, "index.compact(); index.close()")
     assert 7 in nearest(early, small[7])
     assert 1042 in nearest(late, small[1042])
     assert len(stratann.open(path)) == BUILT + 99

@@ -493,6 +493,11 @@ impl Volume for Directory {
         }
     }
 
+    fn identity(&self) -> Option<(u64, u64)> {
+        // Of what is open it can be told.
+        fstat(&self.inner.fd).ok().map(|facts| identity(&facts))
+    }
+
     fn note(&self) -> Option<Arc<Note>> {
         self.held().as_ref().map(|held| held.note.clone())
     }

@@ -37,6 +37,7 @@ macro_rules! leave_to {
         fn held_as(&self, what: &str, remedy: &str) { self.$field.held_as(what, remedy) }
         fn check_held(&self) -> Result<(), TierError> { self.$field.check_held() }
         fn check_path(&self, path: &std::path::Path) -> Result<(), TierError> { self.$field.check_path(path) }
+        fn identity(&self) -> Option<(u64, u64)> { self.$field.identity() }
         fn note(&self) -> Option<std::sync::Arc<Note>> { self.$field.note() }
     };
 }

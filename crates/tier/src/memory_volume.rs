@@ -349,6 +349,10 @@ impl Volume for MemoryVolume {
         self.volume.check_path(path)
     }
 
+    fn identity(&self) -> Option<(u64, u64)> {
+        self.volume.identity()
+    }
+
     fn note(&self) -> Option<Arc<Note>> {
         self.volume.note()
     }

@@ -256,6 +256,10 @@ impl Volume for SplitVolume {
         self.home.check_path(path)
     }
 
+    fn identity(&self) -> Option<(u64, u64)> {
+        self.home.identity()
+    }
+
     fn note(&self) -> Option<Arc<Note>> {
         self.home.note()
     }

@@ -98,6 +98,11 @@ pub trait Volume: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Device and inode of a directory, which tell it from all others for as long as it is open, wherever it is moved; `None` of a volume that is none.
+    fn identity(&self) -> Option<(u64, u64)> {
+        None
+    }
+
     /// What the holder of the lock keeps in mind, empty at first; `None` while this handle has not locked it.
     fn note(&self) -> Option<Arc<Note>> {
         None

@@ -26,20 +26,22 @@ mod attributes;
 mod changes;
 mod compact;
 mod directly;
+mod reserved;
 mod room;
 mod submit;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::{Home, LockGuard, TierError, Volume, release_code_pages};
 
 use self::directly::direct_of;
+use self::reserved::Reserved;
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
 use super::due::Reads;
@@ -258,10 +260,8 @@ pub struct LiveIndex {
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// Ids that a call is changing: two calls never change the same one at once.
-    reserved: Mutex<HashSet<u64>>,
-    /// Told when some of these are given back.
-    given_back: Condvar,
+    /// Ids that calls are changing: two calls never change the same one at once.
+    reserved: Reserved,
     /// Held for reading by calls that change something, for writing while a merge begins and commits.
     gate: RwLock<()>,
     /// Held by a merge or a checkpoint: there is one at a time.
@@ -480,8 +480,7 @@ impl LiveIndex {
                 rows_since: Arc::default(),
             })),
             log,
-            reserved: Mutex::default(),
-            given_back: Condvar::new(),
+            reserved: Reserved::default(),
             gate: RwLock::default(),
             merging: Mutex::default(),
             merges: AtomicU64::new(0),

@@ -246,12 +246,14 @@ impl LiveIndex {
                 std::mem::swap(&mut left, &mut changing);
             }
             let some = left.split_off(left.len().saturating_sub(SOME));
-            let reservation = self.reserve_free(&some);
             let gone = match progress.interrupted() {
                 true => Err(Error::Interrupted),
-                false => self.delete_if(reservation.ids(), &filter),
+                false => self.reserved.free(&some, progress).and_then(|reservation| {
+                    let gone = self.delete_if(reservation.ids(), &filter)?;
+                    Ok((reservation, gone))
+                }),
             };
-            deleted += gone.map_err(|error| match deleted {
+            let (reservation, gone) = gone.map_err(|error| match deleted {
                 0 => error,
                 deleted => Error::PartlyDeleted {
                     deleted,
@@ -259,6 +261,7 @@ impl LiveIndex {
                     source: Box::new(stopped(error)),
                 },
             })?;
+            deleted += gone;
             progress.advance(reservation.ids().len() as u64);
             // In the order of the others.
             let mut taken = reservation.ids().iter().peekable();
@@ -334,7 +337,7 @@ impl LiveIndex {
         self.health.check()?;
         check_ids(ids, rows.rows())?;
         self.check_attributes(Some(rows), ids.len())?;
-        let _reservation = self.reserve(ids)?;
+        let _reservation = self.reserved.all(ids, progress)?;
         let there = self.by_id(ids, |reading, id, windows| {
             Ok(reading.contains(id, windows)?.then_some(()))
         })?;

@@ -2,7 +2,6 @@
 //!
 //! What can fail comes before the log: once a change is there, it is made, and what it cannot be made in now is tried again.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +12,7 @@ use super::directly::place_directly;
 use super::{LiveIndex, State};
 use crate::Error;
 use crate::data::{RowSource, VectorSource, check_rows};
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{RowBytes, row_charge};
 use crate::threads;
 
@@ -23,31 +22,9 @@ pub(super) const BATCH: usize = 256;
 /// The largest id that a vector can have: the next one stands for "no answer" in results.
 const LAST_ID: u64 = u64::MAX - 1;
 
-/// Ids of a call, given back when it ends.
-pub(super) struct Reservation<'a> {
-    index: &'a LiveIndex,
-    ids: Cow<'a, [u64]>,
-}
-
-impl Reservation<'_> {
-    pub(super) fn ids(&self) -> &[u64] {
-        &self.ids
-    }
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        let mut reserved = self.index.reserved.lock();
-        for id in &*self.ids {
-            reserved.remove(id);
-        }
-        drop(reserved);
-        self.index.given_back.notify_all();
-    }
-}
-
 impl LiveIndex {
-    /// Inserts vectors under new ids: those given, or the next ones, which are returned.
+    /// Inserts vectors under new ids: those given, or the next ones, which are returned. Calls that change the same id are put in order, here and in every
+    /// other change: each waits for those that came before it.
     ///
     /// # Errors
     /// Vectors of another dimension or element type, NaN or infinity, zero vectors under cosine; an id that is in the index
@@ -97,7 +74,7 @@ impl LiveIndex {
             }
             None => self.next_ids(rows as u64)?,
         };
-        let reservation = self.reserve(&ids)?;
+        let reservation = self.reserved.all(&ids, progress)?;
         for &id in &ids {
             if self.contains(id)? {
                 let expected = "an id that is not in the index (or upsert, which replaces)";
@@ -167,17 +144,25 @@ impl LiveIndex {
         self.check(vectors)?;
         check_ids(ids, vectors.rows())?;
         self.check_attributes(attributes, vectors.rows())?;
-        let _reservation = self.reserve(ids)?;
+        let _reservation = self.reserved.all(ids, progress)?;
         self.put(vectors, attributes, ids, progress)
     }
 
-    /// Deletes ids: no search that begins after this answers them.
+    /// Deletes ids: no search that begins after this answers them. Waits while another call changes one of them.
     ///
     /// # Errors
     /// An id that is not in the index, or twice in `ids`: then none is deleted; a log that cannot be written.
     pub fn delete(&self, ids: &[u64]) -> Result<(), Error> {
+        self.delete_observed(ids, &Silent)
+    }
+
+    /// As [`delete`](LiveIndex::delete); `progress` may end the wait for other calls.
+    ///
+    /// # Errors
+    /// As there; [`Error::Interrupted`] where nothing was deleted.
+    pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
-        let _reservation = self.reserve(ids)?;
+        let _reservation = self.reserved.all(ids, progress)?;
         let _gate = self.gate.read();
         // Under the gate: a merge that commits may be what ends the changes.
         self.health.check()?;
@@ -267,36 +252,6 @@ impl LiveIndex {
             check_rows(vectors, index.metric(), first, &rows)?;
         }
         Ok(())
-    }
-
-    pub(super) fn reserve<'a>(&'a self, ids: &'a [u64]) -> Result<Reservation<'a>, Error> {
-        let mut reserved = self.reserved.lock();
-        if let Some(id) = ids.iter().find(|id| reserved.contains(id)) {
-            let expected = "an id that no other call is changing at the same time";
-            return Err(Error::call("id", id, expected));
-        }
-        reserved.extend(ids);
-        Ok(Reservation {
-            index: self,
-            ids: ids.into(),
-        })
-    }
-
-    /// Reserves those of some ids, all different, that no other call is changing; waits until there are some.
-    pub(super) fn reserve_free(&self, ids: &[u64]) -> Reservation<'_> {
-        let mut reserved = self.reserved.lock();
-        loop {
-            let free = ids.iter().filter(|id| !reserved.contains(id));
-            let free: Vec<u64> = free.copied().collect();
-            if !free.is_empty() || ids.is_empty() {
-                reserved.extend(&free);
-                return Reservation {
-                    index: self,
-                    ids: free.into(),
-                };
-            }
-            self.given_back.wait(&mut reserved);
-        }
     }
 
     /// Logs and inserts rows whose ids are reserved. An error behind the first rows says how many are in.

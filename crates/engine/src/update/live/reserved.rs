@@ -1,0 +1,278 @@
+//! Ids that calls are changing: two calls never change the same one at once.
+//!
+//! ```text
+//!   upsert [1, 2]    has 1, 2 ───────────> done
+//!   upsert [2, 3]       waits for 2 ─────> has 2, 3 ─────────> done
+//!   upsert [3]          waits behind [2, 3] ─────────────────> has 3 ──> done
+//! ```
+//!
+//! A call has all of its ids or none, so two calls never wait for each other. Calls that want the same id have it in the order in which they came.
+//!
+//! A thread that changes something may call back its host, which may begin another change on that thread. Such a call would wait for itself, or for
+//! one that waits for it. So it never waits: where it cannot have its ids at once, it is refused.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::Error;
+use crate::progress::Progress;
+
+/// How often a call that waits asks whether it is to go on waiting.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The ids that calls are changing, and the calls that wait for some of them.
+#[derive(Debug, Default)]
+pub(super) struct Reserved {
+    state: Mutex<State>,
+    /// Told when ids are given back, and when a call waits no longer.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: HashSet<u64>,
+    /// The thread of each call that has ids.
+    threads: Vec<ThreadId>,
+    /// The calls that wait, in the order in which they came.
+    waiting: Vec<Waiting>,
+    next_ticket: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    ticket: u64,
+    ids: HashSet<u64>,
+}
+
+/// Ids of a call, given back when it ends.
+pub(super) struct Reservation<'a> {
+    reserved: &'a Reserved,
+    ids: Cow<'a, [u64]>,
+    thread: ThreadId,
+}
+
+impl Reservation<'_> {
+    pub(super) fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let mut state = self.reserved.state.lock();
+        for id in &*self.ids {
+            state.held.remove(id);
+        }
+        if let Some(at) = state.threads.iter().position(|it| *it == self.thread) {
+            state.threads.swap_remove(at);
+        }
+        drop(state);
+        self.reserved.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Whether no call has one of some ids, and none that came before `ticket` waits for one.
+    fn are_free(&self, ids: &[u64], ticket: u64) -> bool {
+        let before = |waiting: &&Waiting| waiting.ticket < ticket;
+        let waits = |id: &u64| {
+            let mut before = self.waiting.iter().filter(before);
+            before.any(|waiting| waiting.ids.contains(id))
+        };
+        !ids.iter().any(|id| self.held.contains(id) || waits(id))
+    }
+}
+
+impl Reserved {
+    /// Reserves ids, all different, once no other call has one of them.
+    ///
+    /// # Errors
+    /// `progress` ended the wait; a call has one of them, and this one is made by a callback of a change on the same thread.
+    pub(super) fn all<'a>(
+        &'a self,
+        ids: &'a [u64],
+        progress: &dyn Progress,
+    ) -> Result<Reservation<'a>, Error> {
+        let mut state = self.state.lock();
+        let thread = std::thread::current().id();
+        if state.threads.contains(&thread) {
+            if let Some(id) = ids.iter().find(|id| state.held.contains(id)) {
+                return Err(refused_within(*id));
+            }
+            return Ok(self.take(&mut state, ids.into(), thread));
+        }
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        if state.are_free(ids, ticket) {
+            return Ok(self.take(&mut state, ids.into(), thread));
+        }
+        let waiting = ids.iter().copied().collect();
+        state.waiting.push(Waiting {
+            ticket,
+            ids: waiting,
+        });
+        loop {
+            self.changed.wait_for(&mut state, LOOK);
+            let free = state.are_free(ids, ticket);
+            if free || progress.interrupted() {
+                state.waiting.retain(|waiting| waiting.ticket != ticket);
+                // Others may have waited behind this one.
+                self.changed.notify_all();
+                return match free {
+                    true => Ok(self.take(&mut state, ids.into(), thread)),
+                    false => Err(Error::Interrupted),
+                };
+            }
+        }
+    }
+
+    /// Reserves those of some ids, all different, that no other call is changing; waits until there are some.
+    ///
+    /// # Errors
+    /// `progress` ended the wait; calls have all of them, and this one is made by a callback of a change on the same thread.
+    pub(super) fn free(
+        &self,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<Reservation<'_>, Error> {
+        let mut state = self.state.lock();
+        let thread = std::thread::current().id();
+        loop {
+            let free = ids.iter().filter(|id| !state.held.contains(id));
+            let free: Vec<u64> = free.copied().collect();
+            match ids.first() {
+                Some(id) if free.is_empty() => {
+                    if state.threads.contains(&thread) {
+                        return Err(refused_within(*id));
+                    }
+                }
+                _ => return Ok(self.take(&mut state, free.into(), thread)),
+            }
+            self.changed.wait_for(&mut state, LOOK);
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    fn take<'a>(
+        &'a self,
+        state: &mut State,
+        ids: Cow<'a, [u64]>,
+        thread: ThreadId,
+    ) -> Reservation<'a> {
+        state.held.extend(&*ids);
+        state.threads.push(thread);
+        Reservation {
+            reserved: self,
+            ids,
+            thread,
+        }
+    }
+}
+
+/// The refusal of a call that would wait for the one that it is made from.
+fn refused_within(id: u64) -> Error {
+    let expected = "an id that no other call is changing, since a callback of a change cannot wait for it: make this call when that one has returned";
+    Error::call("id", id, expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::progress::Silent;
+
+    /// Ends what it is told of once it is asked.
+    #[derive(Default)]
+    struct Ends(AtomicBool);
+
+    impl Progress for Ends {
+        fn begin(&self, _: &str, _: u64) {}
+        fn advance(&self, _: u64) {}
+        fn end(&self) {}
+        fn warn(&self, _: &str) {}
+        fn interrupted(&self) -> bool {
+            self.0.store(true, Ordering::Relaxed);
+            true
+        }
+    }
+
+    impl Reserved {
+        /// Waits until so many calls wait.
+        fn wait_for(&self, waiting: usize) {
+            while self.state.lock().waiting.len() != waiting {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn calls_have_an_id_in_the_order_in_which_they_came() {
+        let reserved = Reserved::default();
+        let (said, heard) = mpsc::channel();
+        let first = reserved.all(&[1, 2], &Silent).unwrap();
+        std::thread::scope(|scope| {
+            for (at, ids) in [&[2, 3][..], &[3], &[1, 3]].into_iter().enumerate() {
+                let (reserved, said) = (&reserved, said.clone());
+                scope.spawn(move || {
+                    let held = reserved.all(ids, &Silent).unwrap();
+                    said.send(at).unwrap();
+                    drop(held);
+                });
+                reserved.wait_for(at + 1);
+            }
+            // What nobody wants is free.
+            drop(reserved.all(&[4], &Silent));
+            assert!(heard.try_recv().is_err());
+            drop(first);
+            let order: Vec<usize> = heard.iter().take(3).collect();
+            assert_eq!(order, [0, 1, 2]);
+        });
+        assert!(reserved.state.lock().held.is_empty() && reserved.state.lock().threads.is_empty());
+    }
+
+    #[test]
+    fn a_wait_can_be_ended() {
+        let reserved = Reserved::default();
+        let held = reserved.all(&[1], &Silent).unwrap();
+        std::thread::scope(|scope| {
+            let waits = || {
+                let ends = Ends::default();
+                let all = matches!(reserved.all(&[1, 2], &ends), Err(Error::Interrupted));
+                let free = matches!(reserved.free(&[1], &ends), Err(Error::Interrupted));
+                all && free && ends.0.load(Ordering::Relaxed)
+            };
+            assert!(scope.spawn(waits).join().unwrap());
+        });
+        // It waits no longer, and nobody waits behind it.
+        assert!(reserved.state.lock().waiting.is_empty());
+        drop(held);
+        drop(reserved.all(&[1, 2], &Silent).unwrap());
+    }
+
+    #[test]
+    fn a_call_within_a_call_never_waits() {
+        let reserved = Reserved::default();
+        let _held = reserved.all(&[1], &Silent).unwrap();
+        for refused in [reserved.all(&[2, 1], &Silent), reserved.free(&[1], &Silent)] {
+            let text = refused.err().unwrap().to_string();
+            assert!(
+                text.contains("a callback of a change cannot wait"),
+                "{text}"
+            );
+        }
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(reserved.all(&[1, 2], &Ends::default())));
+            waits.join().unwrap();
+            assert_eq!(reserved.all(&[2], &Silent).unwrap().ids(), [2]);
+            assert_eq!(reserved.free(&[1, 3], &Silent).unwrap().ids(), [3]);
+        });
+    }
+}

@@ -1,0 +1,534 @@
+//! What the objects of this process that have one folder open share: the index open for changes, while one of them changes it.
+//!
+//! ```text
+//!   object a ──┐                    open for changes   by the first change, with the options of its object;
+//!   object b ──┼──> Writer of the                      searches of all objects go by it
+//!   object c ──┘    folder          closed             by the last object that changed something;
+//!                                                      what that left is what the others go on with
+//! ```
+//!
+//! A folder is known by its device and inode, so objects share it whatever paths they were opened by. A forked process has none of the threads of
+//! its parent: what it opens has a writer of its own.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use stratann::{
+    CacheSize, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress, TierError,
+    WriteOptions,
+};
+
+use crate::arguments::shown;
+use crate::errors::{InUseError, to_python};
+use crate::gate::{Gate, LOOK, Pass};
+use crate::process::Opened;
+
+/// How long a close waits for searches of other threads. After that the lock of the folder is given back when they end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the index is opened for changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes {
+    /// When a change is durable.
+    pub durability: Durability,
+    /// Whether merges begin by themselves when they are due.
+    pub merges: bool,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Always,
+            merges: true,
+        }
+    }
+}
+
+/// An object that has the folder open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User(pub u64);
+
+/// The writers of this process by device and inode of their folders. Locked for a moment, and only with the interpreter, so that no thread forks meanwhile.
+static WRITERS: Mutex<BTreeMap<(u64, u64), Weak<Writer>>> = Mutex::new(BTreeMap::new());
+
+/// What the objects of one folder share.
+pub struct Writer {
+    /// The process whose threads change it.
+    process: u32,
+    /// Changes that are under way, for which a close waits.
+    gate: Arc<Gate>,
+    /// Held while it is opened for changes, which may take long.
+    opening: Mutex<()>,
+    /// Held by who closes it.
+    closer: Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The index open for changes.
+    live: Option<Arc<Opened<LiveIndex>>>,
+    /// How it is.
+    changes: Changes,
+    /// The objects that have changed something since.
+    users: Vec<User>,
+    /// What merges it in the background.
+    merger: Option<Merger>,
+    /// What was closed last, which has the lock of its folder for as long as a search goes by it.
+    closed: Option<Weak<Opened<LiveIndex>>>,
+    /// What the last close left, open for reading; not while it is open for changes, since a merge gives the files back that nobody has open.
+    left: Option<Arc<Opened<stratann::Index>>>,
+    /// How often it was closed.
+    closes: u64,
+}
+
+/// How a folder stands at a moment.
+pub enum Standing {
+    /// Open for changes: all searches go by this.
+    Open(Arc<Opened<LiveIndex>>),
+    /// Nobody changes it through this process.
+    Closed {
+        /// How often it was closed. What was opened before the last time knows less than there is.
+        closes: u64,
+        /// What the last close left.
+        left: Option<Arc<Opened<stratann::Index>>>,
+    },
+}
+
+/// The index open for changes, for one change.
+pub struct UnderWay {
+    live: Arc<Opened<LiveIndex>>,
+    _pass: Pass,
+}
+
+impl Deref for UnderWay {
+    type Target = Opened<LiveIndex>;
+
+    fn deref(&self) -> &Opened<LiveIndex> {
+        &self.live
+    }
+}
+
+/// Why an index was not opened for changes.
+#[derive(Debug)]
+pub enum Refused {
+    /// The engine says so.
+    Engine(stratann::Error),
+    /// It is open with another option: its name and value, and the value that was wanted.
+    Otherwise {
+        option: &'static str,
+        open: String,
+        wanted: String,
+    },
+}
+
+impl<E: Into<stratann::Error>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl Refused {
+    /// The exception for it; `path` is that of the object that wanted to change something.
+    pub fn into_python(self, path: &Path) -> PyErr {
+        match self {
+            Self::Engine(error) => to_python(error),
+            Self::Otherwise {
+                option,
+                open,
+                wanted,
+            } => InUseError::new_err(format!(
+                "{option}={wanted}: {} is open for changes in this process with {option}={open}. Open both objects alike, or close the other one first",
+                shown(path)
+            )),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Before the index that it merges.
+        self.state.lock().merger.take();
+    }
+}
+
+/// What options say that a caller may give, by their names.
+fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
+    let or_none = |value: Option<String>| value.unwrap_or_else(|| "None".into());
+    let cache = match open.cache {
+        CacheSize::None => "None".into(),
+        CacheSize::Bytes(bytes) => bytes.to_string(),
+        CacheSize::Entries(entries) => format!("{entries} entries"),
+    };
+    let durability = match changes.durability {
+        Durability::Always => "\"always\"".into(),
+        Durability::OnFlush => "\"flush\"".into(),
+        Durability::Every(time) => time.as_millis().to_string(),
+    };
+    let boolean = |value| if value { "True" } else { "False" };
+    [
+        (
+            "memory",
+            or_none(open.memory.map(|bytes| bytes.to_string())),
+        ),
+        ("io", format!("\"{}\"", open.io)),
+        ("cache", cache),
+        (
+            "navigation",
+            or_none(open.navigation.map(|value| boolean(value).into())),
+        ),
+        ("place", format!("\"{}\"", open.places)),
+        ("durability", durability),
+        ("merges", boolean(changes.merges).into()),
+    ]
+}
+
+/// Whether two objects read a folder alike.
+pub fn reads_alike(one: &OpenOptions, other: &OpenOptions) -> bool {
+    named(one, Changes::default()) == named(other, Changes::default())
+}
+
+impl Writer {
+    /// That of the folder of an index, which all objects of this process share.
+    pub fn of(_interpreter: Python<'_>, index: &stratann::Index) -> Arc<Self> {
+        let process = std::process::id();
+        let new = || {
+            Arc::new(Self {
+                process,
+                gate: Arc::default(),
+                opening: Mutex::default(),
+                closer: Mutex::default(),
+                state: Mutex::default(),
+            })
+        };
+        let Some(folder) = index.folder() else {
+            return new();
+        };
+        let mut writers = WRITERS.lock();
+        writers.retain(|_, writer| writer.strong_count() > 0);
+        let there = writers.get(&folder).and_then(Weak::upgrade);
+        match there.filter(|writer| writer.process == process) {
+            Some(writer) => writer,
+            None => {
+                let writer = new();
+                writers.insert(folder, Arc::downgrade(&writer));
+                writer
+            }
+        }
+    }
+
+    /// Whether it is of this process, and not of the one that this was forked from.
+    fn is_home(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// How the folder stands now.
+    pub fn standing(&self) -> Standing {
+        let state = self.state.lock();
+        match &state.live {
+            Some(live) => Standing::Open(live.clone()),
+            None => Standing::Closed {
+                closes: state.closes,
+                left: state.left.clone(),
+            },
+        }
+    }
+
+    /// The index open for changes, if it is.
+    pub fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
+        self.state.lock().live.clone()
+    }
+
+    /// Whether an object has changed something since it is open for changes.
+    pub fn is_used_by(&self, user: User) -> bool {
+        self.state.lock().users.contains(&user)
+    }
+
+    /// Whether this thread changes something just now, which it is called from.
+    pub fn is_under_way_here(&self) -> bool {
+        self.gate.is_under_way_here()
+    }
+
+    /// Waits for a moment at most while it is closed; `None` if that was not enough.
+    pub fn enter(&self) -> Option<Pass> {
+        self.gate.enter()
+    }
+
+    /// The index open for changes, which takes the lock of its folder, for one change of an object: it is not closed before that is done. `index` is how
+    /// the object has it open, and `wanted` how it wants it.
+    pub fn open(
+        &self,
+        user: User,
+        index: &Arc<stratann::Index>,
+        wanted: (&OpenOptions, Changes),
+        pass: Pass,
+    ) -> Result<UnderWay, Refused> {
+        let (_, changes) = wanted;
+        let _one = self.opening.lock();
+        let open = {
+            let mut state = self.state.lock();
+            let live = state.live.clone();
+            if let Some(live) = &live
+                && !state.users.contains(&user)
+            {
+                agree(live, state.changes, wanted)?;
+                state.users.push(user);
+            }
+            live
+        };
+        if let Some(live) = open {
+            return Ok(UnderWay { live, _pass: pass });
+        }
+        // One that was closed, and that a search of another thread still goes by, has the lock.
+        let (closed, before) = {
+            let state = self.state.lock();
+            (state.closed.clone(), state.changes)
+        };
+        let was_closed = closed.is_some();
+        let closed = closed.and_then(|closed| closed.upgrade());
+        let live = match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
+            Some(live) => {
+                agree(&live, before, wanted)?;
+                live
+            }
+            None => {
+                let live = opened(index, changes, was_closed)?;
+                Arc::new(Opened::new(Arc::new(live)))
+            }
+        };
+        let merger = merge_when_due(&live, changes)?;
+        let mut state = self.state.lock();
+        state.merger = merger;
+        state.changes = changes;
+        state.users.push(user);
+        state.left = None;
+        state.live = Some(live.clone());
+        Ok(UnderWay { live, _pass: pass })
+    }
+
+    /// Ends the changes of an object. If others have changed something, too, they go on, and what was changed is made durable. The last one closes the
+    /// index once nobody changes it. Where it is to `finish`, a merge that is due is made before that, while changes go on, unless `progress` ends
+    /// it. All that was acknowledged is found all the time: searches go by what is closed until it is open for reading. `home` is where the object
+    /// has the folder, which may have been moved since it was opened for changes.
+    pub fn close(
+        &self,
+        (user, home): (User, &Path),
+        finish: bool,
+        progress: &dyn Progress,
+    ) -> Result<(), stratann::Error> {
+        let _one = loop {
+            match self.closer.try_lock_for(LOOK) {
+                Some(closer) => break closer,
+                None if progress.interrupted() => return Err(stratann::Error::Interrupted),
+                None => {}
+            }
+        };
+        let Some(live) = self.changing() else {
+            return Ok(());
+        };
+        if self.has_others(user) {
+            return self.leave(user, &live);
+        }
+        // What merges is ended, or ends its merge, before anything is closed.
+        let (merger, changes) = {
+            let mut state = self.state.lock();
+            (state.merger.take(), state.changes)
+        };
+        if let Some(merger) = merger
+            && finish
+        {
+            merger.finish(progress);
+        }
+        let closing = self
+            .gate
+            .close(progress)
+            .inspect_err(|_| self.merge_again(&live, changes));
+        let _closing = closing?;
+        if self.has_others(user) {
+            self.merge_again(&live, changes);
+            return self.leave(user, &live);
+        }
+        let flushed = live.flush();
+        // Where it takes no changes any more, or another has its place, there is nothing to stay with.
+        let stays = matches!(live.is_current(), Ok(true));
+        let opened = match &flushed {
+            Err(_) if stays => None,
+            _ => {
+                let place = if stays { live.path() } else { home };
+                Some(stratann::Index::open(place, live.index().options()))
+            }
+        };
+        let index = match opened {
+            Some(Ok(index)) => Arc::new(Opened::new(Arc::new(index))),
+            // It stays open for changes, as searches have nothing else that knows of these.
+            not => {
+                self.merge_again(&live, changes);
+                return flushed.and(not.map_or(Ok(()), |not| not.map(drop)));
+            }
+        };
+        self.put_away(&live, &index);
+        // Who drops it last gives the lock back: that is to be now, as soon as searches that go by it are done.
+        let is_shared = || Arc::strong_count(&live) > 1 || Arc::strong_count(live.value()) > 1;
+        let began = Instant::now();
+        while is_shared() && began.elapsed() < PATIENCE && !progress.interrupted() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(live);
+        // It made a checkpoint at its end. What is open knows all of it, and may not be there when somebody else changes the index.
+        if let Ok(false) = index.is_current()
+            && let Ok(last) = stratann::Index::open(index.path(), index.options())
+        {
+            let mut state = self.state.lock();
+            state.closes += 1;
+            state.left = Some(Arc::new(Opened::new(Arc::new(last))));
+        }
+        flushed
+    }
+
+    /// Ends the changes of an object that nobody has any more, which waits for nobody and makes no merge.
+    pub fn forsake(self: &Arc<Self>, user: User) {
+        if !self.is_home() {
+            return;
+        }
+        {
+            let mut state = self.state.lock();
+            let users = state.users.len();
+            state.users.retain(|&other| other != user);
+            if state.users.len() == users || !state.users.is_empty() {
+                return;
+            }
+        }
+        // Where a change is under way, its object is the last one.
+        let Some(_closing) = self.gate.close_if_idle() else {
+            return;
+        };
+        let Some(live) = self.changing() else {
+            return;
+        };
+        let (merger, changes) = {
+            let mut state = self.state.lock();
+            if !state.users.is_empty() {
+                return;
+            }
+            (state.merger.take(), state.changes)
+        };
+        drop(merger);
+        // Nobody else has the folder open.
+        if Arc::strong_count(self) == 1 {
+            let mut state = self.state.lock();
+            state.closed = Some(Arc::downgrade(&live));
+            state.live = None;
+            return;
+        }
+        let flushed = live.flush();
+        let open = || stratann::Index::open(live.path(), live.index().options());
+        match flushed.and_then(|()| open()) {
+            Ok(index) => self.put_away(&live, &Arc::new(Opened::new(Arc::new(index)))),
+            // Nobody hears of an error here. Others find it as it is, and whichever of them closes it is told what is wrong.
+            Err(_) => self.merge_again(&live, changes),
+        }
+    }
+
+    /// Leaves what a parent's threads change to the parent: this is a forked process, and `Err` says so.
+    pub fn give_up(&self) -> Result<(), stratann::Error> {
+        let live = {
+            let mut state = self.state.lock();
+            state.merger.take();
+            state.users.clear();
+            let live = state.live.take();
+            if let Some(live) = &live {
+                state.left = Some(Arc::new(live.beside(live.index())));
+            }
+            live
+        };
+        live.map_or(Ok(()), |live| live.flush())
+    }
+
+    /// Whether objects beside this one have changed something.
+    pub fn has_others(&self, user: User) -> bool {
+        self.state.lock().users.iter().any(|&other| other != user)
+    }
+
+    /// Leaves an index open for changes to the others. What this object has changed is durable then.
+    fn leave(&self, user: User, live: &Opened<LiveIndex>) -> Result<(), stratann::Error> {
+        if !self.is_used_by(user) {
+            return Ok(());
+        }
+        live.flush()?;
+        self.state.lock().users.retain(|&other| other != user);
+        Ok(())
+    }
+
+    /// Puts what is open for reading in the place of what was open for changes.
+    fn put_away(&self, live: &Arc<Opened<LiveIndex>>, index: &Arc<Opened<stratann::Index>>) {
+        let mut state = self.state.lock();
+        state.closed = Some(Arc::downgrade(live));
+        state.closes += 1;
+        state.left = Some(index.clone());
+        state.users.clear();
+        state.live = None;
+    }
+
+    /// Goes on merging in the background where a close was broken off: without it changes go on all the same.
+    fn merge_again(&self, live: &Opened<LiveIndex>, changes: Changes) {
+        if let Ok(merger) = merge_when_due(live, changes) {
+            self.state.lock().merger = merger;
+        }
+    }
+}
+
+/// Refuses an object whose options are others than those that the index is open for changes with.
+fn agree(
+    live: &Opened<LiveIndex>,
+    changes: Changes,
+    wanted: (&OpenOptions, Changes),
+) -> Result<(), Refused> {
+    let open = named(live.index().options(), changes);
+    let wanted = named(wanted.0, wanted.1);
+    let mut both = open.into_iter().zip(wanted);
+    match both.find(|(open, wanted)| open != wanted) {
+        None => Ok(()),
+        Some(((option, open), (_, wanted))) => Err(Refused::Otherwise {
+            option,
+            open,
+            wanted,
+        }),
+    }
+}
+
+/// Opens for changes what stands there now. What this process has closed gives the lock back when the last search that goes by it is done.
+fn opened(
+    index: &Arc<stratann::Index>,
+    changes: Changes,
+    was_closed: bool,
+) -> Result<LiveIndex, stratann::Error> {
+    let options = WriteOptions {
+        durability: changes.durability,
+        ..WriteOptions::default()
+    };
+    let began = Instant::now();
+    loop {
+        let opened = LiveIndex::over(index, &options);
+        let in_use = matches!(&opened, Err(stratann::Error::Tier(TierError::InUse { .. })));
+        if !in_use || !was_closed || began.elapsed() > PATIENCE {
+            return opened;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Begins to merge in the background, if that is wanted.
+fn merge_when_due(
+    live: &Opened<LiveIndex>,
+    changes: Changes,
+) -> Result<Option<Merger>, stratann::Error> {
+    let merges = changes.merges;
+    merges
+        .then(|| live.value().merge_when_due(MergeWhen::default()))
+        .transpose()
+}

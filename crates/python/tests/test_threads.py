@@ -1,0 +1,283 @@
+"""Threads of one program, and several objects of one folder: they change it together, and see what all of them did."""
+
+import os
+import shutil
+import signal
+import threading
+
+import numpy
+import pytest
+
+import stratann
+
+BUILT = 300
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, small):
+    path = tmp_path_factory.mktemp("built") / "built.idx"
+    stratann.build(small[:BUILT], path, degree=16, build_list=32, threads=1)
+    return path
+
+
+@pytest.fixture
+def path(built, tmp_path):
+    return shutil.copytree(built, tmp_path / "live.idx")
+
+
+def nearest(index, row):
+    """The ids of the answers to a row that are at distance 0, as a set."""
+    ids, distances = index.search(row, 10, list_size=200)
+    return {int(id) for id, distance in zip(ids, distances) if distance == 0}
+
+
+def at_once(count, work):
+    """Has so many threads do `work(thread)`, which begin together, and raises what one of them raised."""
+    barrier, wrong = threading.Barrier(count), []
+
+    def run(thread):
+        try:
+            barrier.wait()
+            work(thread)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in wrong:
+        raise error
+
+
+@pytest.fixture
+def elsewhere(another_process):
+    """Has another process insert a vector; says "done", or which error that was."""
+
+    def insert(path, id):
+        return another_process(
+            path,
+            "try:\n"
+            f"    index.insert(small[0], ids=[{id}])\n"
+            "    index.close()\n"
+            "    print('done')\n"
+            "except stratann.StratannError as error:\n"
+            "    print(type(error).__name__)\n",
+        )
+
+    return insert
+
+
+def test_blocks_in_four_threads_change_one_index(path, small, elsewhere):
+    reader = stratann.open(path)
+
+    def work(thread):
+        for turn in range(4):
+            id = 1000 + 10 * thread + turn
+            with stratann.open(path) as index:
+                index.insert(small[id], ids=[id])
+                index.upsert(small[id + 500], ids=[id + 500])
+                index.delete([thread * 10 + turn])
+                # What was acknowledged is found at once, through whichever object.
+                assert id in index and id in reader and id in nearest(reader, small[id])
+                assert thread * 10 + turn not in reader
+            assert id in index and id in reader and id + 500 in reader
+
+    at_once(4, work)
+    assert len(reader) == len(stratann.open(path)) == BUILT + 16
+    assert reader.is_current() and reader.refresh() is False
+    # All have ended: somebody else may change it.
+    assert elsewhere(path, 7000) == "done"
+
+
+def test_threads_share_one_object(path, small, elsewhere):
+    index = stratann.open(path)
+
+    def work(thread):
+        for turn in range(4):
+            with index:
+                index.insert(small[1000 + 10 * thread + turn], ids=[1000 + 10 * thread + turn])
+            assert 1000 + 10 * thread + turn in index
+
+    at_once(4, work)
+    assert len(index) == BUILT + 16
+    assert elsewhere(path, 7000) == "done"
+
+
+def test_upserts_of_one_id_are_put_in_order(path, small):
+    own, said = stratann.open(path), []
+
+    def work(thread):
+        index = own if thread % 2 else stratann.open(path)
+        for turn in range(5):
+            index.upsert(small[[1000 + 10 * thread + turn, 5]], ids=[5, 2000])
+            said.append(thread)
+
+    at_once(6, work)
+    assert len(said) == 30 and len(own) == BUILT + 1
+    given = small[[1000 + 10 * thread + turn for thread in range(6) for turn in range(5)]]
+    assert (given == own[5]).all(axis=1).any()
+    last = own[5].copy()
+    own.close()
+    del own
+    numpy.testing.assert_array_equal(stratann.open(path)[5], last)
+
+
+def test_the_last_object_gives_the_lock_back(path, small, elsewhere):
+    one, two, reader = stratann.open(path), stratann.open(path), stratann.open(path, memory="64MB")
+    one.insert(small[1000], ids=[1000])
+    two.insert(small[1001], ids=[1001])
+    one.close()
+    reader.close()
+    assert elsewhere(path, 7000) == "InUseError"
+    # It goes on by the other's.
+    assert {1000, 1001} <= set(one.ids().tolist()) == set(reader.ids().tolist())
+    two.delete([1000])
+    assert 1000 not in one and 1000 not in reader
+    two.close()
+    for index in (one, two, reader):
+        assert 1000 not in index and 1001 in nearest(index, small[1001]) and len(index) == BUILT + 1
+        assert index.is_current()
+    assert elsewhere(path, 7000) == "done"
+    for index in (one, two, reader):
+        assert not index.is_current() and index.refresh() and 7000 in index
+
+
+def test_an_object_that_nobody_has_any_more_gives_the_lock_back(path, small, elsewhere):
+    reader = stratann.open(path)
+    one, two = stratann.open(path, durability="flush"), stratann.open(path, durability="flush")
+    one.insert(small[1000], ids=[1000])
+    two.insert(small[1001], ids=[1001])
+    del one
+    assert elsewhere(path, 7000) == "InUseError"
+    del two
+    assert {1000, 1001} <= set(reader.ids().tolist()) and 1001 in nearest(reader, small[1001])
+    assert elsewhere(path, 7000) == "done"
+    # Without anybody else.
+    index = stratann.open(path)
+    index.insert(small[1002], ids=[1002])
+    del index, reader
+    assert elsewhere(path, 7001) == "done"
+    assert len(stratann.open(path)) == BUILT + 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"memory": "64MB"}, ["memory=64000000", "memory=None"]),
+        ({"durability": "flush"}, ['durability="flush"', 'durability="always"']),
+        ({"durability": 50}, ["durability=50", 'durability="always"']),
+        ({"merges": False}, ["merges=False", "merges=True"]),
+        ({"cache": 1 << 20}, ["cache=1048576", "cache=None"]),
+        ({"io": "pread"}, ['io="pread"', 'io="auto"']),
+        ({"navigation": False}, ["navigation=False", "navigation=None"]),
+    ],
+)
+def test_objects_that_change_it_together_are_opened_alike(options, words, path, small):
+    index, other = stratann.open(path), stratann.open(path, **options)
+    index.insert(small[1000], ids=[1000])
+    with pytest.raises(stratann.InUseError) as error:
+        other.insert(small[1001], ids=[1001])
+    for word in [*words, "open for changes in this process", "Open both objects alike, or close"]:
+        assert word in str(error.value)
+    # Its searches see all the same.
+    assert 1000 in nearest(other, small[1000])
+    index.close()
+    other.insert(small[1001], ids=[1001])
+    assert {1000, 1001} <= set(index.ids().tolist())
+    other.close()
+    assert len(index) == len(other) == BUILT + 2
+
+
+def test_a_folder_is_known_by_whatever_path(path, small, tmp_path, monkeypatch, elsewhere):
+    (tmp_path / "link").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    opened = [stratann.open(name) for name in (path, "live.idx", tmp_path / "link", "link")]
+    for at, index in enumerate(opened):
+        index.insert(small[1000 + at], ids=[1000 + at])
+    for index in opened:
+        assert len(index) == BUILT + 4
+        index.close()
+    assert elsewhere(path, 7000) == "done"
+    # It may be moved meanwhile.
+    opened[0].insert(small[1010], ids=[1010])
+    path.rename(tmp_path / "moved.idx")
+    moved = stratann.open(tmp_path / "moved.idx")
+    moved.insert(small[1011], ids=[1011])
+    assert 1011 in opened[0] and 1010 in moved
+    opened[0].flush()
+    del opened, index
+    moved.close()
+    assert elsewhere(tmp_path / "moved.idx", 7001) == "done"
+    (tmp_path / "moved.idx").rename(path)
+    # One that was copied is another one.
+    copy = stratann.open(shutil.copytree(path, tmp_path / "copy.idx"))
+    index = stratann.open(path)
+    copy.insert(small[1004])
+    index.insert(small[1004])
+    assert len(copy) == len(index) == BUILT + 9
+
+
+def test_an_index_of_a_catalog_is_the_same(path, small):
+    catalog, index = stratann.Catalog(path.parent), stratann.open(path)
+    of_catalog = catalog[path.name]
+    of_catalog.insert(small[1000], ids=[1000])
+    index.insert(small[1001], ids=[1001])
+    assert 1001 in of_catalog and 1000 in index
+    ids, distances = catalog.search(small[1000:1002], 1, names=[path.name], list_size=200)
+    assert distances.tolist() == [[0.0], [0.0]]
+    index.close()
+    catalog[path.name].delete([1000])
+    of_catalog.close()
+    assert 1000 not in index and 1001 in catalog[path.name]
+
+
+def test_what_closes_in_a_callback_of_another_object(path, small, elsewhere):
+    one, two = stratann.open(path), stratann.open(path)
+    two.insert(small[1500], ids=[1500])
+    said = []
+
+    def close(*_):
+        two.close()
+        try:
+            one.close()
+        except stratann.StratannError as error:
+            said.append(str(error))
+
+    one.insert(small[1000:1100], progress=close)
+    assert said and "is being changed" in said[0]
+    one.close()
+    assert elsewhere(path, 7000) == "done"
+
+
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_a_writer_of_its_own(path, small):
+    index = stratann.open(path)
+    index.insert(small[1000], ids=[1000])
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        try:
+            signal.alarm(300)
+            own = stratann.open(path)
+            said.append(str(1000 in own))
+            for change in (lambda: own.insert(small[1001], ids=[1001]), lambda: index.insert(small[1002])):
+                try:
+                    change()
+                    said.append("done")
+                except stratann.StratannError as error:
+                    said.append(type(error).__name__)
+            del own
+        finally:
+            os.write(writer, ",".join(said).encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read().decode()
+    assert os.waitpid(child, 0)[1] == 0
+    assert said == "True,InUseError,StratannError"
+    index.insert(small[1001], ids=[1001])
+    index.close()
+    assert len(index) == BUILT + 2
