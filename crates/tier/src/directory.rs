@@ -19,6 +19,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
@@ -30,7 +31,7 @@ use crate::error::TierError;
 use crate::holder::Holder;
 use crate::home::Home;
 use crate::limits::with_descriptors;
-use crate::lock::HeldLock;
+use crate::lock::{HeldLock, LOCK, is_without_locks};
 use crate::pages::PagesFile;
 use crate::ssd::FileTier;
 use crate::tier::Tier;
@@ -51,6 +52,8 @@ struct Inner {
     /// Permissions of files that are made, less those that the process masks.
     mode: u32,
     held: Mutex<Option<Held>>,
+    /// Whether it was said that its file system does not sync directories.
+    said: AtomicBool,
 }
 
 /// A lock that was taken through a handle.
@@ -65,6 +68,14 @@ struct Held {
 /// What a file is, whatever its name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
+}
+
+/// Whether an error of a sync of a directory says that the file system knows no such thing, and not that it failed.
+fn is_no_sync(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP)
+    )
 }
 
 /// What is called a kind of file in messages; `None` if it is a regular one.
@@ -112,6 +123,7 @@ impl Directory {
                 new,
                 mode,
                 held: Mutex::new(None),
+                said: AtomicBool::new(false),
             }),
         })
     }
@@ -400,16 +412,39 @@ impl Volume for Directory {
         Ok(names)
     }
 
+    /// Where the file system cannot sync directories, which some of virtual machines and of servers cannot (vboxsf, SMB), the names are left to it;
+    /// that is told once.
     fn sync(&self) -> Result<(), TierError> {
-        self.readable("sync")?
-            .sync_all()
-            .map_err(|source| TierError::io("sync", self.name(), 0, 0, source))
+        match self.readable("sync")?.sync_all() {
+            Err(error) if is_no_sync(&error) => {
+                if !self.inner.said.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "{}: its file system does not sync directories ({error}): when the machine loses power, the last changes of an index may \
+                         be lost there, though they were acknowledged, and after a merge the whole index; a process that is killed loses nothing. \
+                         Put the index on a local disk, or keep a copy of it",
+                        self.name()
+                    );
+                }
+                Ok(())
+            }
+            synced => synced.map_err(|source| TierError::io("sync", self.name(), 0, 0, source)),
+        }
     }
 
     /// Against other processes and within this one. The lock ends with its guard or with the process, so that a crash
     /// leaves none behind; a forked process does not have it.
     fn lock(&self) -> Result<LockGuard, TierError> {
-        let failed = |source: io::Error| self.failed("lock", LOCK_FILE, source);
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(error) if is_without_locks(error) => TierError::Unsupported {
+                what: format!("a lock of {}", self.place(LOCK_FILE)),
+                reason: format!(
+                    "its file system has none ({source}), and nothing would keep two processes from changing the index at once. Put the index on a \
+                     local disk, or have locks there (NFS: version 4, or rpc.statd on both sides, or the mount option local_lock=flock for a single \
+                     machine); where one process at a time changes the index, set {LOCK}=none: no other process is kept out then"
+                ),
+            },
+            _ => self.failed("lock", LOCK_FILE, source),
+        };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         // The name may be given to another file, by a build that fails, while this one is opened and locked.
         for _ in 0..LOCK_TRIES {

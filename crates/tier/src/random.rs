@@ -1,7 +1,9 @@
-//! Random bytes of the operating system.
+//! Random bytes of the operating system: by `getrandom`, or from `/dev/urandom` where there is no such call or a sandbox refuses it.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// So many random bytes, which nobody can guess.
@@ -13,7 +15,15 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut filled = 0;
     while filled < N {
         // It may give fewer than it was asked for.
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            Ok(given) => filled += given,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSYS | Errno::PERM) => {
+                File::open("/dev/urandom")?.read_exact(&mut bytes[filled..])?;
+                filled = N;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(bytes)
 }

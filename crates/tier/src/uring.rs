@@ -70,6 +70,8 @@ const SOCKET: u64 = 1 << 32;
 /// That a socket is watched no more; nobody waits for it.
 const UNWATCH: u64 = 2 << 32;
 const BELL: u64 = 3 << 32;
+/// An entry that does nothing.
+const NOTHING: u64 = 4 << 32;
 
 /// An io_uring.
 pub(crate) struct Ring {
@@ -124,7 +126,7 @@ impl Ring {
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        Ok(Ring {
+        let mut ring = Ring {
             ring,
             queued: 0,
             in_flight: 0,
@@ -132,7 +134,23 @@ impl Ring {
             later: VecDeque::new(),
             signal: None,
             hears: false,
-        })
+        };
+        ring.try_out()?;
+        Ok(ring)
+    }
+
+    /// Has the kernel carry out an entry that does nothing. A sandbox may let a ring be made and refuse to have it entered: who reads through such
+    /// a ring would be told that the file cannot be read.
+    fn try_out(&mut self) -> io::Result<()> {
+        self.add(opcode::Nop::new().build().user_data(NOTHING))?;
+        while self.ring.completion().next().is_none() {
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.raw_os_error() != Some(libc::EINTR) => return Err(error),
+                _ => {}
+            }
+        }
+        self.queued = 0;
+        Ok(())
     }
 
     /// Queues an entry that leads to no memory, now or as soon as there is room.
