@@ -5,6 +5,7 @@ mod attributes;
 mod bounds;
 mod catalog;
 mod direct;
+mod drift;
 mod fixtures;
 mod frozen;
 mod grown;
