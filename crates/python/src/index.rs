@@ -11,8 +11,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::{
-    Durability, LiveIndex, Matrix, MergeWhen, Merger, OpenOptions, Progress, SearchOptions, Silent,
-    Stats, TierError, VectorSource, WriteOptions,
+    DirectOptions, Durability, LiveIndex, Matrix, MergeWhen, Merger, OpenOptions, Progress,
+    SearchOptions, Silent, Stats, TierError, VectorSource, WriteOptions,
 };
 
 use crate::arguments::{
@@ -212,6 +212,10 @@ impl Index {
         inner.at_home(&self.path, "stratann.open")?;
         let options = WriteOptions {
             durability: self.changes.durability,
+            direct: DirectOptions {
+                merge_many: self.changes.merges,
+                ..DirectOptions::default()
+            },
             ..WriteOptions::default()
         };
         let pass = loop {

@@ -23,6 +23,7 @@
 //! delete and search. Other processes open it for reading, see what was logged by then, and open it again to see more.
 
 mod attributes;
+mod bulk;
 mod changes;
 mod compact;
 mod directly;

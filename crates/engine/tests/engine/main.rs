@@ -12,6 +12,7 @@ mod grown;
 mod index;
 mod kept;
 mod lengths;
+mod many;
 mod press;
 mod recall;
 mod replaced;
