@@ -12,6 +12,8 @@
 //! A codebook that several collections of one vector space are to share is trained once, from a sample of any of them
 //! ([`Codebook::train`]), and given to each build ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
 
+pub(crate) mod crowds;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -165,7 +167,8 @@ impl Codebook {
         )
     }
 
-    /// Trains a codebook on rows of floats, for codes of one precision or of two: then `code_bytes` are those of both.
+    /// Trains a codebook on rows of floats, for codes of one precision or of two: then `code_bytes` are those of both. Where some rows stand in
+    /// [`crowds`], errors of these count more.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
@@ -179,6 +182,10 @@ impl Codebook {
                 normalize(row);
             });
         }
+        let training = &Training {
+            weights: crowds::weights(&floats, dim, training.threads).map(Arc::from),
+            ..training.clone()
+        };
         let quantizer = match low_codes {
             None => {
                 let plain = ProductQuantizer::train(&floats, dim, code_bytes, training)?;
@@ -214,27 +221,26 @@ impl Codebook {
         }
     }
 
-    /// The mean squared distance of vectors, floats one after the other, from what their codes stand for; of codes of two precisions, from what both
+    /// The squared distance of each vector, floats one after the other, from what its code stands for; of codes of two precisions, from what both
     /// stand for together.
-    pub(crate) fn squared_error(&self, vectors: &[f32], threads: usize) -> f64 {
+    pub(crate) fn squared_errors(&self, vectors: &[f32], threads: usize) -> Vec<f64> {
         let (dim, code_bytes) = (self.dim(), self.code_bytes());
         let count = vectors.len() / dim;
         let mut codes = vec![0; count * code_bytes];
         self.encode(vectors, &mut codes, threads);
         let mut decoded = vec![0.0; dim];
-        let mut sum = 0.0;
-        for (vector, code) in vectors
+        let pairs = vectors
             .chunks_exact(dim)
-            .zip(codes.chunks_exact(code_bytes))
-        {
+            .zip(codes.chunks_exact(code_bytes));
+        let error = |(vector, code): (&[f32], &[u8])| {
             match &self.quantizer {
                 Quantizer::Plain(plain) => plain.decode(code, &mut decoded),
                 Quantizer::Paired(paired) => paired.decode(code, &mut decoded),
             }
             let off = vector.iter().zip(&decoded);
-            sum += off.map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
-        }
-        sum / count.max(1) as f64
+            off.map(|(x, y)| f64::from(x - y).powi(2)).sum()
+        };
+        pairs.map(error).collect()
     }
 
     /// Fills a query's table of partial distances. Of nested codes each has a correction besides
@@ -451,6 +457,7 @@ pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
         },
         seed,
         threads,
+        weights: None,
     }
 }
 

@@ -102,7 +102,7 @@ pub use stratann_tier::{
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;
 pub use update::{
-    CodebookFate, CompactReport, DirectCounts, DirectOptions, Due, LiveIndex, MergeWhen, Merger,
-    Pruning, WriteOptions,
+    CodebookFate, CompactReport, DirectCounts, DirectOptions, Due, IndexHealth, LiveIndex,
+    MergeWhen, Merger, Pruning, WriteOptions,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};

@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::plan::MemoryPlan;
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
-use crate::update::{DirectCounts, Overlay};
+use crate::update::{DirectCounts, IndexHealth, Overlay};
 
 /// Facts about an index, as `stratann stats --json` prints them: the keys are an interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -77,6 +77,8 @@ pub struct Stats {
     pub log_bytes: u64,
     /// What direct inserts cost since the index was opened for changes, where it takes them.
     pub direct: Option<DirectCounts>,
+    /// What the last look at a sample told, while the index is open for changes; [`Index::health`] looks.
+    pub health: IndexHealth,
     /// The gravest of what went wrong without a call that failed for it, while the index is open for changes: why it takes no more
     /// of them through this handle, why a checkpoint may not be durable, why vectors wait in memory that belong in the graph on
     /// storage, why there is no checkpoint of late. What is acknowledged is in the log and is found; opening the index takes longer,
@@ -253,6 +255,7 @@ impl Index {
             logged: self.overlay().map_or(0, Overlay::logged),
             log_bytes: self.log_bytes(),
             direct: None,
+            health: IndexHealth::default(),
             trouble: None,
             memory: MemoryPlan {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),

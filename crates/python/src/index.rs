@@ -7,7 +7,7 @@ use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
+use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, Stats, VectorSource};
 
 use crate::arguments::{
     cache as cache_size, durability as when_durable, existing, memory as bytes, named, places,
@@ -607,12 +607,17 @@ impl Index {
     ///
     /// "trouble" is None, or the gravest of what went wrong without a call that failed for it, where the index is open for changes:
     /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
-    /// a merge that could not be made.
+    /// a merge that could not be made; vectors of a kind that the codes are not made for, which are found badly until a merge. "health" has their share of all
+    /// ("drifted"; None where few came since the last build or merge, or nobody has looked yet).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let now = self.now(py)?;
         let stats = py.detach(|| match now {
             (_, Some(live)) => live.stats(),
-            (inner, None) => inner.stats(),
+            (inner, None) => Stats {
+                // A page that cannot be read is for `verify` to tell.
+                health: inner.health(&Silent).unwrap_or_default(),
+                ..inner.stats()
+            },
         });
         to_dict(py, &stats)
     }

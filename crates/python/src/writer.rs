@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stratann::{
-    CacheSize, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress, TierError,
-    WriteOptions,
+    CacheSize, DirectOptions, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress,
+    TierError, WriteOptions,
 };
 
 use crate::arguments::shown;
@@ -509,6 +509,10 @@ fn opened(
 ) -> Result<LiveIndex, stratann::Error> {
     let options = WriteOptions {
         durability: changes.durability,
+        direct: DirectOptions {
+            merge_many: changes.merges,
+            ..DirectOptions::default()
+        },
         ..WriteOptions::default()
     };
     let began = Instant::now();

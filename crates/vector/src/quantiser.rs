@@ -55,6 +55,16 @@ pub enum QuantizerError {
         /// The dimensions of the vectors.
         dim: usize,
     },
+    /// There is not one weight for each vector of the sample, or one of them is no positive, finite number.
+    #[error(
+        "{weights} weights for a sample of {vectors} vectors: give one for each, positive and finite"
+    )]
+    Weights {
+        /// The weights that were given.
+        weights: usize,
+        /// The vectors of the sample.
+        vectors: usize,
+    },
     /// NaN or infinity in the sample or the centroids.
     #[error("float {position} (dimension {} of vector {}) is NaN or infinite: remove or repair it", position % dim, position / dim)]
     NotFinite {
@@ -103,6 +113,20 @@ fn check_finite(floats: &[f32], dim: usize) -> Result<(), QuantizerError> {
     }
 }
 
+fn check_weights(weights: Option<&[f32]>, vectors: usize) -> Result<(), QuantizerError> {
+    let Some(weights) = weights else {
+        return Ok(());
+    };
+    let counts = |weight: &f32| weight.is_finite() && *weight > 0.0;
+    match weights.len() == vectors && weights.iter().all(counts) {
+        true => Ok(()),
+        false => Err(QuantizerError::Weights {
+            weights: weights.len(),
+            vectors,
+        }),
+    }
+}
+
 /// Writes points, `[n][width]`, component after component: `[width][stride]`, where `stride` is `n` or more.
 pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
     let stride = out.len() / width;
@@ -120,7 +144,7 @@ impl ProductQuantizer {
     ///
     /// # Errors
     ///
-    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or not whole vectors, or a float is not finite.
+    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or not whole vectors, a float is not finite, or weights do not fit the sample.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -160,6 +184,7 @@ impl ProductQuantizer {
             });
         }
         check_finite(sample, dim)?;
+        check_weights(training.weights.as_deref(), sample.len() / dim)?;
         let routines = Routines::of(isa);
 
         let next = AtomicUsize::new(0);

@@ -4,6 +4,8 @@
 //! Every random choice comes from the seed and the chunk, and every sum has a fixed order, so that threads and
 //! processors do not matter.
 
+use std::sync::Arc;
+
 use crate::aligned::AlignedFloats;
 use crate::kernel::Routines;
 use crate::kernel::body::LANES;
@@ -21,16 +23,19 @@ pub struct Training {
     pub seed: u64,
     /// Threads that share the chunks; 0 counts as 1.
     pub threads: usize,
+    /// How much the squared error of each vector of the sample counts, positive and finite; none for all alike.
+    pub weights: Option<Arc<[f32]>>,
 }
 
 impl Default for Training {
-    /// 12 iterations, however little they gain; seed 0, one thread.
+    /// 12 iterations, however little they gain; seed 0, one thread, no weights.
     fn default() -> Training {
         Training {
             iterations: 12,
             least_gain: 0.0,
             seed: 0,
             threads: 1,
+            weights: None,
         }
     }
 }
@@ -58,13 +63,15 @@ impl Random {
 }
 
 /// The points of one chunk, `[count][width]`.
-struct Chunk {
+struct Chunk<'a> {
     points: Vec<f32>,
     count: usize,
     width: usize,
+    /// A weight for each point, if they do not count alike.
+    weights: Option<&'a [f32]>,
 }
 
-impl Chunk {
+impl Chunk<'_> {
     fn point(&self, i: usize) -> &[f32] {
         &self.points[i * self.width..][..self.width]
     }
@@ -88,6 +95,7 @@ pub(crate) fn train_chunk(
         count: points.len() / width,
         points,
         width,
+        weights: training.weights.as_deref(),
     };
     let mut random = Random(training.seed);
     random.0 = random.next() ^ first as u64;
@@ -116,6 +124,9 @@ pub(crate) fn train_chunk(
             break;
         }
         previous.clone_from(&codes);
+        if let Some(weights) = chunk.weights {
+            scale(&mut distances, weights);
+        }
         let error: f64 = distances.iter().map(|&x| f64::from(x)).sum();
         move_to_means(&chunk, &codes, &mut distances, &mut centroids);
         if error > last_error * (1.0 - training.least_gain) {
@@ -126,10 +137,22 @@ pub(crate) fn train_chunk(
     centroids
 }
 
+/// Multiplies distances by the weights of their points.
+fn scale(distances: &mut [f32], weights: &[f32]) {
+    for (distance, weight) in distances.iter_mut().zip(weights) {
+        *distance *= weight;
+    }
+}
+
 /// k-means++: each next centroid is a point, chosen with a probability proportional to its squared distance from the
-/// nearest so far. When all points are centroids, the first one fills the rest: it never is the lowest of those that tie.
+/// nearest so far, times its weight. When all points are centroids, the first one fills the rest: it never is the lowest of those that tie.
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
-    let Chunk { count, width, .. } = *chunk;
+    let Chunk {
+        count,
+        width,
+        weights,
+        ..
+    } = *chunk;
     let padded = count.next_multiple_of(LANES);
     let mut transposed = AlignedFloats::zeros(padded * width);
     transpose(&chunk.points, width, &mut transposed);
@@ -137,6 +160,7 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let mut least = vec![f32::INFINITY; count];
     least.resize(padded, 0.0);
     let mut sums = vec![0.0; padded.div_ceil(BLOCK)];
+    let mut weighted = Vec::new();
 
     let mut chosen = random.below(count);
     let mut centroids = chunk.point(chosen).to_vec();
@@ -154,7 +178,19 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
                 sums.as_mut_ptr(),
             );
         }
-        match draw(&least[..count], &sums, random) {
+        let next = match weights {
+            None => draw(&least[..count], &sums, random),
+            Some(weights) => {
+                weighted.clear();
+                weighted.extend_from_slice(&least[..count]);
+                scale(&mut weighted, weights);
+                for (sum, block) in sums.iter_mut().zip(weighted.chunks(BLOCK)) {
+                    *sum = block.iter().sum();
+                }
+                draw(&weighted, &sums, random)
+            }
+        };
+        match next {
             Some(next) => {
                 chosen = next;
                 centroids.extend_from_slice(chunk.point(next));
@@ -234,22 +270,23 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
 }
 
 /// Moves each centroid to the mean of its points. One that has none moves to the point that is farthest from its own
-/// centroid (`distances`), a different one each time.
+/// centroid (`distances`, times its weight), a different one each time.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];
-    let mut counts = [0u32; CENTROIDS];
-    for (point, code) in chunk.points.chunks_exact(width).zip(codes) {
+    let mut counts = [0f64; CENTROIDS];
+    for (i, (point, code)) in chunk.points.chunks_exact(width).zip(codes).enumerate() {
         let code = usize::from(*code);
-        counts[code] += 1;
+        let weight = chunk.weights.map_or(1.0, |weights| f64::from(weights[i]));
+        counts[code] += weight;
         for (sum, x) in sums[code * width..][..width].iter_mut().zip(point) {
-            *sum += f64::from(*x);
+            *sum += weight * f64::from(*x);
         }
     }
     for (c, centroid) in centroids.chunks_exact_mut(width).enumerate() {
-        if counts[c] > 0 {
+        if counts[c] > 0.0 {
             for (x, sum) in centroid.iter_mut().zip(&sums[c * width..]) {
-                *x = (*sum / f64::from(counts[c])) as f32;
+                *x = (*sum / counts[c]) as f32;
             }
             continue;
         }

@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use stratann::{BlockFill, Catalog, ClusterStats, Codecs, Index, MemoryPlan, OpenOptions, Stats};
+use stratann::{
+    BlockFill, Catalog, ClusterStats, Codecs, Due, Index, IndexHealth, MemoryPlan, MergeWhen,
+    OpenOptions, Silent, Stats,
+};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::size;
@@ -22,7 +25,9 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ..OpenOptions::default()
     };
     let index = Index::open(&arguments.index, &open)?;
-    let stats = index.stats();
+    let mut stats = index.stats();
+    let looked = index.health(&Silent);
+    stats.health = looked.as_ref().copied().unwrap_or_default();
     let mut output = Output::lock();
     if arguments.json {
         output.json_document(&stats)?;
@@ -41,6 +46,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
             ),
         ),
         ("deleted", deleted(&stats)),
+        ("health", health(&looked)),
         ("dimension", stats.dimension.to_string()),
         ("element", stats.element.clone()),
         ("metric", stats.metric.clone()),
@@ -96,6 +102,18 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         }
     }
     output.finish()
+}
+
+/// Whether searches find the vectors that came since the last build or merge as they find the others.
+fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
+    let due = MergeWhen::default().drifted;
+    match looked {
+        Err(error) => format!("not known: {error}"),
+        Ok(health) => match health.drifted.filter(|&share| share >= due) {
+            None => "good".to_owned(),
+            Some(share) => format!("{} (`stratann compact`)", Due::Drifted(share)),
+        },
+    }
 }
 
 /// Vectors that were deleted and take room, some of which merges left where they were.

@@ -161,6 +161,8 @@ fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
         update: write.update,
         direct: DirectOptions {
             list: write.insert_list,
+            // Whoever says how vectors get in has it so.
+            merge_many: write.insert_list.is_none() && write.update.is_none(),
             ..DirectOptions::default()
         },
     };

@@ -6,6 +6,7 @@
 //!   logged    vectors that wait in memory, or as many as rows  6 % of those on storage (OdinANN §4.1, of DiskANN)
 //!             in memory and in the log are worth
 //!   grown     vectors, where the last build or merge had few   4 times as many as it had
+//!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since   40 % of the files of clusters
 //! ```
 //!
@@ -42,7 +43,9 @@ pub struct MergeWhen {
     pub garbage: f64,
     /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
     pub grown: f64,
-    /// Vectors that are worth a merge, at least. Where an index has grown by so many times, 32 are, if this is no less: as few as a
+    /// Vectors that came since the last build or merge and are of a kind that the codes are not made for, as a share of all: those are found badly.
+    pub drifted: f64,
+    /// Vectors that are worth a merge, at least; of those that drifted, 256 are, if this is no less. Where an index has grown by so many times, 32 are, if this is no less: as few as a
     /// search looks at all of.
     pub least: u64,
 }
@@ -55,6 +58,7 @@ impl Default for MergeWhen {
             logged: 0.06,
             garbage: 0.4,
             grown: 4.0,
+            drifted: 0.01,
             least: 1_000,
         }
     }
@@ -73,6 +77,8 @@ pub enum Due {
     Garbage(f64),
     /// There are so many times the vectors that codes, and what else a build measures, are by.
     Grown(f64),
+    /// Such a share of all vectors came since the last build or merge and is of a kind that the codes are not made for.
+    Drifted(f64),
 }
 
 impl fmt::Display for Due {
@@ -99,6 +105,11 @@ impl fmt::Display for Due {
             Due::Grown(times) => write!(
                 f,
                 "there are {times:.0} times the vectors that the codes are made for"
+            ),
+            Due::Drifted(share) => write!(
+                f,
+                "{:.0} % of the vectors are of a kind that the codes are not made for, and are found badly",
+                (100.0 * share).max(1.0)
             ),
         }
     }
@@ -179,6 +190,12 @@ impl LiveIndex {
         }
         if let Some(times) = self.growth(when.least).filter(|&times| times >= when.grown) {
             return Some(Due::Grown(times));
+        }
+        let drifted = self
+            .drift(when.least)
+            .filter(|&share| share >= when.drifted);
+        if let Some(share) = drifted {
+            return Some(Due::Drifted(share));
         }
         let (came, garbage) = self.cluster_garbage();
         if came >= when.least && garbage >= when.garbage {

@@ -23,6 +23,7 @@
 //! delete and search. Other processes open it for reading, see what was logged by then, and open it again to see more.
 
 mod attributes;
+mod bulk;
 mod changes;
 mod compact;
 mod directly;
@@ -44,7 +45,8 @@ use self::directly::direct_of;
 use self::reserved::Reserved;
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
-use super::due::Reads;
+use super::drift::Drift;
+use super::due::{Due, MergeWhen, Reads};
 use super::fresh::FreshGraph;
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
@@ -270,6 +272,8 @@ pub struct LiveIndex {
     before: Mutex<Before>,
     /// What searches read since the last merge.
     reads: Arc<Reads>,
+    /// What the last look told of the vectors that came since the last merge.
+    drift: Drift,
     /// Searches that were submitted and have not ended.
     submitted: Arc<Submitted>,
     /// The sequence number of the log up to which the last checkpoint goes.
@@ -468,6 +472,7 @@ impl LiveIndex {
             charged: AtomicU64::new(index.memory().changes),
             health,
             reads: Arc::default(),
+            drift: Drift::default(),
             rebalance_after: AtomicU64::new(0),
             submitted: Arc::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
@@ -555,7 +560,15 @@ impl LiveIndex {
         stats.memory.changes = state.overlay.memory_bytes()
             + state.index.columns().new_bytes()
             + state.index.id_hash_bytes();
-        stats.trouble = self.health.says();
+        stats.health = self.seen_health();
+        let due = MergeWhen::default().drifted;
+        let drifted = stats.health.drifted.filter(|&share| share >= due);
+        stats.trouble = self.health.says().or_else(|| {
+            Some(format!(
+                "{}, until a merge (compact the index)",
+                Due::Drifted(drifted?)
+            ))
+        });
         if let Some(direct) = &state.direct {
             stats.direct = Some(direct.counts());
             stats.memory.changes += direct.memory_bytes();
@@ -727,6 +740,11 @@ impl LiveIndex {
                 (came, clusters.garbage())
             }
         }
+    }
+
+    /// What the last look told of the vectors that came since the last merge.
+    pub(super) fn drifts(&self) -> &Drift {
+        &self.drift
     }
 
     /// What searches read since the last merge.

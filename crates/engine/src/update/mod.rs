@@ -23,6 +23,7 @@
 mod attributes;
 mod contents;
 mod direct;
+mod drift;
 mod due;
 mod fresh;
 mod garbage;
@@ -47,6 +48,7 @@ mod trials;
 
 pub(crate) use direct::inserting_bytes;
 pub use direct::{DirectCounts, DirectOptions, Pruning};
+pub use drift::IndexHealth;
 pub use due::{Due, MergeWhen, Merger};
 pub use live::{CodebookFate, CompactReport, LiveIndex, WriteOptions};
 

@@ -14,7 +14,7 @@ use stratann_vector::{Reduction, Training, normalize, to_f32};
 
 use crate::Error;
 use crate::build::{BuildOptions, training_rows};
-use crate::codebook::{self, Codebook};
+use crate::codebook::{self, Codebook, crowds};
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
@@ -75,6 +75,14 @@ pub(super) fn outgrown(
             _ => trained.extend_from_slice(&floats),
         }
     }
+    // Where some rows stand in crowds, errors of these count more, as they do in training.
+    let count = trained.len();
+    trained.append(&mut held_out);
+    let mut weights = crowds::weights(&trained, dim, options.threads);
+    let weights = weights
+        .as_mut()
+        .map(|weights| weights.split_off(count / dim));
+    let held_out = trained.split_off(count);
     let training = Training {
         iterations: ITERATIONS,
         ..codebook::training(dim, options.threads, options.seed)
@@ -87,8 +95,18 @@ pub(super) fn outgrown(
         &training,
         codebook.low_codes(),
     )?;
-    let error = codebook.squared_error(&held_out, options.threads);
-    let share = trial.squared_error(&held_out, options.threads) / error;
+    let error = |codebook: &Codebook| -> f64 {
+        let errors = codebook.squared_errors(&held_out, options.threads);
+        match &weights {
+            None => errors.iter().sum(),
+            Some(weights) => errors
+                .iter()
+                .zip(weights)
+                .map(|(error, weight)| error * f64::from(*weight))
+                .sum(),
+        }
+    };
+    let share = error(&trial) / error(codebook);
     tracing::debug!(
         share,
         rows,

@@ -108,6 +108,62 @@ fn iterations_pay() {
     assert!(one < none && twelve < one, "{none} {one} {twelve}");
 }
 
+/// 1,500 vectors of spread 1, and as many of spread .01, 16 dimensions.
+fn of_two_densities() -> Vec<f32> {
+    let mut rows = sample(3000, 16, 9);
+    for x in &mut rows[1500 * 16..] {
+        *x = 0.5 + 0.01 * *x;
+    }
+    rows
+}
+
+#[test]
+fn what_weighs_more_is_told_apart_better() {
+    let rows = of_two_densities();
+    let errors = |weights: Option<Vec<f32>>| {
+        let training = Training {
+            weights: weights.map(Into::into),
+            ..training(2)
+        };
+        let quantiser = ProductQuantizer::train(&rows, 16, 4, &training).unwrap();
+        let (wide, narrow) = rows.split_at(1500 * 16);
+        (error(&quantiser, wide), error(&quantiser, narrow))
+    };
+    let plain = errors(None);
+    assert_eq!(errors(Some(vec![1.0; 3000])), plain);
+    let mut weights = vec![1.0; 1500];
+    weights.resize(3000, 1e4);
+    let weighted = errors(Some(weights));
+    // A few centroids for the narrow half become half of all; those that are left for the other do with an error of some times the square root.
+    assert!(weighted.1 < plain.1 / 4.0, "{plain:?} {weighted:?}");
+    assert!(weighted.0 < 4.0 * plain.0, "{plain:?} {weighted:?}");
+}
+
+#[test]
+fn weights_that_fit_no_sample_are_refused() {
+    let rows = of_two_densities();
+    let lacking = vec![1.0; 2999];
+    let with = |weight| {
+        let mut weights = vec![1.0; 3000];
+        weights[7] = weight;
+        weights
+    };
+    for weights in [
+        lacking,
+        with(0.0),
+        with(-1.0),
+        with(f32::NAN),
+        with(f32::INFINITY),
+    ] {
+        let training = Training {
+            weights: Some(weights.into()),
+            ..training(1)
+        };
+        let refused = ProductQuantizer::train(&rows, 16, 4, &training).err();
+        assert!(matches!(refused, Some(QuantizerError::Weights { .. })));
+    }
+}
+
 #[test]
 fn threads_and_instruction_sets_change_nothing() {
     for (dim, m) in [

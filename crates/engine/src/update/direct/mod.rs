@@ -70,6 +70,9 @@ pub struct DirectOptions {
     pub write_behind: bool,
     /// Inserts in flight on each thread.
     pub in_flight: usize,
+    /// Whether rows that come in one call wait for a merge, which that call makes, where they are so many that this is cheaper than to insert each by itself: 1,000 and an
+    /// eighth of what is there.
+    pub merge_many: bool,
     /// Changes of the index between two checkpoints, which in a cluster index are the vectors that wait for a rebalance; `None`: the
     /// more, the larger the index.
     pub checkpoint: Option<u64>,
@@ -84,6 +87,7 @@ impl Default for DirectOptions {
             write_home: true,
             write_behind: true,
             in_flight: 4,
+            merge_many: false,
             checkpoint: None,
         }
     }

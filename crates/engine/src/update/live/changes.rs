@@ -22,6 +22,15 @@ pub(super) const BATCH: usize = 256;
 /// The largest id that a vector can have: the next one stands for "no answer" in results.
 const LAST_ID: u64 = u64::MAX - 1;
 
+/// How rows get into an index that takes them straight into its graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Each by itself, now.
+    Directly,
+    /// With many others, by a merge.
+    Later,
+}
+
 impl LiveIndex {
     /// Inserts vectors under new ids: those given, or the next ones, which are returned. Calls that change the same id are put in order, here and in every
     /// other change: each waits for those that came before it.
@@ -271,15 +280,21 @@ impl LiveIndex {
             None => BATCH,
         };
         let mut first = 0;
+        // How many of the next rows wait for a merge that puts them in with the others.
+        let mut many = self.many_of(total);
         while first < total {
             let ids = &ids[first..total.min(first + batch)];
+            let way = match many {
+                0 => Way::Directly,
+                _ => Way::Later,
+            };
             let mut put = match progress.interrupted() {
                 true => Err(Error::Interrupted),
-                false => self.put_some(vectors, attributes, first, ids, &mut rows),
+                false => self.put_some(vectors, attributes, first, ids, way, &mut rows),
             };
             // Nothing of these was changed: what waits may make room for them.
             if matches!(put, Err(Error::Memory { .. })) && self.make_room() {
-                put = self.put_some(vectors, attributes, first, ids, &mut rows);
+                put = self.put_some(vectors, attributes, first, ids, way, &mut rows);
             }
             let put = put.map_err(|error| match first {
                 0 => error,
@@ -294,9 +309,18 @@ impl LiveIndex {
                     },
                 },
             })?;
-            self.checkpoint_if_due();
             progress.advance(put as u64);
             first += put;
+            match way {
+                Way::Directly => self.checkpoint_if_due(),
+                Way::Later => {
+                    many = many.saturating_sub(put);
+                    if many == 0 {
+                        self.merge_many(progress);
+                        many = self.many_of(total - first);
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -309,6 +333,7 @@ impl LiveIndex {
         attributes: Option<&dyn RowSource>,
         first: usize,
         ids: &[u64],
+        way: Way,
         rows: &mut Vec<u8>,
     ) -> Result<usize, Error> {
         let row_bytes = vectors.row_bytes();
@@ -348,7 +373,8 @@ impl LiveIndex {
         self.append(&records)?;
         columns.keep();
         self.charge(ids.len(), row_bytes, bytes);
-        if let Some(direct) = state.direct.as_ref().filter(|_| state.since.is_none()) {
+        let direct = state.direct.as_ref().filter(|_| way == Way::Directly);
+        if let Some(direct) = direct.filter(|_| state.since.is_none()) {
             place_directly(&state, direct, &mut records);
         }
         let share = records.len().div_ceil(self.options.threads).max(1);

@@ -26,14 +26,14 @@ impl LiveIndex {
         Ok(self)
     }
 
-    /// Moves vectors from memory into the graph on storage.
+    /// Moves vectors from memory into the graph on storage, unless they are so many that a merge is to do it.
     pub(super) fn drain_fresh(&self) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
             return Ok(());
         };
         let fresh = state.fresh();
-        if fresh.slots() == 0 {
+        if fresh.slots() == 0 || self.many_wait(&state) {
             return Ok(());
         }
         for ids in fresh.live_ids().chunks(direct.batch()) {

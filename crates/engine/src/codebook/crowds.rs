@@ -1,0 +1,190 @@
+//! Crowds: rows of a sample that stand far nearer to each other than the others do.
+//!
+//! ```text
+//!   apart, of a row     squared distance to its third nearest among 1,024 rows of the sample
+//!   wide                what a quarter of the rows exceed
+//!   uneven              5 % of the rows, or more, are 64 times less apart than the wide ones, or 64 times more than the narrow ones
+//!   weight, of a row    wide / apart
+//! ```
+//!
+//! Centroids that make the squared error of all rows least go where rows are far apart. A crowd then has one or two of them in each chunk, and all of its
+//! rows have the same code: 3,000 rows of spread .01 beside 3,000 of spread 1 are found with a recall@10 of .32. An error does harm by what it is beside the distances
+//! that are to be told apart, so that of a row counts in units of these: then codes tell as many rows of a crowd apart as of the others.
+//!
+//! Where rows stand evenly nothing is weighed, and a codebook is the one that it always was.
+
+use stratann_vector::{Element, Kernel, Metric};
+
+use crate::threads;
+
+/// Rows of the sample that the others are compared with.
+const PILOTS: usize = 1024;
+/// Which of the nearest of them counts.
+const NEAREST: usize = 3;
+/// Fewer rows say nothing.
+const LEAST_ROWS: usize = 64;
+/// Times that rows are less apart than others, squared, where they stand unevenly, and the share of them from which on they count.
+const UNEVEN: f32 = 64.0;
+const SHARE: f64 = 0.05;
+/// The largest weight.
+const HEAVIEST: f32 = 1e6;
+
+/// The squared distance of each row, `dim` floats, to its third nearest among an even sample of all of them, itself left out; the
+/// farthest of those where there are fewer.
+pub(crate) fn apart(rows: &[f32], dim: usize, threads: usize) -> Vec<f32> {
+    let all: Vec<usize> = (0..rows.len() / dim).collect();
+    among(rows, &all, dim, threads)
+}
+
+/// The same of some of the rows.
+fn among(rows: &[f32], of: &[usize], dim: usize, threads: usize) -> Vec<f32> {
+    let count = rows.len() / dim;
+    let pilots: Vec<usize> = spread(count).collect();
+    let bytes = |row: usize| {
+        rows[row * dim..][..dim]
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+    };
+    let beside: Vec<u8> = pilots.iter().flat_map(|&row| bytes(row)).collect();
+    let kernel = Kernel::new(Metric::L2, Element::F32, dim);
+    let mut apart = vec![0.0; of.len()];
+    let share = of.len().div_ceil(threads.max(1)).max(1);
+    threads::shared(
+        of.chunks(share).zip(apart.chunks_mut(share)),
+        |(of, apart)| {
+            let mut distances = vec![0.0; pilots.len()];
+            let mut own = Vec::with_capacity(4 * dim);
+            for (&row, apart) in of.iter().zip(apart) {
+                own.clear();
+                own.extend(bytes(row));
+                kernel.distances_dense(&own, &beside, &mut distances);
+                let mut nearest = [f32::INFINITY; NEAREST];
+                let mut farthest = 0.0f32;
+                for (&pilot, &distance) in pilots.iter().zip(&distances) {
+                    if pilot == row || distance.is_nan() {
+                        continue;
+                    }
+                    farthest = farthest.max(distance);
+                    if distance < nearest[NEAREST - 1] {
+                        nearest[NEAREST - 1] = distance;
+                        nearest.sort_unstable_by(f32::total_cmp);
+                    }
+                }
+                *apart = nearest[NEAREST - 1].min(farthest);
+            }
+        },
+    );
+    apart
+}
+
+/// An even sample of the rows.
+fn spread(count: usize) -> impl Iterator<Item = usize> {
+    let pilots = count.min(PILOTS);
+    (0..pilots).map(move |i| i * count / pilots)
+}
+
+/// How much the squared error of each row of a sample counts; `None` where they stand evenly, or are few.
+pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f32>> {
+    let count = rows.len() / dim;
+    if count < LEAST_ROWS {
+        return None;
+    }
+    let pilots: Vec<usize> = spread(count).collect();
+    let wide = wide(&among(rows, &pilots, dim, threads))?;
+    let weight = |apart: f32| match apart > 0.0 && apart.is_finite() {
+        true => (wide / apart).clamp(1.0 / HEAVIEST, HEAVIEST),
+        // Rows that are the same need not be told apart.
+        false => 1.0,
+    };
+    let apart = apart(rows, dim, threads);
+    Some(apart.into_iter().map(weight).collect())
+}
+
+/// How far the wide ones are apart, where rows stand unevenly.
+fn wide(apart: &[f32]) -> Option<f32> {
+    let mut sorted: Vec<f32> = apart.to_vec();
+    sorted.sort_unstable_by(f32::total_cmp);
+    // Of rows that are all the same nothing is to be told apart.
+    sorted.retain(|&apart| apart > 0.0 && apart.is_finite());
+    let (narrow, wide) = (
+        *sorted.get(sorted.len() / 4)?,
+        *sorted.get(3 * sorted.len() / 4)?,
+    );
+    let least = (SHARE * apart.len() as f64).ceil() as usize;
+    let crowded = sorted.partition_point(|&apart| apart < wide / UNEVEN);
+    let lonely = sorted.len() - sorted.partition_point(|&apart| apart <= narrow * UNEVEN);
+    (crowded.max(lonely) >= least.max(1)).then_some(wide)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of 8 floats from 0 to `spread`.
+    fn rows(count: usize, spread: f32, seed: u64) -> Vec<f32> {
+        let mut state = seed;
+        let next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            spread * (state >> 40) as f32 / (1u64 << 24) as f32
+        };
+        std::iter::repeat_with(next).take(8 * count).collect()
+    }
+
+    #[test]
+    fn what_is_apart_is_measured_to_the_third_nearest() {
+        let line: Vec<f32> = [0.0, 1.0, 2.0, 4.0, 8.0]
+            .into_iter()
+            .flat_map(|x| [x, 0.0])
+            .collect();
+        for threads in [1, 3] {
+            assert_eq!(apart(&line, 2, threads), [16.0, 9.0, 4.0, 16.0, 49.0]);
+        }
+        assert_eq!(apart(&[3.0, 4.0, 3.0, 7.0], 2, 1), [9.0, 9.0]);
+        assert_eq!(apart(&[3.0, 4.0], 2, 1), [0.0]);
+        assert!(apart(&[], 2, 1).is_empty());
+    }
+
+    #[test]
+    fn even_rows_have_no_weights() {
+        assert_eq!(weights(&rows(2000, 1.0, 1), 8, 1), None);
+        // Nor have a few that stand near each other, equal ones, and those that say nothing.
+        let mut few = rows(2000, 1.0, 2);
+        for x in &mut few[..8 * 80] {
+            *x *= 0.001;
+        }
+        assert_eq!(weights(&few, 8, 1), None);
+        assert_eq!(weights(&[0.25; 8 * 500], 8, 1), None);
+        assert_eq!(weights(&rows(63, 1.0, 3), 8, 1), None);
+        assert_eq!(weights(&[], 8, 1), None);
+    }
+
+    #[test]
+    fn rows_of_a_crowd_weigh_as_much_more_as_they_stand_nearer() {
+        for crowd in [200, 1000, 1850] {
+            let mut uneven = rows(2000, 1.0, 4);
+            for x in &mut uneven[..8 * crowd] {
+                *x *= 0.01;
+            }
+            let weights = weights(&uneven, 8, 2).unwrap();
+            assert!(
+                weights
+                    .iter()
+                    .all(|weight| weight.is_finite() && *weight > 0.0)
+            );
+            let mean = |part: &[f32]| part.iter().sum::<f32>() / part.len() as f32;
+            let (narrow, other) = weights.split_at(crowd);
+            let times = mean(narrow) / mean(other);
+            assert!((300.0..1e6).contains(&times), "{crowd}: {times}");
+        }
+        // Equal ones beside others do not count more than any.
+        let mut equal = rows(2000, 1.0, 5);
+        equal[..8 * 400].fill(0.5);
+        for x in &mut equal[8 * 1000..] {
+            *x *= 0.01;
+        }
+        let weights = weights(&equal, 8, 2).unwrap();
+        assert!(weights[..400].iter().all(|weight| *weight == 1.0));
+    }
+}

@@ -1,0 +1,182 @@
+//! Indexes whose new vectors are of another kind than those that they were built of.
+
+use std::path::Path;
+
+use stratann::{
+    BuildOptions, CodebookFate, Due, Element, GroundTruth, Index, LiveIndex, Matrix, MergeWhen,
+    Metric, OpenOptions, Preset, SearchOptions, Silent, WriteOptions, brute_force, build,
+};
+
+use super::fixtures::{self, SIFT_BASE, head};
+
+const DIM: usize = 32;
+/// Rows that an index is built of, and as many come.
+const ROWS: usize = 1_000;
+
+/// Numbers that are distributed normally, always the same for a seed.
+struct Normal(u64);
+
+impl Normal {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn rows(&mut self, count: usize, of: impl Fn(f32) -> f32) -> Vec<f32> {
+        let normal = || {
+            let (u, v) = (1.0 - self.uniform(), self.uniform());
+            of(((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32)
+        };
+        std::iter::repeat_with(normal).take(count * DIM).collect()
+    }
+}
+
+fn matrix(rows: &[f32]) -> Matrix {
+    let bytes = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
+    Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
+}
+
+/// How rows come that are of another kind.
+#[derive(Clone, Copy, Debug)]
+enum Other {
+    Shifted,
+    Crowd,
+    Short,
+}
+
+impl Other {
+    fn rows(self, numbers: &mut Normal, count: usize) -> Vec<f32> {
+        match self {
+            Self::Shifted => numbers.rows(count, |x| x + 30.0),
+            Self::Crowd => numbers.rows(count, |x| 0.7 + 0.01 * x),
+            Self::Short => numbers.rows(count, |x| 0.05 * x),
+        }
+    }
+}
+
+/// Rows as built, rows that come, and queries of both kinds.
+fn rows(other: Other) -> [Vec<f32>; 3] {
+    let mut numbers = Normal(7);
+    let built = numbers.rows(ROWS, |x| x);
+    let came = other.rows(&mut numbers, ROWS);
+    let mut queries = numbers.rows(60, |x| x);
+    queries.extend(other.rows(&mut numbers, 60));
+    [built, came, queries]
+}
+
+fn options(preset: Preset) -> BuildOptions {
+    BuildOptions {
+        preset,
+        threads: 1,
+        ..BuildOptions::default()
+    }
+}
+
+fn truth(all: &[f32], queries: &[f32]) -> GroundTruth {
+    brute_force(&matrix(all), &matrix(queries), 10, Metric::L2, 2, &Silent).unwrap()
+}
+
+/// Recall@10 as by default.
+fn recall(live: &LiveIndex, queries: &[f32], truth: &GroundTruth) -> f64 {
+    let found = live
+        .search(&matrix(queries), &SearchOptions::default())
+        .unwrap();
+    truth.recall(&found.ids, &found.distances, 10).unwrap()
+}
+
+fn live(path: &Path) -> LiveIndex {
+    LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap()
+}
+
+/// Builds of the one kind, inserts the other, and merges.
+fn drifts(preset: Preset, other: Other) {
+    let [built, came, queries] = rows(other);
+    let all = [built.clone(), came.clone()].concat();
+    let truth = truth(&all, &queries);
+    let folder = tempfile::tempdir().unwrap();
+    let (fresh, grown) = (folder.path().join("fresh"), folder.path().join("grown"));
+    build(&matrix(&all), &fresh, &options(preset), &Silent).unwrap();
+    let at_once = recall(&live(&fresh), &queries, &truth);
+    build(&matrix(&built), &grown, &options(preset), &Silent).unwrap();
+    let index = live(&grown);
+    let when = MergeWhen::default();
+    index.insert(&matrix(&came), None, &Silent).unwrap();
+    let inserted = recall(&index, &queries, &truth);
+    assert_eq!(index.stats().trouble, None, "nobody has looked");
+    let said = format!("{}, {other:?}: inserted {inserted}", preset.name);
+    let Some(Due::Drifted(share)) = index.due(&when) else {
+        panic!("{said}: {:?}", index.due(&when));
+    };
+    assert!((0.4..=0.5).contains(&share), "{said}: {share}");
+    assert_eq!(index.stats().health.drifted, Some(share));
+    let trouble = index.stats().trouble.unwrap();
+    assert!(trouble.contains("found badly"), "{trouble}");
+    // So is whoever opens it to search, once a checkpoint has them, and who opens it again for changes.
+    drop(index);
+    let health = Index::open(&grown, &OpenOptions::default())
+        .unwrap()
+        .health(&Silent);
+    assert!(health.unwrap().drifted.unwrap() > 0.4, "{said}");
+    let index = live(&grown);
+    assert!(matches!(index.due(&when), Some(Due::Drifted(_))), "{said}");
+    let report = index.compact(&Silent).unwrap();
+    let merged = recall(&index, &queries, &truth);
+    let said = format!("{said}, merged {merged}, at once {at_once}");
+    eprintln!("{said}");
+    assert_eq!(report.codebook, CodebookFate::Trained, "{said}");
+    assert!(at_once > 0.95 && merged > at_once - 0.01, "{said}");
+    assert_eq!((index.due(&when), index.stats().trouble), (None, None));
+    // More of it is what was there at the merge.
+    let more = other.rows(&mut Normal(8), 300);
+    index.insert(&matrix(&more), None, &Silent).unwrap();
+    assert_eq!(index.due(&when), None, "{said}");
+}
+
+#[test]
+fn what_comes_shifted_is_found_as_by_a_build_of_all() {
+    drifts(Preset::STRATANN, Other::Shifted);
+}
+
+#[test]
+fn what_comes_in_a_crowd_is_found_as_by_a_build_of_all() {
+    drifts(Preset::STRATANN, Other::Crowd);
+}
+
+#[test]
+fn what_comes_shorter_is_found_as_by_a_build_of_all() {
+    drifts(Preset::STRATANN, Other::Short);
+}
+
+#[test]
+fn what_comes_of_another_kind_is_found_by_other_systems_as_well() {
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    for preset in [Preset::AISAQ, Preset::ODINANN]
+        .into_iter()
+        .filter(|_| slow)
+    {
+        for other in [Other::Shifted, Other::Crowd, Other::Short] {
+            drifts(preset, other);
+        }
+    }
+}
+
+#[test]
+fn what_comes_of_the_kind_that_there_is_makes_no_merge_due() {
+    let folder = tempfile::tempdir().unwrap();
+    build(
+        &head(SIFT_BASE, 1_500),
+        folder.path(),
+        &options(Preset::STRATANN),
+        &Silent,
+    )
+    .unwrap();
+    let index = live(folder.path());
+    index
+        .insert(&fixtures::rows(SIFT_BASE, 1_500, 500), None, &Silent)
+        .unwrap();
+    assert_eq!(index.due(&MergeWhen::default()), None);
+    assert_eq!(index.stats().health.drifted, Some(0.0));
+}
