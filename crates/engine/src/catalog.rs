@@ -34,7 +34,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{BLOCK, Manifest};
-use stratann_tier::{Backend, TierError, Volume};
+use stratann_tier::{Backend, TierError, Volume, descriptors_left, with_descriptors};
 
 use self::federated::Space;
 use self::ledger::Ledger;
@@ -47,11 +47,19 @@ use crate::plan::{self, MemoryPlan, Needs, PageFile};
 use crate::stores::Composition;
 use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
-use crate::{Error, Index, OpenOptions, Preset, stored};
+use crate::{Error, ErrorKind, Index, OpenOptions, Preset, stored};
 
-/// Most indexes that a catalog has open. Each has one file open, or one for each segment of vectors where these are
-/// apart from lists, and a process may usually have 1,024: this leaves it the other half.
+/// Most indexes that a catalog has open. Each has its folder and one file open, or more where vectors or what stands beside them are apart from lists. Where
+/// the process may have few files open, fewer indexes are: a part of the files is left to others.
 pub const MOST_OPEN: usize = 512;
+
+/// Indexes that are closed at a time to have files to open.
+const CLOSED_AT_ONCE: usize = 8;
+
+/// Files that are left to others of those that a process may have open: what searches, changes and the program itself open.
+fn left_to_others(most: u64) -> u64 {
+    (most / 4).clamp(20, 256)
+}
 
 /// What an open index takes beside its codes and tables: its manifest, the paths of its files, the kernel's minimum of
 /// memory for a region of codes. `examples/catalog.rs` measures it.
@@ -77,8 +85,8 @@ pub struct CatalogOptions {
 
 /// Many indexes that share searching threads, codebooks and one memory budget. Shared by any number of threads.
 ///
-/// An index is opened when it is first asked for and stays open until its memory is needed for another one: the least
-/// recently used goes first. One that a caller still holds ([`index`](Catalog::index) gives an [`Arc`]) cannot go: it is
+/// An index is opened when it is first asked for and stays open until its memory, or its files where the process may have few open, are needed for another
+/// one: the least recently used goes first. One that a caller still holds ([`index`](Catalog::index) gives an [`Arc`]) cannot go: it is
 /// accounted for until it is dropped, so hold it no longer than needed. Of the memory that a budget leaves, none goes
 /// into hot pages, as in an index that is opened alone.
 ///
@@ -163,7 +171,7 @@ impl Stamp {
     /// What is logged in a directory.
     fn logged(index: &Path) -> Result<(u64, u64), Error> {
         let (mut bytes, mut last) = (0, 0);
-        let names = match std::fs::read_dir(index) {
+        let names = match with_descriptors(|| std::fs::read_dir(index)) {
             Ok(names) => names,
             Err(error) if stored::is_absent(&error) => return Ok((0, 0)),
             Err(error) => return Err(unseen(index, error)),
@@ -332,10 +340,16 @@ impl Catalog {
                 Begin::Mine(opening) => opening,
             };
             attempt += 1;
+            self.leave_files();
             match self.assemble(name, &path) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
                 // A build that replaces the index takes away files between the manifest and their opening.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
+                // Others have taken what was left.
+                Err(error)
+                    if error.kind() == ErrorKind::TooManyFiles
+                        && attempt < ATTEMPTS
+                        && self.close_some() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -437,6 +451,19 @@ impl Catalog {
             catalog: self,
             name,
         })
+    }
+
+    /// Closes indexes until files are left to others, where the process may have few. What callers hold stays.
+    fn leave_files(&self) {
+        let are_few = |(left, most)| left < left_to_others(most);
+        while descriptors_left().is_some_and(are_few) && self.close_some() {}
+    }
+
+    /// Closes some of the least recently used indexes; false if callers hold all of them.
+    fn close_some(&self) -> bool {
+        // They are dropped behind the lock.
+        let closed = self.ledger.lock().close_some(CLOSED_AT_ONCE);
+        !closed.is_empty()
     }
 
     /// Opens an index for which there is the right to.

@@ -22,7 +22,8 @@ use crate::searching::{Asked, WATCHED, answers, nothing};
 ///     ids, distances = catalog["photos"].search(queries)
 ///
 /// Each folder in it that is an index is one of the catalog, by its name; those that are built later as well. An index
-/// is opened when it is asked for, and the least recently used ones are closed when their memory is needed. An `Index` that
+/// is opened when it is asked for, and the least recently used ones are closed when their memory is needed, or their files where the process may have
+/// few open. An `Index` that
 /// Python holds is not closed: keep none that is not being used.
 ///
 /// Parameters

@@ -17,7 +17,8 @@ type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 /// The `k` exact nearest rows of `base` for each query, by brute force.
 ///
 /// `base` and `queries` are vector files or arrays of one dtype. Returns row numbers (uint64) and distances (float32),
-/// both (nq, k), nearest first; of equal distances the lower row comes first.
+/// both (nq, k), nearest first; of equal distances the lower row comes first. Where `base` has fewer than k rows, the rest is as in `Index.search`:
+/// 2^64 - 1 at infinite distance.
 #[pyfunction]
 #[pyo3(signature = (base, queries, k=100, metric="l2", *, threads=None, progress=None))]
 pub fn truth<'py>(
@@ -41,7 +42,12 @@ pub fn truth<'py>(
             })
         })
     })?;
-    let ids = truth.ids.iter().copied().map(u64::from).collect();
+    let wide = |&id: &u32| match id {
+        // No more rows.
+        u32::MAX => u64::MAX,
+        id => u64::from(id),
+    };
+    let ids = truth.ids.iter().map(wide).collect();
     let distances = truth.distances.unwrap_or_default();
     Ok((table(py, ids, k, false)?, table(py, distances, k, false)?))
 }

@@ -4,6 +4,8 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -231,6 +233,34 @@ def test_few_vectors_leave_places_without_an_answer(tmp_path, small):
     none = (numpy.full((3, 3), 2**64 - 1, numpy.uint64), numpy.full((3, 3), numpy.inf, numpy.float32))
     assert stratann.recall(none, truth) == 0.0
     assert stratann.recall((ids, distances), (ids, distances)) == 1.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files")
+@pytest.mark.parametrize("limit", [64, 256])
+def test_more_indexes_than_a_process_may_have_files(limit, tmp_path, small):
+    built = tmp_path / "many" / "0"
+    # Lists, vectors and ids are in files of their own.
+    stratann.build(small[:40], built, preset="decouplevs", degree=8, build_list=16, ids=numpy.arange(40)[::-1].copy())
+    for n in range(1, 300):
+        (tmp_path / "many" / str(n)).mkdir()
+        for file in built.iterdir():
+            os.link(file, tmp_path / "many" / str(n) / file.name)
+    program = (
+        "import os, resource, sys, numpy, stratann\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)\n"
+        "catalog = stratann.Catalog(sys.argv[1])\n"
+        "query = numpy.zeros(128, numpy.uint8)\n"
+        "for name in catalog: assert len(catalog[name]) == 40\n"
+        "ids, _ = catalog.search(query, 5, threads=1)\n"
+        "catalog['7'].insert(query, ids=[99])\n"
+        "assert catalog.search(query, 1, names=['7', '8'], threads=1)[0].tolist() == [99]\n"
+        "print(len(catalog), catalog.open_count)\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "many"), str(limit)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    there, are_open = map(int, done.stdout.split())
+    assert there == 300 and 0 < are_open < limit // 2
 
 
 def test_a_folder_of_indexes_is_named_as_what_it_is(shelf):

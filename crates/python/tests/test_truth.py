@@ -21,6 +21,29 @@ def test_truth_of_files(fixtures, truth):
     numpy.testing.assert_array_equal(distances, truth[1][:, :10])
 
 
+def test_of_fewer_rows_than_are_wanted_there_are_all(small, queries, tmp_path):
+    ids, distances = stratann.truth(small[:20], queries[:5], 30)
+    whole = stratann.truth(small[:20], queries[:5], 20)
+    numpy.testing.assert_array_equal(ids[:, :20], whole[0])
+    numpy.testing.assert_array_equal(distances[:, :20], whole[1])
+    assert (ids[:, 20:] == 2**64 - 1).all() and numpy.isinf(distances[:, 20:]).all()
+    # As a search has it, as built and after changes, and through a catalog.
+    index = stratann.build(small[:20], tmp_path / "few", degree=8, build_list=16)
+    catalog = stratann.Catalog(tmp_path)
+    found = index.search(queries[:5], 30)
+    for other in [found, catalog.search(queries[:5], 30), stratann.open(tmp_path / "few").search(queries[:5], 30)]:
+        numpy.testing.assert_array_equal(other[0], ids)
+        numpy.testing.assert_array_equal(other[1], distances)
+    assert stratann.recall(found, (ids, distances)) == 1.0
+    index.insert(small[20:22])
+    more = stratann.truth(small[:22], queries[:5], 30)
+    numpy.testing.assert_array_equal(index.search(queries[:5], 30)[0], more[0])
+    # Without places that have no answer.
+    lists = stratann.to_lists(*found)
+    assert [len(answers) for answers in lists] == [20] * 5
+    assert lists[3] == list(zip(ids[3, :20].tolist(), distances[3, :20].tolist()))
+
+
 def test_truth_under_cosine(fixtures):
     exact = stratann.read(fixtures / "package-text-2k.truth100.bin")
     ids, distances = stratann.truth(
@@ -32,7 +55,7 @@ def test_truth_under_cosine(fixtures):
 
 @pytest.mark.parametrize(
     ("k", "metric", "text"),
-    [(0, "l2", "k"), (20_001, "l2", "20001"), (10, "manhattan", "manhattan")],
+    [(0, "l2", "k"), (65_537, "l2", "65537"), (10, "manhattan", "manhattan")],
 )
 def test_wrong_arguments_are_refused(k, metric, text, base, queries):
     with pytest.raises(ValueError, match=text):

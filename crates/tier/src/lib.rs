@@ -92,6 +92,7 @@ pub use executor::{Aside, Sleep, Task, Thread};
 pub use growing::GrowingBytes;
 pub use holder::Holder;
 pub use home::Home;
+pub use limits::{descriptors_left, with_descriptors};
 pub use loaded::LoadedVolume;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;

@@ -69,7 +69,7 @@ fn numbers_beyond_their_bounds() {
         ),
         (
             "truth base.u8bin queries.u8bin t.bin -k 1000000000000",
-            ["k", "1 to 600"],
+            ["k", "1 to 65536"],
         ),
         (
             "insert index base.u8bin --insert-list 1000000000000",

@@ -297,7 +297,22 @@ fn ground_truth_that_does_not_fit() {
 
     truth(&["base.u8bin", "queries.u8bin", "t5.bin"])
         .refused(2, &["t5.bin", "exists", "--overwrite"]);
-    truth(&["base.u8bin", "queries.u8bin", "t.bin", "-k", "601"]).refused(2, &["601", "600"]);
+    truth(&["base.u8bin", "queries.u8bin", "t.bin", "-k", "65537"]).refused(2, &["65537", "65536"]);
+    // Of fewer rows there are all, and no more to be found.
+    for name in ["all.bin", "all.ibin", "all.ivecs"] {
+        truth(&["base.u8bin", "queries.u8bin", name, "-k", "601"]).done();
+        let words = [
+            "search",
+            "index",
+            "queries.u8bin",
+            "--truth",
+            name,
+            "-k",
+            "601",
+        ];
+        let found = place.run(&[&words[..], &["--list", "601", "--json"]].concat());
+        assert!(found.done().stdout.contains("\"recall\":1.0"), "{name}");
+    }
     truth(&["base.u8bin", "queries.u8bin", "t.txt"]).refused(2, &["t.txt", ".bin"]);
     place.write("wide.u8bin", &u8s(3, DIM + 1, 2));
     truth(&["base.u8bin", "wide.u8bin", "t.bin"]).refused(2, &["17", "16"]);

@@ -255,6 +255,13 @@ impl Ledger {
         true
     }
 
+    /// Closes up to so many of the least recently used indexes that no caller holds. Gives them, to be dropped when the ledger is no longer locked.
+    pub(super) fn close_some(&mut self, most: usize) -> Vec<Arc<Index>> {
+        let mut closed = Vec::new();
+        while closed.len() < most && self.close_oldest(&mut closed) {}
+        closed
+    }
+
     /// Codebooks that no index uses.
     fn spare_codebooks(&self) -> impl Iterator<Item = (&String, &Kept)> {
         self.codebooks.iter().filter(|(_, kept)| kept.users == 0)

@@ -24,9 +24,10 @@ const BLOCK: usize = 4 << 20;
 const TILE: usize = 128 << 10;
 
 /// The `k` nearest rows of `base` for each query, nearest first; of rows at the same distance, the one with
-/// the lower number. The queries are held in memory, the base is not.
+/// the lower number. The queries are held in memory, the base is not. Of fewer than `k` rows there are all, and behind them the id 2^32 - 1 at
+/// infinite distance, as a search has 2^64 - 1 where there is no answer.
 ///
-/// Refuses a `k` of zero or above the number of rows, numbers beyond their [`bounds`], queries of another dimension or element type, NaN,
+/// Refuses a `k` of zero, or above both the number of rows and 65,536, numbers beyond their [`bounds`], queries of another dimension or element type, NaN,
 /// infinity, and under cosine vectors without a direction.
 pub fn brute_force(
     base: &dyn VectorSource,
@@ -46,7 +47,7 @@ pub fn brute_force(
     let mut workers: Vec<Worker> = queries
         .bytes()
         .chunks(share * row_bytes)
-        .map(|queries| Worker::new(kernel, queries, row_bytes, k))
+        .map(|queries| Worker::new(kernel, queries, row_bytes, k.min(base.rows())))
         .collect();
 
     let work = (base.rows() as u64).saturating_mul(count as u64);
@@ -78,6 +79,9 @@ pub fn brute_force(
             ids.push(key as u32);
             distances.push(distance_of(key));
         }
+        // More rows there are not.
+        ids.resize(ids.len().next_multiple_of(k), u32::MAX);
+        distances.resize(ids.len(), f32::INFINITY);
     }
     Ok(GroundTruth {
         queries: count,
@@ -98,12 +102,10 @@ fn check_call(
         found: found.to_string(),
         expected,
     };
-    if k == 0 || k > base.rows() {
-        let expected = format!(
-            "1 to {}, the number of rows of {},",
-            base.rows(),
-            base.name()
-        );
+    let rows = format!("the number of rows of {}", base.name());
+    let (most, what) = bounds::most_answers(base.rows(), &rows);
+    if k == 0 || k > most {
+        let expected = format!("1 to {most}, {what},");
         return Err(argument("k", k, expected));
     }
     if u32::try_from(base.rows()).is_err() {
@@ -424,8 +426,15 @@ mod tests {
                 .to_string()
         };
         let good = matrix(2, 4, Element::U8, 1);
-        assert!(fail(&good, 11, Metric::L2).starts_with("k is 11; 1 to 10"));
-        assert!(fail(&good, 0, Metric::L2).starts_with("k is 0; 1 to 10"));
+        for k in [0, 65_537] {
+            let text = fail(&good, k, Metric::L2);
+            assert!(
+                text.starts_with(&format!(
+                    "k is {k}; 1 to 65536, the most where fewer are left"
+                )),
+                "{text}"
+            );
+        }
         let text = fail(&matrix(2, 5, Element::U8, 1), 1, Metric::L2);
         assert!(
             text.starts_with("array: the dimension is 5, that of array is 4"),
@@ -442,6 +451,38 @@ mod tests {
             Metric::Cosine,
         );
         assert!(text.starts_with("array: row 0 has length 0"), "{text}");
+    }
+
+    #[test]
+    fn of_fewer_rows_than_are_wanted_there_are_all() {
+        let base = matrix(10, 4, Element::U8, 1);
+        let queries = matrix(3, 4, Element::U8, 2);
+        let all = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+        let more = brute_force(&base, &queries, 12, Metric::L2, 2, &Silent).unwrap();
+        assert_eq!((more.queries, more.k), (3, 12));
+        let distances = |truth: &GroundTruth| truth.distances.clone().unwrap();
+        for query in 0..3 {
+            let (ids, far) = (more.ids_of(query), &distances(&more)[query * 12..][..12]);
+            assert_eq!(ids[..10], *all.ids_of(query));
+            assert_eq!(far[..10], distances(&all)[query * 10..][..10]);
+            assert_eq!((ids[10], ids[11]), (u32::MAX, u32::MAX));
+            assert!(far[10].is_infinite() && far[11].is_infinite());
+        }
+        // What there is not need not be found.
+        let wide = |&id: &u32| match id {
+            u32::MAX => u64::MAX,
+            id => u64::from(id),
+        };
+        let found: Vec<u64> = more.ids.iter().map(wide).collect();
+        assert_eq!(more.recall(&found, &distances(&more), 12).unwrap(), 1.0);
+        let ids_alone = GroundTruth {
+            distances: None,
+            ..more.clone()
+        };
+        assert_eq!(
+            ids_alone.recall(&found, &distances(&more), 12).unwrap(),
+            1.0
+        );
     }
 
     #[test]

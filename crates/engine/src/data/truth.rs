@@ -6,6 +6,8 @@
 //! .ivecs  per query: k (u32), k ids (i32)
 //! ```
 //!
+//! Where there are fewer than k rows, ids behind them are 2^32 - 1 (in signed numbers -1), at infinite distance.
+//!
 //! Distances follow the convention of `stratann_vector::Metric`: smaller is nearer, L2 squared.
 
 use super::error::DataError;
@@ -30,7 +32,7 @@ pub struct GroundTruth {
     pub queries: usize,
     /// Neighbours of each query.
     pub k: usize,
-    /// Row numbers, `queries * k`.
+    /// Row numbers, `queries * k`; 2^32 - 1 where there are no more rows.
     pub ids: Vec<u32>,
     /// Distances, `queries * k`; smaller is nearer.
     pub distances: Option<Vec<f32>>,
@@ -155,7 +157,7 @@ impl GroundTruth {
         let ids: Vec<u32> = words(bin::HEADER)?;
         if extension == "ibin" {
             let offset = |at: usize| bin::HEADER + 4 * (at / k * row + at % k) as u64;
-            check_signs(&ids, offset, &name)?;
+            check_signs(&ids, k, offset, &name)?;
         }
         let distances = with_distances.then(|| words(ids_only as u64)).transpose()?;
         Ok(GroundTruth {
@@ -216,7 +218,9 @@ impl GroundTruth {
 
     /// Refuses ids that are not rows of a collection of `rows` rows: the truth of another collection.
     pub fn check_rows(&self, rows: usize, name: &str) -> Result<(), DataError> {
-        match self.ids.iter().position(|&id| id as usize >= rows) {
+        let is_none = |id: u32| id == u32::MAX;
+        let mut ids = self.ids.iter();
+        match ids.position(|&id| id as usize >= rows && !is_none(id)) {
             None => Ok(()),
             Some(at) => Err(DataError::Argument {
                 what: "an id in the ground truth",
@@ -234,7 +238,7 @@ impl GroundTruth {
     /// matter. An id that was found twice counts once.
     ///
     /// What is no answer, the id 2^64-1 among those that were found, is no hit; and what is no neighbour, an infinite
-    /// distance in the truth, need not be found.
+    /// distance in the truth, or the id 2^32-1 where it has no distances, need not be found.
     ///
     /// Refuses a k larger than the truth's, and another number of queries.
     pub fn recall(
@@ -281,7 +285,8 @@ impl GroundTruth {
     /// How many of the `k` nearest of a query there are.
     fn neighbours(&self, query: usize, k: usize) -> usize {
         let Some(distances) = &self.distances else {
-            return k;
+            let ids = self.ids_of(query)[..k].iter();
+            return ids.take_while(|&&id| id != u32::MAX).count();
         };
         let distances = &distances[query * self.k..][..k];
         let there = distances
@@ -342,6 +347,7 @@ fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     }
     check_signs(
         &ids,
+        k,
         |at| 4 * (at / k * (row + 1) + at % k + 1) as u64,
         name,
     )?;
@@ -359,9 +365,19 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
         .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
 }
 
-/// Refuses a negative id in a format of signed integers.
-fn check_signs(ids: &[u32], offset: impl Fn(usize) -> u64, name: &str) -> Result<(), DataError> {
-    match ids.iter().position(|&id| id.cast_signed() < 0) {
+/// Refuses a negative id in a format of signed integers, `k` a query, but for those that say that there are no more.
+fn check_signs(
+    ids: &[u32],
+    k: usize,
+    offset: impl Fn(usize) -> u64,
+    name: &str,
+) -> Result<(), DataError> {
+    let wrong = ids.chunks(k.max(1)).enumerate().find_map(|(query, ids)| {
+        let at = ids.iter().position(|&id| id.cast_signed() < 0)?;
+        let are_none = ids[at..].iter().all(|&id| id == u32::MAX);
+        (!are_none).then_some(query * k + at)
+    });
+    match wrong {
         None => Ok(()),
         Some(at) => Err(DataError::Field {
             file: name.to_owned(),
@@ -453,13 +469,13 @@ mod tests {
         );
         let (_keep, path) = written(
             &GroundTruth {
-                ids: vec![1, 2, 3, u32::MAX, 5, 6, 7, 8],
+                ids: vec![1, 2, u32::MAX, 4, 5, 6, 7, 8],
                 ..sample()
             },
             "t.ibin",
         );
         let text = GroundTruth::read(&path).unwrap_err().to_string();
-        assert!(text.contains("an id at offset 20 is -1"), "{text}");
+        assert!(text.contains("an id at offset 16 is -1"), "{text}");
         let (_keep, path) = written(
             &GroundTruth {
                 ids: vec![1, 2, 3, 4, 5, u32::MAX, 7, 8],
@@ -469,6 +485,17 @@ mod tests {
         );
         let text = GroundTruth::read(&path).unwrap_err().to_string();
         assert!(text.contains("an id at offset 28 is -1"), "{text}");
+        // The last ones may say that there are no more.
+        let few = GroundTruth {
+            ids: vec![1, 2, 3, u32::MAX, 5, u32::MAX, u32::MAX, u32::MAX],
+            distances: None,
+            ..sample()
+        };
+        for name in ["t.ibin", "t.ivecs"] {
+            let (_keep, path) = written(&few, name);
+            assert_eq!(GroundTruth::read(&path).unwrap(), few);
+        }
+        few.check_rows(6, "t.ibin").unwrap();
         GroundTruth::read("t.txt").unwrap_err();
         sample().write("t.txt").unwrap_err();
         sample().check_rows(9, "t.bin").unwrap();

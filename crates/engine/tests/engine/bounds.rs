@@ -360,7 +360,7 @@ fn numbers_of_everything_else() {
     let truth = |queries: &dyn VectorSource, k, threads| {
         brute_force(&base, queries, k, Metric::L2, threads, &Silent)
     };
-    refused(truth(&base, HUGE, 1), &["k is", "1 to 300"]);
+    refused(truth(&base, HUGE, 1), &["k is", "1 to 65536"]);
     refused(truth(&base, 5, HUGE), &["threads", "1024"]);
     refused(truth(&base, 5, 0), &["threads", "1024"]);
     let endless = Endless {

@@ -65,7 +65,7 @@ from ._stratann import (
 )
 from .conversion import CopyWarning
 from .files import read, write
-from .rows import Page, Rows, to_arrow, to_pandas
+from .rows import Page, Rows, to_arrow, to_lists, to_pandas
 
 __all__ = [
     "Catalog",
@@ -99,6 +99,7 @@ __all__ = [
     "recall",
     "repair",
     "to_arrow",
+    "to_lists",
     "to_pandas",
     "train",
     "truth",

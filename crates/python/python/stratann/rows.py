@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy
 from numpy.typing import NDArray
@@ -70,6 +70,33 @@ class Page:
         return len(self.ids)
 
 
+def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> List[Any]:
+    """The answers of a search as lists of pairs of an id (int) and its distance (float), nearest first: a list for each query, or one for one query.
+
+        for number, answers in enumerate(stratann.to_lists(*index.search(queries, k=10))):
+            for id, distance in answers: ...
+
+    `ids` and `distances` are what `search` returned, (nq, k) or (k,). Places without an answer are left out, so that a list is shorter than k where
+    there are fewer.
+    """
+    ids, distances = _same_shape(ids, distances)
+    if ids.ndim == 1:
+        return _pairs(ids, distances)
+    return [_pairs(*row) for row in zip(ids, distances)]
+
+
+def _pairs(ids: NDArray[Any], distances: NDArray[Any]) -> List[Tuple[int, float]]:
+    known = ids != NOTHING
+    return list(zip(ids[known].tolist(), distances[known].tolist()))
+
+
+def _same_shape(ids: Any, distances: Any) -> Tuple[NDArray[Any], NDArray[Any]]:
+    ids, distances = numpy.asarray(ids), numpy.asarray(distances)
+    if ids.shape != distances.shape or ids.ndim not in (1, 2):
+        raise ValueError(f"ids has the shape {ids.shape} and distances {distances.shape}: pass what a search returned")
+    return ids, distances
+
+
 def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Any:
     """The answers of a search as a pandas.DataFrame: a row for each, with `query` (its row), `rank` (0 is the nearest), `id` and `distance`.
 
@@ -88,9 +115,7 @@ def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> A
 
 
 def _columns(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Dict[str, NDArray[Any]]:
-    ids, distances = numpy.atleast_2d(ids), numpy.atleast_2d(distances)
-    if ids.shape != distances.shape or ids.ndim != 2:
-        raise ValueError(f"ids has the shape {ids.shape} and distances {distances.shape}: pass what a search returned")
+    ids, distances = map(numpy.atleast_2d, _same_shape(ids, distances))
     query, rank = numpy.nonzero(ids != NOTHING)
     return {"query": query, "rank": rank, "id": ids[query, rank], "distance": distances[query, rank]}
 

@@ -26,6 +26,9 @@ from .placement import WORKER_BYTES, Actors, Resources
 from .source import Path
 from .staging import facts
 
+_MOST_PADDED = 1 << 16
+"""What may be asked for where there are fewer vectors, as of an index."""
+
 _Ids = NDArray[numpy.uint64]
 _Distances = NDArray[numpy.float32]
 
@@ -219,8 +222,9 @@ class ShardedIndex:
         if not self._actors.handles():
             raise ValueError("the index is closed")
         k = operator.index(k)
-        if not 1 <= k <= len(self):
-            raise ValueError(f"k is {k}: it must be from 1 to {len(self)}, the vectors in all shards")
+        most = max(len(self), _MOST_PADDED)
+        if not 1 <= k <= most:
+            raise ValueError(f"k is {k}: it must be from 1 to {most}")
         options = {
             "list_size": list_size,
             "probes": probes,
