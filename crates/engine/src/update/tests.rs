@@ -15,6 +15,7 @@ mod ends;
 mod ids;
 mod lookups;
 mod once;
+mod opened;
 mod overtaken;
 mod reading;
 mod roles;
