@@ -44,7 +44,7 @@ pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
-use crate::durable::log_bytes;
+use crate::durable::{log_bytes, log_number};
 use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
 use crate::places::Purpose;
@@ -112,7 +112,15 @@ impl Index {
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
-        let path = &*stored::home(path.as_ref())?;
+        Self::open_from(home, &stored::home(path.as_ref())?, options)
+    }
+
+    /// As [`open`](Index::open), of the index that is at home in a volume. Other processes may change it meanwhile.
+    pub(crate) fn open_from(
+        home: Arc<dyn Volume>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
         let mut manifest = home.read(MANIFEST).ok();
         for _ in 0..MOST_OPENINGS {
             let copied = options.places.state(&*home, path)?;
@@ -134,7 +142,7 @@ impl Index {
             };
             // A merge may have put another checkpoint in this one's place meanwhile, whose files are gone.
             let now = home.read(MANIFEST).ok();
-            if now.is_none() || now == manifest {
+            if now.is_none() || now == manifest && !is_of_a_log_that_went(&error) {
                 return Err(error);
             }
             manifest = now;
@@ -668,6 +676,16 @@ impl Index {
             worker_pool => worker_pool,
         }
     }
+}
+
+/// Whether an error says that a log is gone which was there: who writes removes one that has no record when it closes the index, and who writes next
+/// begins another one of that name.
+fn is_of_a_log_that_went(error: &Error) -> bool {
+    let Error::Tier(TierError::Missing { place, .. }) = error else {
+        return false;
+    };
+    let name = Path::new(place).file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| log_number(name).is_some())
 }
 
 /// How often an index is opened anew because another process committed meanwhile.

@@ -3,13 +3,19 @@
 //! The graph over the heads is amended where they are, as an insert into any such graph does: a head that is new looks for those near it,
 //! links to some of them, and is linked back. Nothing else of it is looked at, so that a few splits cost little whatever the number of
 //! clusters. Everything is measured in build space, as when the index was built.
+//!
+//! What comes may be of another distribution than what was there: then walks end among old heads, which fill the list of candidates and link to each
+//! other alone. So walks are [tried](AmendedHeads::are_found) in the end, and where too many miss the graph is built anew.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
 
-use super::heads::{ALPHA, BUILD_LIST, DEGREE};
+use super::heads::{ALPHA, BUILD_LIST, DEGREE, graph_over};
+use crate::Error;
+use crate::data::MatrixRef;
 use crate::graph::{Candidate, Pruner, Rule, Space};
 use crate::navigation::{Navigation, NavigationScratch, walk};
+use crate::progress::Progress;
 
 /// How neighbours of a head are chosen.
 const RULE: Rule = Rule {
@@ -17,6 +23,12 @@ const RULE: Rule = Rule {
     alpha: ALPHA,
     saturate: false,
 };
+
+/// Rows from which walks are tried, and as many heads; with lists of so many candidates, about as long as those of searches that probe few clusters.
+const TRIED: usize = 64;
+const TRIED_LIST: usize = 20;
+/// The graph is built anew where more than one in so many does not come to the nearest head.
+const MISSED: usize = 32;
 
 /// Where heads are looked for from, reused.
 #[derive(Default)]
@@ -277,6 +289,48 @@ impl AmendedHeads {
         }
     }
 
+    /// Whether walks come to the nearest head: those from some of these rows, and those to some of the heads.
+    pub(crate) fn are_found<'r>(&self, rows: impl ExactSizeIterator<Item = &'r [u8]>) -> bool {
+        let (mut at, mut near) = (HeadsAt::default(), Vec::new());
+        let (mut tried, mut missed) = (0, 0);
+        let mut all = Vec::new();
+        let step = rows.len().div_ceil(TRIED).max(1);
+        for row in rows.step_by(step) {
+            self.stand_at(row, &mut at);
+            self.distances_of(at.point(), &self.points, &mut all);
+            let least = all.iter().copied().fold(f32::INFINITY, f32::min);
+            self.nearest(&mut at, TRIED_LIST, &mut near);
+            tried += 1;
+            missed += usize::from(near.first().is_none_or(|near| near.0 > least));
+        }
+        let step = self.links.len().div_ceil(TRIED).max(1);
+        for cluster in (0..self.count()).step_by(step) {
+            self.stand_at(self.vector(cluster), &mut at);
+            self.nearest(&mut at, TRIED_LIST, &mut near);
+            tried += 1;
+            missed += usize::from(near.first().is_none_or(|near| near.0 > 0.0));
+        }
+        missed * MISSED <= tried
+    }
+
+    /// Builds the graph over the heads anew, as a build of the index would.
+    ///
+    /// # Errors
+    /// An interruption.
+    pub(crate) fn build_anew(
+        &mut self,
+        scratch: &std::path::Path,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let (metric, element, dim) = self.space.rows();
+        let heads = MatrixRef::new(&self.vectors, self.links.len(), dim, element)?;
+        let (entry, links) = graph_over(&heads, metric, scratch, seed, progress)?;
+        (self.entry, self.links, self.changed) = (entry, links, true);
+        self.connect();
+        Ok(())
+    }
+
     /// As the file of an index has them.
     pub(crate) fn into_file(self) -> NavigationFile {
         let mut offsets = vec![0];
@@ -371,6 +425,24 @@ mod tests {
             }
         }
         assert_eq!(reached.len(), 120);
+    }
+
+    #[test]
+    fn a_graph_in_which_walks_are_lost_is_built_anew() {
+        let mut heads = grid(200);
+        let rows: Vec<[u8; 2]> = (0..200).map(row).collect();
+        let found = |heads: &AmendedHeads| heads.are_found(rows.iter().map(|row| &row[..]));
+        assert!(found(&heads));
+        // One leads to the next: far from the entry a list is full of others long before it comes there.
+        for cluster in 0..200 {
+            heads.links[cluster] = vec![(cluster as u32 * 7 + 1) % 200];
+        }
+        heads.connect();
+        assert!(!found(&heads));
+        let folder = tempfile::tempdir().unwrap();
+        heads.build_anew(folder.path(), 1, &crate::Silent).unwrap();
+        assert!(found(&heads));
+        all_are_found(&heads);
     }
 
     #[test]

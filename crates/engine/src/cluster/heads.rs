@@ -5,7 +5,7 @@ use stratann_vector::{Kernel, Metric};
 
 use super::{PointRows, go_on};
 use crate::Error;
-use crate::data::{MatrixRef, check_stored_rows};
+use crate::data::{MatrixRef, VectorSource, check_stored_rows};
 use crate::graph::{self, Parameters};
 use crate::navigation::{Navigation, NavigationScratch};
 use crate::progress::Progress;
@@ -14,6 +14,44 @@ use crate::progress::Progress;
 pub(super) const DEGREE: usize = 24;
 pub(super) const BUILD_LIST: usize = 64;
 pub(super) const ALPHA: f32 = 1.2;
+
+/// Builds the graph over heads, which are rows: where a walk begins, and the neighbours of each.
+///
+/// # Errors
+/// An interruption.
+pub(super) fn graph_over(
+    heads: &MatrixRef<'_>,
+    metric: Metric,
+    scratch: &std::path::Path,
+    seed: u64,
+    progress: &dyn Progress,
+) -> Result<(u32, Vec<Vec<u32>>), Error> {
+    let parameters = Parameters {
+        degree: DEGREE,
+        build_list: BUILD_LIST,
+        alpha: ALPHA,
+        // With one thread, the same rows give the same graph.
+        threads: 1,
+        seed,
+    };
+    let task = graph::Task {
+        metric,
+        order: graph::Order::Input,
+        parameters: &parameters,
+        memory: None,
+        scratch,
+        known: None,
+        // The build has checked them.
+        check: check_stored_rows,
+        savepoints: None,
+    };
+    let mut built = graph::construct(heads, &task, progress)?;
+    let mut lists = vec![Vec::new(); heads.rows()];
+    for (cluster, list) in (0..).zip(&mut lists) {
+        built.lists.read(cluster, list)?;
+    }
+    Ok((built.entry, lists))
+}
 
 /// The state of a look for heads, reused.
 #[derive(Default)]
@@ -45,37 +83,17 @@ impl Heads {
         let (source, count) = (rows.source, heads.len());
         let mut vectors = vec![0; count * source.row_bytes()];
         source.gather(heads, &mut vectors)?;
-        let parameters = Parameters {
-            degree: DEGREE,
-            build_list: BUILD_LIST,
-            alpha: ALPHA,
-            // With one thread, the same rows give the same graph.
-            threads: 1,
-            seed,
-        };
-        let task = graph::Task {
-            metric,
-            order: graph::Order::Input,
-            parameters: &parameters,
-            memory: None,
-            scratch,
-            known: None,
-            // The build has checked them.
-            check: check_stored_rows,
-            savepoints: None,
-        };
         let matrix = MatrixRef::new(&vectors, count, source.dim(), source.element())?;
-        let mut built = graph::construct(&matrix, &task, progress)?;
-        let (mut offsets, mut links, mut list) = (vec![0], Vec::new(), Vec::new());
-        for cluster in 0..count as u32 {
-            built.lists.read(cluster, &mut list)?;
-            links.extend_from_slice(&list);
+        let (entry, lists) = graph_over(&matrix, metric, scratch, seed, progress)?;
+        let (mut offsets, mut links) = (vec![0], Vec::new());
+        for list in &lists {
+            links.extend_from_slice(list);
             offsets.push(links.len() as u32);
         }
         let mut points = Vec::new();
         rows.space.append(&vectors, &mut points);
         let file = NavigationFile {
-            entry: built.entry,
+            entry,
             nodes: (0..count as u32).collect(),
             offsets,
             links,

@@ -40,6 +40,11 @@ impl Space {
         }
     }
 
+    /// What rows are: how they are compared, their elements and how many these are.
+    pub(crate) fn rows(&self) -> (Metric, Element, usize) {
+        (self.metric, self.element, self.dim)
+    }
+
     /// Whether points are the rows as they are.
     pub(super) fn is_identity(&self) -> bool {
         self.metric.reduction() == Reduction::None && self.rounding.is_none()

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   deleted   vectors on storage that no search answers        10 % of them
-//!   reads     what a search reads, by its list size            1.1 times what it read when nothing was deleted
+//!   reads     what a search reads, by its list size            1.1 times what it read when nothing was deleted, or the least
 //!   logged    vectors that wait in memory, or as many as rows  6 % of those on storage (OdinANN §4.1, of DiskANN)
 //!             in memory and in the log are worth
 //!   grown     vectors, where the last build or merge had few   4 times as many as it had
 //!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since   40 % of the files of clusters
 //! ```
+//!
+//! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small.
 //!
 //! What waits is no reason where clusters take it in place by themselves.
 //!
@@ -127,9 +129,11 @@ const NOTHING: f64 = 0.01;
 struct Mean {
     queries: u64,
     reads: u64,
-    /// Reads a query when nothing was deleted, and now; 0 if nobody knows.
+    /// Reads a query when nothing was deleted, or as little as anybody has seen, and now; 0 if nobody knows.
     first: f64,
     now: f64,
+    /// The share that was deleted then.
+    least: f64,
 }
 
 /// What searches read since the last merge.
@@ -155,8 +159,9 @@ impl Reads {
         }
         let now = mean.reads as f64 / mean.queries as f64;
         (mean.queries, mean.reads) = (0, 0);
-        if deleted <= NOTHING {
-            mean.first = now;
+        // An index that was opened with more deleted than that never has as little again, until it is merged.
+        if mean.first == 0.0 || deleted <= mean.least.max(NOTHING) {
+            (mean.first, mean.least) = (now, deleted);
         }
         mean.now = match mean.now {
             0.0 => now,
@@ -349,5 +354,50 @@ impl Progress for Stop {
 
     fn interrupted(&self) -> bool {
         *self.told.lock() == Told::Stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::Counters;
+
+    #[test]
+    fn searches_of_an_index_that_was_opened_with_deleted_vectors_have_something_to_go_by() {
+        let batch = |reads: u64| SearchResults {
+            k: 1,
+            ids: Vec::new(),
+            distances: Vec::new(),
+            exact: true,
+            distance_error: 0.0,
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            process_cpu_seconds: 0.0,
+            in_flight: 1,
+            tried: Vec::new(),
+            latencies_us: vec![1.0; QUERIES as usize],
+            counters: Counters {
+                graph_reads: reads * QUERIES,
+                ..Counters::default()
+            },
+            explained: None,
+            parts: None,
+        };
+        let options = SearchOptions::default();
+        let growth = |given: &[(u64, f64)]| {
+            let reads = Reads::default();
+            for &(each, deleted) in given {
+                reads.add(&options, &batch(each), deleted);
+            }
+            reads.growth()
+        };
+        assert_eq!(growth(&[(10, 0.0)]), 1.0);
+        assert_eq!(growth(&[(10, 0.05)]), 1.0);
+        // It follows what comes: three tenths of the way at a time.
+        assert!((growth(&[(10, 0.05), (20, 0.08)]) - 1.3).abs() < 1e-9);
+        // With less deleted than before it is known better.
+        assert_eq!(growth(&[(20, 0.05), (10, 0.04)]), 1.7);
+        // And what is as good as nothing counts as that again and again.
+        assert!((growth(&[(10, 0.002), (20, 0.009)]) - 0.65).abs() < 1e-9);
     }
 }

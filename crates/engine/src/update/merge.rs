@@ -182,11 +182,7 @@ impl<'a> KnownLists<'a> {
         if rows.removed > 0 {
             each_list(index, progress, &mut |node, list| {
                 if row_of[node as usize] == NOWHERE {
-                    // From all of the list, whatever its order.
-                    let step = list.len().div_ceil(STAND_INS).max(1);
-                    let kept = list.iter().map(|&link| row_of[link as usize]);
-                    let kept = kept.filter(|&row| row != NOWHERE).step_by(step);
-                    stand_ins.insert(node, kept.collect());
+                    stand_ins.insert(node, stand_ins_of(list, row_of));
                 }
                 Ok(())
             })?;
@@ -198,6 +194,15 @@ impl<'a> KnownLists<'a> {
             stand_ins,
         })
     }
+}
+
+/// Those of a node's neighbours that stand in for it, as rows: as many as there may be, however many of the others were left out too.
+fn stand_ins_of(list: &[u32], row_of: &[u32]) -> Vec<u32> {
+    let kept = list.iter().map(|&link| row_of[link as usize]);
+    let kept: Vec<u32> = kept.filter(|&row| row != NOWHERE).collect();
+    // From all of the list, whatever its order.
+    let step = kept.len().div_ceil(STAND_INS).max(1);
+    kept.into_iter().step_by(step).collect()
 }
 
 impl graph::Known for KnownLists<'_> {
@@ -242,4 +247,26 @@ pub(crate) fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
         bytes += volume.len(&name)?;
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_neighbours_stand_in_for_a_node_however_many_others_were_left_out() {
+        let list: Vec<u32> = (0..32).collect();
+        for kept_of in [1, 2, 4] {
+            let row = |node: u32| match node % kept_of {
+                0 => node / kept_of,
+                _ => NOWHERE,
+            };
+            let row_of: Vec<u32> = (0..32).map(row).collect();
+            let stand_ins = stand_ins_of(&list, &row_of);
+            assert_eq!(stand_ins.len(), STAND_INS, "one in {kept_of}");
+            assert!(stand_ins.is_sorted() && stand_ins.iter().all(|&row| row < 32 / kept_of));
+        }
+        assert_eq!(stand_ins_of(&[0, 1], &[NOWHERE, 7]), [7]);
+        assert!(stand_ins_of(&[0], &[NOWHERE]).is_empty());
+    }
 }

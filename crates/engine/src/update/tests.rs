@@ -15,6 +15,7 @@ mod ends;
 mod ids;
 mod lookups;
 mod once;
+mod opened;
 mod ordered;
 mod overtaken;
 mod reading;

@@ -76,6 +76,8 @@ pub(super) struct Needs {
 
 /// How many clusters will be split follows from the vectors, and is not known beforehand: room for twice the members.
 const SPLIT: u64 = 2;
+/// Bytes that a head takes where the graph over them is built anew: its neighbours twice, with room for more while it is built.
+const GRAPH: u64 = 512;
 /// What an allocation takes beyond what was asked for, with the counts of who shares it.
 const ALLOCATION: u64 = 32;
 /// Buffers, and rows that are kept for the next cluster.
@@ -99,8 +101,9 @@ impl Needs {
         };
         let copies = facts.members.div_ceil(index.manifest().vectors.max(1));
         let replicas = u64::from(facts.replicas);
-        let heads =
-            u64::from(stores.clusters()) * (row + space.point_bytes() as u64 + 2 * ALLOCATION);
+        // Their graph may be built anew beside the old one, with points of its own.
+        let head = row + 2 * space.point_bytes() as u64 + GRAPH + 2 * ALLOCATION;
+        let heads = u64::from(stores.clusters()) * head;
         // The heads that change, as a file, and of the index that comes, with its tables.
         let tables = 3 * stores.metadata_bytes();
         Self {
@@ -169,6 +172,10 @@ pub(super) fn rebalance(
     let stage = Stage::begin(progress, "finding clusters", rows.len() as u64);
     let new = changes.insert(rows, first, progress)?;
     changes.settle(progress)?;
+    let heads = &mut changes.heads;
+    if heads.have_changed() && !heads.are_found(new.iter().map(|new| &*new.vector)) {
+        heads.build_anew(index.path(), index.manifest().seed, progress)?;
+    }
     drop(stage);
     shape.clusters = changes.heads.count();
     let counts = changes.counts;

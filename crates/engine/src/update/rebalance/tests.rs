@@ -385,3 +385,55 @@ fn clusters_around_hubs_come_to_an_end_of_being_split() {
         assert_eq!(clusters_of(&index).len(), 5_000, "{preset}");
     }
 }
+
+/// What is built is a small lump, and what comes is all around: every walk that began in the lump ended there, its list full of heads that lead to each
+/// other alone.
+#[test]
+fn vectors_around_what_was_built_are_found_in_their_clusters() {
+    const WIDE: usize = 24;
+    let mut state = 1_u64;
+    let mut uniform = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 24) as f32
+    };
+    // Of twelve uniform numbers the sum less six is as good as normal.
+    let mut rows = |count: usize, spread: f32| {
+        let mut bytes = Vec::new();
+        for _ in 0..count * WIDE {
+            let sum: f32 = (0..12).map(|_| uniform()).sum();
+            bytes.extend_from_slice(&(spread * (sum - 6.0)).to_le_bytes());
+        }
+        Matrix::new(bytes, count, WIDE, Element::F32).unwrap()
+    };
+    let (few, many) = (rows(1_000, 0.01), rows(3_000, 1.0));
+    let folder = tempfile::tempdir().unwrap();
+    let options = BuildOptions {
+        preset: Preset::SPANN,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    build_index(&few, folder.path(), &options, &Silent).unwrap();
+    let live = open(folder.path(), &OpenOptions::default(), None);
+    let row = WIDE * Element::F32.size();
+    for part in many.in_memory().unwrap().chunks(1_000 * row) {
+        let part = MatrixRef::new(part, part.len() / row, WIDE, Element::F32).unwrap();
+        live.insert(&part, None, &Silent).unwrap();
+    }
+    live.rebalance(&Silent).unwrap();
+    let asked = many.in_memory().unwrap().chunks(row).step_by(4);
+    let asked = Matrix::new(asked.flatten().copied().collect(), 750, WIDE, Element::F32).unwrap();
+    // Without .941 and .993; a build of all has .980 and 1.
+    for (probes, least) in [(4, 0.97), (64, 0.999)] {
+        let options = SearchOptions {
+            k: 1,
+            probes: Some(probes),
+            ..SearchOptions::default()
+        };
+        let found = live.search(&asked, &options).unwrap();
+        let exact = found.distances.iter().filter(|&&distance| distance == 0.0);
+        let share = exact.count() as f64 / 750.0;
+        assert!(share >= least, "{probes} probes: {share}");
+    }
+}
