@@ -5,6 +5,7 @@ mod attributes;
 mod bounds;
 mod catalog;
 mod direct;
+mod empty;
 mod fixtures;
 mod frozen;
 mod grown;
