@@ -1,9 +1,11 @@
 //! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
 
 mod advise;
+mod create;
 mod servers;
 
 pub use advise::AdviseArguments;
+pub use create::CreateArguments;
 pub use servers::{
     ClusterCommand, ClusterDeleteArguments, ClusterSearchArguments, ClusterUpsertArguments,
     ComputeArguments, ComputeServerArguments, ListenArguments, ReachArguments,
@@ -48,6 +50,8 @@ pub struct Arguments {
 pub enum Command {
     /// Builds an index directory from a file of vectors
     Build(BuildArguments),
+    /// Creates an index without vectors, for those that `stratann insert` brings
+    Create(CreateArguments),
     /// Says what a build will need in memory and on storage, before it begins
     Plan(PlanArguments),
     /// Trains a codebook, for indexes that are to share one
@@ -160,7 +164,7 @@ pub struct BuildArguments {
     pub json: bool,
 }
 
-/// What `stratann build` makes of vectors, and `stratann plan` weighs.
+/// What `stratann build` and `stratann create` make of vectors, and `stratann plan` weighs.
 #[derive(Debug, Args)]
 pub struct ShapeArguments {
     /// Order, layout and search defaults (see `stratann presets`)

@@ -75,6 +75,7 @@ fn main() -> ExitCode {
     let quiet = arguments.quiet;
     let outcome = match arguments.command {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),
+        Command::Create(arguments) => commands::build::create(&arguments, quiet),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments, quiet),
         Command::Search(arguments) => commands::search::run(&arguments),

@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use stratann::{Compression, Layout, LowCodes, Metric, Order, Preset, Strategy, Update, Way};
+use stratann::{
+    Compression, Element, Layout, LowCodes, Metric, Order, Preset, Strategy, Update, Way,
+};
 
 /// One of `all` by its name: `of` gives name and one line about it.
 fn by_name<T>(
@@ -78,6 +80,19 @@ pub fn metric() -> impl TypedValueParser<Value = Metric> {
             .aliases(aliases)
     });
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Metric>().map_err(Box::new))
+}
+
+/// Element types, by the names that numpy has for them, too.
+pub fn element() -> impl TypedValueParser<Value = Element> {
+    let names = [
+        (Element::F32, "float32", "4 bytes each"),
+        (Element::F16, "float16", "2 bytes each"),
+        (Element::U8, "uint8", "0 to 255"),
+        (Element::I8, "int8", "-128 to 127"),
+    ];
+    let names = names
+        .map(|(element, alias, about)| PossibleValue::new(element.name()).help(about).alias(alias));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Element>().map_err(Box::new))
 }
 
 /// What ends re-ranking, by name.

@@ -406,7 +406,7 @@ impl Catalog {
         let manifest = stored::manifest(&stored::existing(&path)?)?;
         Ok(IndexFacts {
             name: name.to_owned(),
-            vectors: manifest.vectors,
+            vectors: manifest.built_vectors(),
             dimension: manifest.dimension,
             element: manifest.element.to_string(),
             metric: manifest.metric.to_string(),

@@ -250,7 +250,7 @@ impl Index {
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
         let mut kind = Kind::open(&*volume, &manifest)?;
-        let (mut carried, mut inserted) = (CarriedIds::default(), Vec::new());
+        let (mut carried, mut inserted) = (CarriedIds::of_build(&manifest), Vec::new());
         if let Some(mut file) = stored::placement(&*volume, &manifest)? {
             kind.take_placement(&*volume, &manifest, &file)?;
             inserted = std::mem::take(&mut file.codes);
@@ -386,7 +386,7 @@ impl Index {
     /// The vectors that a search can find: those of the checkpoint and of the log, less those that were deleted.
     pub fn live(&self) -> usize {
         self.overlay()
-            .map_or(self.len(), |overlay| overlay.live(self.len()))
+            .map_or(self.len(), |overlay| overlay.live(self.nodes()))
     }
 
     /// Whether it is what the index in its directory is now: false when another process has merged, or made a checkpoint or a
@@ -408,10 +408,20 @@ impl Index {
     /// The vectors in the checkpoint, of which some may have been deleted since.
     #[expect(
         clippy::len_without_is_empty,
-        reason = "an index holds at least one vector"
+        reason = "whether a search finds any is asked of `live`"
     )]
     pub fn len(&self) -> usize {
+        self.nodes().saturating_sub(self.placeholders())
+    }
+
+    /// The nodes in the checkpoint, numbered from 0 on: vectors, and a placeholder if it was built of no rows.
+    pub(crate) fn nodes(&self) -> usize {
         self.kind.nodes() as usize
+    }
+
+    /// Nodes that never were vectors: 1 if the checkpoint was built of no rows.
+    pub(crate) fn placeholders(&self) -> usize {
+        usize::from(self.manifest.has_placeholder())
     }
 
     /// Ids that came and went since the build, as the checkpoint has them.
@@ -421,7 +431,7 @@ impl Index {
 
     /// Whether the ids of the build are row numbers: 0 to the number of its vectors, each once.
     pub(crate) fn has_row_numbers(&self) -> bool {
-        self.manifest.next_id == self.manifest.vectors
+        self.manifest.has_row_numbers()
     }
 
     /// Which node of the build has an outside id; `None` where no file says it, or none that can be read: then the records say it.

@@ -66,12 +66,12 @@ mod visited;
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use build::{
     BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows,
-    chunk_bytes_for_overhead, plan_build,
+    chunk_bytes_for_overhead, create, plan_build,
 };
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{
-    DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, RowSource, RowTable,
+    DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, RowSource, RowTable,
     VectorFile, VectorSource, brute_force,
 };
 pub use durable::Durability;

@@ -95,7 +95,7 @@ pub(crate) fn measure(
         let count = rows.len() / row_bytes;
         let queries = MatrixRef::new(rows, count, index.dim(), index.element())?;
         let options = SearchOptions {
-            k: 10.min(index.len()),
+            k: 10.min(index.nodes()),
             list: LIST,
             navigation,
             // The same numbers whatever the order of completions, so that a build can be repeated to the byte.

@@ -51,7 +51,7 @@ pub struct Stats {
     /// The clusters, in a cluster index.
     pub clusters: Option<ClusterStats>,
     /// What all files take over the bytes of the vectors as they are, those that count: the index amplification of the second-tier paper, that 1 is
-    /// added to.
+    /// added to. 0 where there are no vectors.
     pub amplification: f64,
     /// Bytes on disk by component.
     pub bytes: Bytes,
@@ -162,6 +162,11 @@ pub struct Bytes {
 }
 
 impl Index {
+    /// Vectors of the checkpoint that do not count: a placeholder is none of them.
+    pub(crate) fn deleted_in(&self, overlay: &Overlay) -> u64 {
+        overlay.deleted.len().saturating_sub(self.placeholders()) as u64
+    }
+
     /// What the index is and what it takes.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
@@ -232,7 +237,10 @@ impl Index {
                 members_mean: facts.members as f64 / facts.clusters.max(1) as f64,
                 members_max: facts.largest,
             }),
-            amplification: bytes.total as f64 / live_bytes.max(1) as f64,
+            amplification: match live_bytes {
+                0 => 0.0,
+                live_bytes => bytes.total as f64 / live_bytes as f64,
+            },
             bits_per_edge: graph.map_or(0.0, |graph| {
                 8.0 * list_bytes(manifest) as f64 / graph.edges.max(1) as f64
             }),
@@ -244,9 +252,7 @@ impl Index {
             coupled_bytes,
             saved: saved(bytes.total, coupled_bytes),
             graph_and_vectors,
-            deleted: self
-                .overlay()
-                .map_or(0, |overlay| overlay.deleted.len() as u64),
+            deleted: self.overlay().map_or(0, |overlay| self.deleted_in(overlay)),
             garbage: manifest
                 .segments
                 .iter()

@@ -11,7 +11,8 @@
 //! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of index among those of all.
 //! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
 //! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
-//! set, `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, and a file of what searches find where writer feature bit 3 is. An index of version 1 is read as one of the coupled layout, which was the only one.
+//! set, `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, and a file of what searches find where writer feature bit 3 is. Where reader feature bit 3 is set, its one vector is a placeholder
+//! and none ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, which was the only one.
 
 mod checks;
 mod facts;
@@ -43,8 +44,11 @@ pub const PLACEMENT: u64 = 1;
 /// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]): who does not know of these takes
 /// records for other nodes than they are, and garbage for vectors.
 pub const KEPT: u64 = 2;
+/// Reader feature bit of an index that was built of no rows: its one record of the build is a placeholder, which is dead from the beginning and has
+/// the outside id 2^64 - 1, which no vector has. Who does not know of it would answer it.
+pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build understands.
-pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND;
+pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
 /// Writer feature bit of an index with a file of ids ([`crate::ids`]): who does not know of it may search the index, and would
 /// leave the file behind where a merge replaces it.
 pub const IDS: u64 = 1;
@@ -218,6 +222,7 @@ impl Manifest {
         manifest.check_layout(at, file)?;
         manifest.check_placement(at, file)?;
         manifest.check_ids(at, file)?;
+        manifest.check_placeholder(at, file)?;
         manifest.check_state(at, file)?;
         manifest.check_columns(at, file)?;
         manifest.check_recall(at, file)?;
@@ -290,6 +295,22 @@ impl Manifest {
             IndexKind::Graph(facts) => facts,
             IndexKind::Cluster(_) => panic!("a cluster index has no facts of a graph"),
         }
+    }
+
+    /// Whether it was built of no rows: its one record of the build is a placeholder, which is no vector.
+    pub fn has_placeholder(&self) -> bool {
+        self.reader_features & PLACEHOLDER != 0
+    }
+
+    /// Vectors of the build: a placeholder is none.
+    pub fn built_vectors(&self) -> u64 {
+        self.vectors
+            .saturating_sub(u64::from(self.has_placeholder()))
+    }
+
+    /// Whether the ids of the build are row numbers: 0 to the number of its vectors, each once.
+    pub fn has_row_numbers(&self) -> bool {
+        self.next_id == self.vectors && !self.has_placeholder()
     }
 
     /// Numbers that nodes have: those of the build, and of what came after it.

@@ -330,7 +330,7 @@ pub fn rerank(
     };
     Ok(Some(Rerank {
         // A batch of all there is cannot be exceeded.
-        batch: batch.unwrap_or(preset.batch).min(index.len()),
+        batch: batch.unwrap_or(preset.batch).min(index.len().max(1)),
         benefit: benefit.unwrap_or(preset.benefit),
         estimate,
         // Who says what ends it does not mean the preset's share.

@@ -103,6 +103,11 @@ impl<'py> Rows<'py> {
         self.rows
     }
 
+    /// Elements of each.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
     /// What their elements are.
     pub fn element(&self) -> Element {
         self.element

@@ -6,7 +6,8 @@ use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stratann::{
-    BuildOptions, Codebook, Element, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
+    BuildOptions, Codebook, Element, Error, NoRows, OpenOptions, TrainOptions, VectorFile,
+    VectorSource,
 };
 
 use crate::arguments::{
@@ -65,6 +66,27 @@ impl<'py> Vectors<'py> {
         }
     }
 
+    /// As [`new`](Self::new) of vectors that are built of, of which there may be none.
+    fn even_none(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
+        if let Some(path) = as_path(value) {
+            let path = existing(path, "file")?;
+            let file = VectorFile::open_even_empty(&path).map_err(to_python)?;
+            return Ok(Self::File(file));
+        }
+        Ok(Self::Array(Rows::matrix(value, name, None)?))
+    }
+
+    /// As [`with`](Self::with), where there may be no rows.
+    fn with_even_none<T>(
+        &self,
+        work: impl FnOnce(&dyn VectorSource) -> PyResult<T>,
+    ) -> PyResult<T> {
+        match self {
+            Self::Array(rows) if rows.rows() == 0 => work(&NoRows::new(rows.element(), rows.dim())),
+            _ => self.with(work),
+        }
+    }
+
     /// What their elements are.
     pub fn element(&self) -> Element {
         match self {
@@ -88,7 +110,8 @@ impl<'py> Vectors<'py> {
 /// base : str, os.PathLike or array-like
 ///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or vectors, (n, d): a C-contiguous array of
 ///     float32, float16, uint8 or int8 is read in place (do not write to it until this returns); other numbers, lists and columns of
-///     pandas, polars and pyarrow are converted to float32, which takes memory beyond the cap.
+///     pandas, polars and pyarrow are converted to float32, which takes memory beyond the cap. An array of no rows, (0, d), makes an index
+///     without vectors, as `create` does.
 /// path : str or os.PathLike
 ///     The folder of the index. Nothing that opens is there before the build has succeeded.
 /// metric : str
@@ -220,7 +243,7 @@ pub fn build<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
     let path = named_path(path, "index")?;
-    let vectors = Vectors::new(base, "base", None)?;
+    let vectors = Vectors::even_none(base, "base")?;
     let ids = ids
         .map(|ids| arrays::ids(ids, Some(vectors.rows())))
         .transpose()?;
@@ -264,7 +287,7 @@ pub fn build<'py>(
         places: places(place)?,
     };
     let listener = Listener::new(progress)?;
-    let report = vectors.with(|source| {
+    let report = vectors.with_even_none(|source| {
         run(py, &listener, |progress| match &table {
             Some(table) => stratann::build_with_rows(source, table, &path, &options, progress),
             None => stratann::build(source, &path, &options, progress),
@@ -331,7 +354,7 @@ pub fn plan<'py>(
     #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let vectors = Vectors::new(base, "base", None)?;
+    let vectors = Vectors::even_none(base, "base")?;
     let options = BuildOptions {
         preset: named(preset, "preset")?,
         metric: named(metric, "metric")?,
@@ -352,7 +375,8 @@ pub fn plan<'py>(
         threads: thread_count(threads)?,
         ..BuildOptions::default()
     };
-    let plan = vectors.with(|source| stratann::plan_build(source, &options).map_err(to_python))?;
+    let plan = vectors
+        .with_even_none(|source| stratann::plan_build(source, &options).map_err(to_python))?;
     to_dict(py, &plan)
 }
 

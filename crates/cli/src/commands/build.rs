@@ -1,6 +1,8 @@
-//! `stratann build BASE INDEX`
+//! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build of no rows.
 
-use stratann::{BuildOptions, BuildReport, Codebook, SpaceChoice, VectorFile, VectorSource};
+use stratann::{
+    BuildOptions, BuildReport, Codebook, NoRows, SpaceChoice, VectorFile, VectorSource,
+};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -8,11 +10,11 @@ use stratann_terminal::size;
 use stratann_terminal::table::{Table, facts};
 
 use super::stats::fill_lines;
-use crate::args::{BuildArguments, ShapeArguments, threads_or_cores};
+use crate::args::{BuildArguments, CreateArguments, ShapeArguments, threads_or_cores};
 
 /// Builds, then says what was built and what it cost.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
-    let source = VectorFile::open(&arguments.base)?;
+    let source = VectorFile::open_even_empty(&arguments.base)?;
     let options = BuildOptions {
         ids: match &arguments.ids {
             Some(file) => Some(crate::ids::read(file)?),
@@ -36,13 +38,36 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     if arguments.json {
         output.json_line(&report)?;
     } else {
-        print(&mut output, arguments, &source, &report)?;
+        let index = arguments.index.display().to_string();
+        print(&mut output, (index, &arguments.shape), &source, &report)?;
+        if arguments.resume {
+            print_savepoints(&mut output, &report)?;
+        }
+    }
+    output.finish()
+}
+
+/// Creates an index without vectors, and says what was created.
+pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
+    let none = NoRows::new(arguments.dtype, arguments.dimension);
+    let options = BuildOptions {
+        overwrite: arguments.overwrite,
+        places: arguments.places.all()?,
+        ..options(&arguments.shape, &none)?
+    };
+    let report = stratann::build(&none, &arguments.index, &options, &Shown::new(quiet))?;
+    let mut output = Output::lock();
+    if arguments.json {
+        output.json_line(&report)?;
+    } else {
+        let index = arguments.index.display().to_string();
+        print(&mut output, (index, &arguments.shape), &none, &report)?;
     }
     output.finish()
 }
 
 /// What is to be made of vectors.
-pub fn options(shape: &ShapeArguments, source: &VectorFile) -> Result<BuildOptions, Failure> {
+pub fn options(shape: &ShapeArguments, source: &dyn VectorSource) -> Result<BuildOptions, Failure> {
     let codebook = shape.codebook.as_ref().map(Codebook::read).transpose()?;
     Ok(BuildOptions {
         preset: shape.preset,
@@ -92,8 +117,8 @@ fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
 
 fn print(
     output: &mut Output,
-    arguments: &BuildArguments,
-    source: &VectorFile,
+    (index, shape): (String, &ShapeArguments),
+    source: &dyn VectorSource,
     report: &BuildReport,
 ) -> Result<(), Failure> {
     let mut stages = Table::new(&["<stage", "time"]);
@@ -109,8 +134,8 @@ fn print(
         source.element()
     );
     let mut lines = vec![
-        ("index", arguments.index.display().to_string()),
-        ("preset", arguments.shape.preset.to_string()),
+        ("index", index),
+        ("preset", shape.preset.to_string()),
         ("vectors", vectors),
         ("layout", report.layout.to_string()),
     ];
@@ -142,19 +167,24 @@ fn print(
         ("CPU time", size::seconds(report.cpu_seconds)),
         ("peak memory", size::format(report.peak_rss_bytes)),
     ]);
-    if arguments.resume {
-        let resumed = match report.resumed.is_empty() {
-            true => "nothing".to_owned(),
-            false => report.resumed.join("; "),
-        };
-        lines.push(("taken over", resumed));
-        lines.push(("savepoints", size::format(report.savepoint_bytes)));
-    }
     output.text(facts(&lines))?;
     for line in report.fill.iter().flat_map(fill_lines) {
         output.line(line)?;
     }
     Ok(())
+}
+
+/// What was taken over from a build that was killed, and what savepoints took.
+fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Failure> {
+    let resumed = match report.resumed.is_empty() {
+        true => "nothing".to_owned(),
+        false => report.resumed.join("; "),
+    };
+    let lines = [
+        ("taken over", resumed),
+        ("savepoints", size::format(report.savepoint_bytes)),
+    ];
+    output.text(facts(&lines))
 }
 
 /// Why a degree was chosen for a budget of space.

@@ -11,7 +11,7 @@ use crate::args::PlanArguments;
 
 /// Says what a build will take, and builds nothing.
 pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
-    let source = VectorFile::open(&arguments.base)?;
+    let source = VectorFile::open_even_empty(&arguments.base)?;
     let plan = stratann::plan_build(&source, &options(&arguments.shape, &source)?)?;
     let mut output = Output::lock();
     if arguments.json {

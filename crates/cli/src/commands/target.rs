@@ -188,7 +188,10 @@ impl Target {
         } = arguments.preset.unwrap_or(own).rerank;
         Some(Rerank {
             // A batch of all there is cannot be exceeded.
-            batch: arguments.rerank_batch.unwrap_or(batch).min(self.vectors()),
+            batch: arguments
+                .rerank_batch
+                .unwrap_or(batch)
+                .min(self.vectors().max(1)),
             benefit: arguments.benefit.unwrap_or(benefit),
             estimate: arguments
                 .rerank

@@ -9,6 +9,7 @@ mod bounds;
 mod catalog;
 mod cluster;
 mod clusters;
+mod create;
 mod direct;
 mod disk;
 mod get;

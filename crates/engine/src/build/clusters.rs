@@ -21,6 +21,7 @@ use stratann_layout::{
 use stratann_tier::{Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Kernel, Metric};
 
+use super::PLACEHOLDER_ID;
 use super::files::{Aligned, write_stream};
 use super::ids::{are_nodes, write_ids};
 use super::rows::Rows;
@@ -320,7 +321,7 @@ impl ClusterBuild<'_> {
         let memberships = &clustered.memberships;
         let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
-            reader_features: KIND,
+            reader_features: KIND | self.carried.placeholder_feature(),
             writer_features,
             created_by: env!("CARGO_PKG_VERSION").to_owned(),
             checkpoint: self.checkpoint.number(),
@@ -374,7 +375,7 @@ impl ClusterBuild<'_> {
         self.stages
             .push(("commit".to_owned(), committing.elapsed().as_secs_f64()));
         let report = BuildReport {
-            vectors: rows.source.rows(),
+            vectors: rows.source.rows() - usize::from(self.carried.placeholder),
             stages: std::mem::take(&mut self.stages),
             seconds: self.began.elapsed().as_secs_f64(),
             cpu_seconds: process_cpu_time().saturating_sub(self.cpu).as_secs_f64(),
@@ -420,11 +421,15 @@ impl ClusterBuild<'_> {
     fn shape(&self, source: &dyn VectorSource, clusters: u32) -> ClusterShape {
         let ids = self.options.ids.as_deref().unwrap_or_default();
         let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
+        let largest = match self.carried.placeholder {
+            true => PLACEHOLDER_ID,
+            false => self.next_id(),
+        };
         let are_numbers = are_rows && order_of(self.plan.layout) == Order::Input;
         ClusterShape {
             element: source.element(),
             dim: source.dim(),
-            id_bytes: ClusterShape::id_bytes(self.next_id(), are_numbers),
+            id_bytes: ClusterShape::id_bytes(largest, are_numbers),
             clusters,
             vectors: source.rows() as u32,
         }

@@ -63,7 +63,7 @@ impl Build<'_> {
             None,
             &heat.encode(),
         )?);
-        if index.len() < recall::LEAST_ROWS || !self.options.calibrate {
+        if index.nodes() < recall::LEAST_ROWS || !self.options.calibrate {
             return Ok(());
         }
         let (nodes, rows) = recall::own_queries(&index, self.progress)?;

@@ -20,6 +20,7 @@
 //!   files.rs     bytes to files
 //!   ids.rs       which node has which outside id, unless these are row numbers: ids-…
 //!   rows.rs      what vectors have beside them: a segment of columns
+//!   placeholder.rs  the one node of an index of no rows
 //!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
 //! ```
 //!
@@ -45,6 +46,7 @@ mod navigation;
 mod needs;
 mod options;
 mod parting;
+mod placeholder;
 pub(crate) mod precision;
 pub(crate) mod raw;
 mod rows;
@@ -63,13 +65,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stratann_layout::manifest::{
-    COLUMNS, FILE_NAME as MANIFEST, FORMAT_VERSION, GIVEN_CODEBOOK, IDS, KEPT,
+    COLUMNS, FILE_NAME as MANIFEST, FORMAT_VERSION, GIVEN_CODEBOOK, IDS, KEPT, PLACEHOLDER,
 };
 use stratann_layout::{BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
-use stratann_vector::LowCodes;
+use stratann_vector::{Element, LowCodes};
 
-use crate::data::{Check, RowSource, VectorSource, check_rows, check_stored_rows};
+use crate::data::{Check, NoRows, RowSource, VectorSource, check_rows, check_stored_rows};
 use crate::durable::{Checkpoint, Committed, begin_state};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
@@ -85,6 +87,8 @@ pub(crate) use files::{Aligned, write_made, write_pieces, write_stream};
 pub(crate) use folder::ScratchFolder;
 pub(crate) use format::{Choices, NodeWriter, Planned};
 pub(crate) use ids::{IdSorter, LEAST_MEMORY};
+pub(crate) use placeholder::PLACEHOLDER_ID;
+use placeholder::Placeholder;
 pub(crate) use sharing::{PagePlan, Sizes};
 
 pub use chunks::chunk_bytes_for_overhead;
@@ -96,7 +100,21 @@ pub(crate) use rows::CarriedRows;
 use rows::Rows;
 pub(crate) use spool::Spool;
 
-/// Builds an index of `source` in the directory `path`.
+/// Creates an index without vectors in the directory `path`, for vectors of `dim` elements that come later: a [`build`] of no rows.
+///
+/// # Errors
+/// As those of [`build`]; ids, or a budget of space, which are of vectors that are there.
+pub fn create(
+    path: impl AsRef<Path>,
+    element: Element,
+    dim: usize,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    build(&NoRows::new(element, dim), path, options, progress)
+}
+
+/// Builds an index of `source` in the directory `path`. It may have no rows: then the index is empty, and takes vectors of its dimension.
 ///
 /// # Errors
 /// Wrong arguments ([`Error::is_call_wrong`]); rows with NaN or infinity, or zero rows under cosine, named by row;
@@ -135,8 +153,38 @@ fn build_all(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     bounds::path(path)?;
-    let planned = Made::of(source, options)?;
     check_ids(options.ids.as_deref().unwrap_or_default())?;
+    let rows = rows.map(|rows| Rows::of(rows, source.rows(), progress));
+    let rows = rows.transpose()?;
+    with_rows(source, options, |source, options, placeholder| {
+        let rows = rows.filter(|_| !placeholder);
+        build_some(source, rows, path, options, placeholder, progress)
+    })
+}
+
+/// Has something made of the rows of a source, or of a placeholder if it has none: that is said.
+fn with_rows<T>(
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    make: impl FnOnce(&dyn VectorSource, &BuildOptions, bool) -> Result<T, Error>,
+) -> Result<T, Error> {
+    if source.rows() > 0 {
+        return make(source, options, false);
+    }
+    let placeholder = Placeholder::of(source, options.metric)?;
+    make(&placeholder, &options.of_placeholder()?, true)
+}
+
+/// Builds of one row or more, which may be a placeholder.
+fn build_some(
+    source: &dyn VectorSource,
+    rows: Option<Rows<'_>>,
+    path: &Path,
+    options: &BuildOptions,
+    placeholder: bool,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    let planned = Made::of(source, options)?;
     if path.is_file() {
         return Err(Error::Exists {
             path: path.to_owned(),
@@ -146,8 +194,6 @@ fn build_all(
     check_vacant(path)?;
     options.places.check_for_build()?;
     options.places.check_layout(planned.layout())?;
-    let rows = rows.map(|rows| Rows::of(rows, source.rows(), progress));
-    let rows = rows.transpose()?;
     let directory = Directory::create(path)?;
     let path = &*stored::home(path)?;
     let volume: Arc<dyn Volume> = Arc::new(directory.clone());
@@ -162,6 +208,7 @@ fn build_all(
                 planned,
                 Next {
                     rows,
+                    placeholder,
                     ..Next::default()
                 },
                 progress,
@@ -249,10 +296,16 @@ fn build_in(
         carried,
         rows,
         ready,
+        placeholder,
     } = next;
     let carried_rows = carried.and_then(|carried| carried.rows);
     let attributes = rows.or(carried_rows.map(Rows::Carried));
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
+    let replaces = carried.is_some();
+    let carried = carried.unwrap_or_else(|| Carried {
+        placeholder,
+        ..Carried::none(&checkpoint)
+    });
     let (began, cpu) = (Instant::now(), process_cpu_time());
     let facts = match planned {
         Made::Graph(facts) => facts,
@@ -264,8 +317,8 @@ fn build_in(
                 plan,
                 attributes,
                 progress,
-                check: check_of(carried.is_some()),
-                carried: carried.unwrap_or_else(|| Carried::none(&checkpoint)),
+                check: check_of(replaces),
+                carried,
                 checkpoint,
                 scratch,
                 stages: Vec::new(),
@@ -275,10 +328,10 @@ fn build_in(
             return build.run(ready);
         }
     };
-    let savepoints = match carried {
-        None => Savepoints::of(&**volume, source, options, progress)?,
+    let savepoints = match replaces {
+        false => Savepoints::of(&**volume, source, options, progress)?,
         // A merge neither uses nor makes any.
-        Some(_) => None,
+        true => None,
     };
     let mut stages = Vec::new();
     if savepoints.is_some() {
@@ -291,8 +344,8 @@ fn build_in(
         facts,
         attributes,
         progress,
-        replaces: carried.is_some(),
-        carried: carried.unwrap_or_else(|| Carried::none(&checkpoint)),
+        replaces,
+        carried,
         checkpoint,
         scratch,
         savepoints: savepoints.as_ref(),
@@ -360,6 +413,8 @@ pub(crate) struct Carried<'a> {
     pub(crate) rows: Option<&'a dyn CarriedRows>,
     /// Whether its codebook is one that its build was given.
     pub(crate) given_codebook: bool,
+    /// Whether there are no rows: that which is built is a [`placeholder`].
+    pub(crate) placeholder: bool,
 }
 
 impl Carried<'_> {
@@ -376,6 +431,15 @@ impl Carried<'_> {
             kept: &[],
             rows: None,
             given_codebook: false,
+            placeholder: false,
+        }
+    }
+
+    /// The reader feature bit of a placeholder, if it is one.
+    fn placeholder_feature(&self) -> u64 {
+        match self.placeholder {
+            true => PLACEHOLDER,
+            false => 0,
         }
     }
 }
@@ -401,9 +465,17 @@ pub(crate) fn build_rows_on(
     scratch: &Path,
 ) {
     let _lock = volume.lock().unwrap();
-    let planned = Made::of(source, options).unwrap();
-    let (next, silent) = (Next::default(), &crate::progress::Silent);
-    let built = build_in(volume, scratch, source, options, planned, next, silent);
+    let silent = &crate::progress::Silent;
+    let built = with_rows(source, options, |source, options, placeholder| {
+        let (planned, next) = (
+            Made::of(source, options)?,
+            Next {
+                placeholder,
+                ..Next::default()
+            },
+        );
+        build_in(volume, scratch, source, options, planned, next, silent)
+    });
     built.unwrap().1.durable(&**volume).unwrap();
 }
 
@@ -415,6 +487,8 @@ struct Next<'a> {
     rows: Option<Rows<'a>>,
     /// Told of what is about to be committed.
     ready: Option<Ready<'a>>,
+    /// Whether there are no rows.
+    placeholder: bool,
 }
 
 /// Told of the manifest that is about to be committed, whose files are written: the last chance to refuse it. What an index
@@ -435,10 +509,29 @@ pub(crate) fn rebuild(
     let planned = Made::of(source, options)?;
     let next = Next {
         carried: Some(carried),
-        rows: None,
         ready: Some(ready),
+        ..Next::default()
     };
     build_in(volume, scratch, source, options, planned, next, progress)
+}
+
+/// The same of an index of which no vector is left.
+pub(crate) fn rebuild_empty(
+    volume: &Arc<dyn Volume>,
+    scratch: &Path,
+    none: &NoRows,
+    options: &BuildOptions,
+    carried: Carried<'_>,
+    ready: Ready<'_>,
+    progress: &dyn Progress,
+) -> Result<(BuildReport, Committed), Error> {
+    let source = Placeholder::of(none, options.metric)?;
+    let options = options.of_placeholder()?;
+    let carried = Carried {
+        placeholder: true,
+        ..carried
+    };
+    rebuild(volume, scratch, &source, &options, carried, ready, progress)
 }
 
 /// A build that goes on.
@@ -524,10 +617,11 @@ impl Build<'_> {
         }
         let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
-            reader_features: match written.segments.iter().any(|s| s.kept.is_some()) {
-                true => KEPT,
-                false => 0,
-            },
+            reader_features: self.carried.placeholder_feature()
+                | match written.segments.iter().any(|s| s.kept.is_some()) {
+                    true => KEPT,
+                    false => 0,
+                },
             writer_features,
             created_by: env!("CARGO_PKG_VERSION").to_owned(),
             checkpoint: self.checkpoint.number(),
@@ -599,7 +693,7 @@ impl Build<'_> {
         self.stages.push(("commit".to_owned(), seconds));
         let kept = self.savepoints.map(Savepoints::facts).unwrap_or_default();
         let report = BuildReport {
-            vectors: rows,
+            vectors: rows - usize::from(self.carried.placeholder),
             seconds: self.began.elapsed().as_secs_f64(),
             cpu_seconds: process_cpu_time().saturating_sub(self.cpu).as_secs_f64(),
             peak_rss_bytes: peak_rss_bytes(),
@@ -734,6 +828,9 @@ impl Build<'_> {
 
 /// 1 more than the largest id that there has ever been.
 fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<'_>) -> u64 {
+    if carried.placeholder {
+        return carried.next_id;
+    }
     carried.next_id.max(match &options.ids {
         Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
         None => source.rows() as u64,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::coding::Coding;
 use super::facts::Facts;
 use super::space::Expectation;
-use super::{BuildOptions, Made};
+use super::{BuildOptions, Made, with_rows};
 use crate::data::VectorSource;
 use crate::graph::{self, Parameters};
 use crate::stores::VectorsAt;
@@ -47,6 +47,18 @@ pub struct BuildPlan {
 /// # Errors
 /// Wrong arguments, as those of [`build`](crate::build); a vector of the samples that cannot be read.
 pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
+    with_rows(source, options, |rows, options, _| {
+        let plan = plan_of(rows, options)?;
+        Ok(BuildPlan {
+            vectors: source.rows() as u64,
+            raw_bytes: source.rows() as u64 * source.row_bytes() as u64,
+            ..plan
+        })
+    })
+}
+
+/// What a build of one row or more would take.
+fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     let uncapped = BuildOptions {
         memory: None,
         ..options.clone()

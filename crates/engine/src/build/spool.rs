@@ -49,6 +49,11 @@ impl Spool {
         Ok(written.map_err(|source| cannot_write(&self.path, source))?)
     }
 
+    /// Whether no row was appended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
     /// Ends the file, and opens it. It has a row or more.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use stratann_tier::testing::{Failure, SimVolume};
 use stratann_vector::Element;
 
 use super::*;
-use crate::data::Matrix;
+use crate::data::{Matrix, NoRows};
 use crate::index::Index;
 use crate::progress::Silent;
 use crate::slow::{crashes, slow, step};
@@ -54,14 +54,27 @@ fn build_rows(
     scratch: &Path,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
-    let (source, options) = (rows(n), options(layout));
-    let planned = Made::of(&source, &options)?;
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-    let _lock = volume.lock()?;
-    let next = Next::default();
-    let (report, committed) =
-        build_in(&volume, scratch, &source, &options, planned, next, progress)?;
-    committed.durable(&*volume).map(|()| report)
+    let made = |source: &dyn VectorSource, options: &BuildOptions, placeholder| {
+        let planned = Made::of(source, options)?;
+        let _lock = volume.lock()?;
+        let next = Next {
+            placeholder,
+            ..Next::default()
+        };
+        let (report, committed) =
+            build_in(&volume, scratch, source, options, planned, next, progress)?;
+        committed.durable(&*volume).map(|()| report)
+    };
+    let options = options(layout);
+    match n {
+        0 => {
+            let like = rows(1);
+            let none = NoRows::new(like.element(), like.dim());
+            with_rows(&none, &options, made)
+        }
+        _ => made(&rows(n), &options, false),
+    }
 }
 
 /// Files of an index in a volume, the manifest included; the volume has no other.
@@ -344,6 +357,44 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
                 assert!(
                     matches!(found, Some(150 | 220)),
                     "operation {at}, {mode:?}: {found:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A build of no rows.
+#[test]
+fn a_crash_in_a_build_of_nothing_leaves_an_index_of_nothing_or_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for layout in Layout::ALL {
+        let build = |volume: &SimVolume| build_rows(volume, 0, layout, folder.path(), &Silent);
+        let found = |volume: &SimVolume| match Index::open_in(
+            Arc::new(volume.clone()),
+            Path::new("sim"),
+            &OpenOptions::default(),
+        ) {
+            Ok(index) => Some(index.len()),
+            Err(Error::NotAnIndex { .. }) => None,
+            Err(error) => panic!("neither an index nor none: {error}"),
+        };
+        let whole = SimVolume::new();
+        assert_eq!(build(&whole).unwrap().vectors, 0);
+        assert_eq!(found(&whole), Some(0), "{layout}");
+        for at in 0..whole.operations() {
+            let volume = SimVolume::new();
+            volume.fail_after(at, Failure::Crash);
+            let outcome = build(&volume);
+            for mode in crashes(at + layout as u64) {
+                let image = volume.crash_image(at, mode);
+                let found = found(&image);
+                assert!(
+                    found == Some(0) || found.is_none() && outcome.is_err(),
+                    "{layout} {at}"
+                );
+                assert_eq!(
+                    found.is_some(),
+                    verify_in(&image, &Silent).is_ok_and(|r| r.clean())
                 );
             }
         }

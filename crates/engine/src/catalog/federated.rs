@@ -265,7 +265,7 @@ impl Catalog {
             element: manifest.element,
             dim: manifest.dimension as usize,
             metric: manifest.metric,
-            vectors: manifest.vectors as usize,
+            vectors: manifest.built_vectors() as usize,
         };
         self.spaces.lock().insert(name.to_owned(), (stamp, space));
         Ok(space)

@@ -22,6 +22,13 @@ const PIECE: usize = 1 << 20;
 
 /// Reads rows and dimension; refuses zeros.
 pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
+    let (rows, dim) = read_any_header(file, length, name)?;
+    check_not_empty(name, u64::from(rows), u64::from(dim))?;
+    Ok((rows, dim))
+}
+
+/// The same, and takes zeros.
+fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     if length < HEADER {
         return Err(DataError::Truncated {
             file: name.to_owned(),
@@ -33,22 +40,21 @@ pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, 
     let mut header = [0; HEADER as usize];
     read_at(file, 0, &mut header, name)?;
     let [a, b, c, d, e, f, g, h] = header;
-    let (rows, dim) = (
+    Ok((
         u32::from_le_bytes([a, b, c, d]),
         u32::from_le_bytes([e, f, g, h]),
-    );
-    check_not_empty(name, u64::from(rows), u64::from(dim))?;
-    Ok((rows, dim))
+    ))
 }
 
-/// Reads the header, and refuses a file of another length than it says.
+/// Reads the header, and refuses a file of another length than it says. There may be no rows.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
     element: Element,
     name: &str,
 ) -> Result<Shape, DataError> {
-    let (rows, dim) = read_header(file, length, name)?;
+    let (rows, dim) = read_any_header(file, length, name)?;
+    check_not_empty(name, u64::from(rows.max(1)), u64::from(dim))?;
     let expected = u128::from(HEADER) + u128::from(rows) * u128::from(dim) * element.size() as u128;
     DataError::check_length(name, length, expected, || {
         format!("its header says {rows} rows of {dim} x {element}")

@@ -15,6 +15,7 @@
 mod bin;
 mod error;
 mod exact;
+mod none;
 mod npy;
 mod output;
 mod rows;
@@ -25,6 +26,7 @@ mod vecs;
 pub use bin::write_bin;
 pub use error::DataError;
 pub use exact::brute_force;
+pub use none::NoRows;
 pub use rows::{JsonColumns, JsonRows, RowSource, RowTable};
 pub(crate) use source::{Check, check_range, check_stored_rows, room_for};
 pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};

@@ -116,7 +116,8 @@ pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, 
             "two dimensions, (rows, elements of a row),",
         ));
     };
-    check_not_empty(name, rows, dim)?;
+    // There may be no rows.
+    check_not_empty(name, rows.max(1), dim)?;
     let data = at + header_length;
     let expected = (u128::from(rows) * u128::from(dim))
         .saturating_mul(element.size() as u128)

@@ -403,6 +403,13 @@ impl VectorFile {
     ///
     /// Refuses a file whose length is not that of its header, and one without rows or elements.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
+        let file = Self::open_even_empty(path)?;
+        check_not_empty(&file.name, file.shape.rows as u64, file.shape.dim as u64)?;
+        Ok(file)
+    }
+
+    /// As [`open`](Self::open), of a file that may have no rows, if its header says what vectors it would have: that of `.fvecs` and `.bvecs` does not.
+    pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let extension = extension(path);

@@ -205,7 +205,7 @@ impl LookUp<'_> {
         left = wanted.left();
         let (built, all) = (
             self.index.manifest().vectors as u32,
-            self.index.len() as u32,
+            self.index.nodes() as u32,
         );
         if self.index.stands_in_all_clusters() {
             // Whichever of them it is, all extents are read.

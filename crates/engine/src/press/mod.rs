@@ -224,7 +224,7 @@ fn check(path: &Path, index: &Index) -> Result<(), Error> {
     if index.composition().vectors != VectorsAt::Segments {
         return wrong("vectors beside lists".into(), built.into());
     }
-    let came = index.len() as u64 - index.manifest().vectors.min(index.len() as u64);
+    let came = index.nodes() as u64 - index.manifest().vectors.min(index.nodes() as u64);
     if came > 0 {
         return wrong(
             format!("{came} vectors inserted into its graph since its last merge"),

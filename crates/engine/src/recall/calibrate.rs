@@ -70,8 +70,8 @@ pub(crate) fn own_queries(
     index: &Index,
     progress: &dyn Progress,
 ) -> Result<(Vec<u32>, Vec<u8>), Error> {
-    let rows = index.len() as u64;
-    let wanted = (index.len() / ROWS_A_QUERY).clamp(*QUERIES.start(), *QUERIES.end()) as u64;
+    let rows = index.nodes() as u64;
+    let wanted = (index.nodes() / ROWS_A_QUERY).clamp(*QUERIES.start(), *QUERIES.end()) as u64;
     let wanted = wanted.min(rows);
     let chosen: HashSet<u32> = (0..wanted).map(|i| (i * rows / wanted) as u32).collect();
     let dead = index.overlay().map(|overlay| overlay.deleted.clone());

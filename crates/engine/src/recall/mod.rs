@@ -99,8 +99,8 @@ impl Index {
         };
         let file = match self.recall() {
             Recall::Measured(file) => file,
-            Recall::Unknown(_) if self.len() <= SMALL => {
-                return Ok(Some(Depth::all(self.len())));
+            Recall::Unknown(_) if self.nodes() <= SMALL => {
+                return Ok(Some(Depth::all(self.nodes())));
             }
             Recall::Unknown(why) => return Err(unknown(why)),
         };

@@ -47,8 +47,9 @@ use stratann_tier::Volume;
 use self::columns::Salvaged;
 use self::log::Changes;
 use self::rows::{Fault, Rows};
-use crate::build::{self, BuildOptions, CarriedRows, high_bytes};
+use crate::build::{self, BuildOptions, CarriedRows, PLACEHOLDER_ID, high_bytes};
 use crate::codebook::Codebook;
+use crate::data::NoRows;
 use crate::durable::{log_number, opened_from};
 use crate::progress::{Progress, Stage};
 use crate::update::bytes_in;
@@ -187,9 +188,8 @@ fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error
 
 /// Vectors of a checkpoint that count.
 fn live_of(manifest: &Manifest) -> u64 {
-    manifest
-        .placement
-        .map_or(manifest.vectors, |facts| facts.live)
+    let built = manifest.built_vectors();
+    manifest.placement.map_or(built, |facts| facts.live)
 }
 
 /// A repair of an index whose lock is held.
@@ -226,16 +226,13 @@ impl Work<'_> {
         if let Some(attributes) = &mut attributes {
             lost.append(&mut attributes.lost);
         }
-        if rows.ids.is_empty() {
-            let worst = lost.iter().max_by_key(|lost| lost.vectors);
-            let reason = match worst.filter(|_| vectors_lost > 0) {
-                Some(Lost { file, what, .. }) => {
-                    format!("not one vector can be read any more ({file}: {what})")
-                }
-                None => "all its vectors are deleted".into(),
-            };
-            let path = self.path.to_owned();
-            return Err(Error::Unrepairable { path, reason });
+        let worst = lost.iter().max_by_key(|lost| lost.vectors);
+        let nothing_left = rows.ids.is_empty() && vectors_lost > 0;
+        if let Some(Lost { file, what, .. }) = worst.filter(|_| nothing_left) {
+            return Err(Error::Unrepairable {
+                path: self.path.to_owned(),
+                reason: format!("not one vector can be read any more ({file}: {what})"),
+            });
         }
         // What is not about vectors was damaged as well, and is made anew.
         // A set: there may be as many as a MANIFEST names files.
@@ -255,8 +252,10 @@ impl Work<'_> {
         let codebook = self.codebook();
         let kept = codebook.is_some();
         let (source, ids) = rows.finish()?;
-        if let Some(attributes) = &mut attributes {
-            attributes.of_ids(&ids);
+        match &mut attributes {
+            Some(_) if ids.is_empty() => attributes = None,
+            Some(attributes) => attributes.of_ids(&ids),
+            None => {}
         }
         let options = BuildOptions {
             code_bytes: match (&codebook, &manifest.kind) {
@@ -266,7 +265,7 @@ impl Work<'_> {
             codebook,
             memory: self.options.memory,
             threads: self.options.threads,
-            ids: Some(ids),
+            ids: source.as_ref().map(|_| ids),
             ..BuildOptions::of_manifest(manifest)?
         };
         let carried = build::Carried {
@@ -281,16 +280,33 @@ impl Work<'_> {
             rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
             // Unless it is lost.
             given_codebook: kept && manifest.writer_features & GIVEN_CODEBOOK != 0,
+            placeholder: false,
         };
-        let (report, committed) = build::rebuild(
-            self.volume,
-            scratch.path(),
-            &source,
-            &options,
-            carried,
-            &mut |_| Ok(()),
-            self.progress,
-        )?;
+        let (home, scratch, ready) = (self.volume, scratch.path(), &mut |_: &Manifest| Ok(()));
+        let rebuilt = match &source {
+            Some(source) => build::rebuild(
+                home,
+                scratch,
+                source,
+                &options,
+                carried,
+                ready,
+                self.progress,
+            ),
+            None => {
+                let none = NoRows::new(manifest.element, manifest.dimension as usize);
+                build::rebuild_empty(
+                    home,
+                    scratch,
+                    &none,
+                    &options,
+                    carried,
+                    ready,
+                    self.progress,
+                )
+            }
+        };
+        let (report, committed) = rebuilt?;
         if let Err(error) = committed.durable(volume) {
             // It counts, and what it was made of is gone when the next one is made.
             tracing::warn!("{error}");
@@ -314,6 +330,9 @@ impl Work<'_> {
         let mut found = 0;
         let stage = Stage::begin(progress, "reading vectors", live_of(manifest));
         let all = pages::salvage(volume, manifest, progress, &mut lost, &mut |id, vector| {
+            if id == PLACEHOLDER_ID && manifest.has_placeholder() {
+                return Ok(None);
+            }
             progress.advance(1);
             if let Some(fault) = rows.fault(vector) {
                 return Ok(Some(fault));
@@ -328,6 +347,11 @@ impl Work<'_> {
             Ok(None)
         })?;
         drop(stage);
+        // Of a build without rows nothing can be lost.
+        let all = match manifest.placement {
+            None => all.min(live_of(manifest)),
+            Some(_) => all,
+        };
         let kept = rows.ids.len();
         let mut wrong = 0;
         changes.each_vector(

@@ -83,9 +83,13 @@ impl Rows {
         self.file.push(vector)
     }
 
-    /// All of them, a row or more, with their ids.
-    pub(super) fn finish(self) -> Result<(VectorFile, Vec<u64>), Error> {
-        Ok((self.file.finish()?, self.ids))
+    /// All of them with their ids; `None` in place of the file where there are none.
+    pub(super) fn finish(self) -> Result<(Option<VectorFile>, Vec<u64>), Error> {
+        let file = match self.file.is_empty() {
+            true => None,
+            false => Some(self.file.finish()?),
+        };
+        Ok((file, self.ids))
     }
 }
 

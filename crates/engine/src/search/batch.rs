@@ -270,7 +270,7 @@ impl<'a> Batch<'a> {
     /// One of which only what matches a filter may be answers.
     pub(super) fn among(self, matching: Matching<'a>) -> Self {
         Self {
-            admission: self.admission.among(matching.nodes, self.index.len()),
+            admission: self.admission.among(matching.nodes, self.index.nodes()),
             matching: Some(matching),
             ..self
         }
@@ -434,8 +434,8 @@ impl<'a> Batch<'a> {
                 // Some of these may be deleted: who finds fewer looks at all of them.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
-                    let seen = self.seen.map(|seen| seen.overlay.live(index.len()));
-                    let live = seen.unwrap_or(index.len());
+                    let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
+                    let live = seen.unwrap_or(index.nodes());
                     // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
                     let all = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, all)
@@ -466,7 +466,7 @@ impl<'a> Batch<'a> {
                 // The list has room for all that are left, or leads to too few of them: that is less work than to look for them.
                 tracing::debug!(
                     index = %index.path().display(),
-                    vectors = index.len(),
+                    vectors = index.nodes(),
                     "looks at every vector that may be an answer: a walk leads to too few"
                 );
                 let mut scan = source.scan(thread, self.progress);
@@ -493,7 +493,7 @@ impl<'a> Batch<'a> {
     fn longer(&self, list: usize) -> Option<usize> {
         let longer = list.saturating_mul(LONGER);
         let most = match self.index.memory().budget {
-            None => self.index.len() / SCAN_FROM,
+            None => self.index.nodes() / SCAN_FROM,
             Some(_) => SHORT,
         };
         (longer <= most).then_some(longer)

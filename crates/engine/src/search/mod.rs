@@ -445,7 +445,7 @@ impl Index {
         options: &SearchOptions,
         overlay: Option<&Overlay>,
     ) -> Result<usize, Error> {
-        let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.len()));
+        let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.nodes()));
         bounds::recall(options.recall)?;
         let (most, what) = bounds::most_answers(vectors, "the vectors in the index");
         bounds::search(options, most, what)?;

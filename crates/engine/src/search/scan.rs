@@ -93,7 +93,7 @@ impl Scan<'_> {
         each: &mut Each<'_>,
     ) -> Result<(), Error> {
         let (index, graph) = (self.index, self.index.graph());
-        let all = index.len() as u32;
+        let all = index.nodes() as u32;
         let mut sought = Sought::of(index);
         let mut outcome = Ok(());
         // Where vectors are in parts, the leading ones say which trailing ones are worth a read.

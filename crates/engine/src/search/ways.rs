@@ -141,7 +141,7 @@ pub(super) fn choose(
     way: Option<Way>,
     plan: &mut Plan,
 ) -> Explained {
-    let (all, nodes) = (index.len().max(1) as f64, matching.nodes.len() as f64);
+    let (all, nodes) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
     let share = (nodes / all).clamp(1.0 / all, 1.0);
     let list = plan.list as f64;
     let grown = list * share.powf(GROWTH);

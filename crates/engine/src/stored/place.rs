@@ -152,7 +152,7 @@ fn no_manifest(volume: &dyn Volume) -> Error {
 /// No index there, or a manifest that is damaged or of a later format.
 pub fn vectors_in(path: impl AsRef<Path>) -> Result<usize, Error> {
     let manifest = manifest(&existing(path.as_ref())?)?;
-    Ok(manifest.vectors as usize)
+    Ok(manifest.built_vectors() as usize)
 }
 
 /// How the nodes of an index became bytes.

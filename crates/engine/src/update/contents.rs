@@ -112,7 +112,7 @@ pub(crate) fn each_vector_page(
     let Some(segments) = &index.graph().segments else {
         return Ok(());
     };
-    let nodes = index.len() as u64;
+    let nodes = index.nodes() as u64;
     let mut each = |n: usize, segment: &Segment, page: u64, view: &VectorPage<'_>| match segment
         .nodes(page, view)
         .last()
@@ -216,7 +216,7 @@ fn lists_of<N: NodePages>(
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
-    let nodes = index.len() as u64;
+    let nodes = index.nodes() as u64;
     let mut list = Vec::new();
     each_record(index, pages, progress, &mut |page, node, record| {
         pages.list(node, record, &mut list)?;
@@ -259,7 +259,7 @@ fn each_record<N: NodePages>(
     let graph = index.graph();
     let file = graph.pages.file(graph.nodes);
     let placement = graph.placement.get();
-    let nodes = index.len() as u64;
+    let nodes = index.nodes() as u64;
     let mut records_of = |page: u64, bytes: &[u8]| {
         let view = pages.view(bytes, page, true)?;
         for slot in 0..view.len() {

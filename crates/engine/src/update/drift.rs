@@ -54,7 +54,7 @@ fn look(
     progress: &dyn Progress,
 ) -> Result<Option<f64>, Error> {
     let (codebook, dim, metric) = (index.graph_codebook(), index.dim(), index.metric());
-    let (built, all) = (index.manifest().vectors as usize, index.len());
+    let (built, all) = (index.manifest().vectors as usize, index.nodes());
     let half = (SAMPLE_BYTES / (4 * dim)).clamp(LEAST_SAMPLE, SAMPLE) / 2;
     let even = |first: usize, end: usize| {
         let count = half.min(end.saturating_sub(first));
@@ -110,7 +110,7 @@ impl Index {
             return Ok(IndexHealth::default());
         }
         let drifted = look(self, admission, progress)?;
-        let share = came as f64 / (self.len() as f64).max(1.0);
+        let share = came as f64 / (self.live() as f64).max(1.0);
         Ok(IndexHealth {
             drifted: drifted.map(|drifted| share * drifted),
         })
@@ -176,12 +176,12 @@ impl LiveIndex {
 impl Looked {
     /// The share of all vectors, if those that came since the look are as those before.
     fn of_all(&self, index: &Index, seen: Seen<'_>) -> f64 {
-        let live = seen.overlay.live(index.len()).max(1) as f64;
+        let live = seen.overlay.live(index.nodes()).max(1) as f64;
         (self.drifted * came(index) as f64 / live).min(1.0)
     }
 }
 
 /// Nodes that came since the last build or merge.
 fn came(index: &Index) -> u64 {
-    (index.len() as u64).saturating_sub(index.manifest().vectors)
+    (index.nodes() as u64).saturating_sub(index.manifest().vectors)
 }

@@ -106,7 +106,7 @@ impl fmt::Display for Due {
             ),
             Due::Grown(times) => write!(
                 f,
-                "there are {times:.0} times the vectors that the codes are made for"
+                "there are {times:.0} times the vectors that the index was made for"
             ),
             Due::Drifted(share) => write!(
                 f,

@@ -11,7 +11,7 @@ use stratann_layout::{Manifest, PlacementFile};
 
 use super::contents::each_vector;
 use crate::bits::Bits;
-use crate::build::{IdSorter, LEAST_MEMORY};
+use crate::build::{IdSorter, LEAST_MEMORY, PLACEHOLDER_ID};
 use crate::durable::Checkpoint;
 use crate::index::Index;
 use crate::progress::Silent;
@@ -32,6 +32,18 @@ pub(crate) struct CarriedIds {
 }
 
 impl CarriedIds {
+    /// Those of a checkpoint that is a build: none, but that its placeholder does not count if it was built of no rows.
+    pub(crate) fn of_build(manifest: &Manifest) -> Self {
+        match manifest.has_placeholder() {
+            false => Self::default(),
+            true => Self {
+                deleted: vec![(PLACEHOLDER_ID, 1)],
+                dead: 1,
+                ..Self::default()
+            },
+        }
+    }
+
     /// As a checkpoint says.
     pub(crate) fn of(file: PlacementFile, manifest: &Manifest) -> Self {
         let nodes = u64::from(file.nodes);
@@ -50,6 +62,8 @@ impl CarriedIds {
 pub(crate) enum StoredIds {
     /// 0 to this, each once.
     Rows(u64),
+    /// None: it was built of no rows. 1 more than the largest there has ever been.
+    None(u64),
     /// Those of a table; and 1 more than the largest there has ever been.
     Table(Arc<IdTable>, u64),
 }
@@ -58,7 +72,10 @@ impl StoredIds {
     /// The ids of an index, as its checkpoint says them; `None` if it does not, because an earlier version wrote it.
     pub(crate) fn of(index: &Index) -> Result<Option<Self>, Error> {
         let manifest = index.manifest();
-        if manifest.next_id == manifest.vectors {
+        if manifest.has_placeholder() {
+            return Ok(Some(Self::None(manifest.next_id)));
+        }
+        if manifest.has_row_numbers() {
             return Ok(Some(Self::Rows(manifest.vectors)));
         }
         let table = IdTable::open(&**index.volume(), manifest)?;
@@ -131,7 +148,7 @@ impl StoredIds {
     /// The table, if there is one.
     pub(crate) fn as_table(&self) -> Option<Arc<IdTable>> {
         match self {
-            Self::Rows(_) => None,
+            Self::Rows(_) | Self::None(_) => None,
             Self::Table(table, _) => Some(table.clone()),
         }
     }
@@ -139,7 +156,7 @@ impl StoredIds {
     /// 1 more than the largest id.
     pub(crate) fn next_id(&self) -> u64 {
         match self {
-            Self::Rows(next) | Self::Table(_, next) => *next,
+            Self::Rows(next) | Self::None(next) | Self::Table(_, next) => *next,
         }
     }
 
@@ -150,6 +167,7 @@ impl StoredIds {
     pub(crate) fn some_from(&self, id: u64, count: usize) -> Result<Vec<u64>, Error> {
         let table = match self {
             Self::Rows(rows) => return Ok((id..*rows).take(count).collect()),
+            Self::None(_) => return Ok(Vec::new()),
             Self::Table(table, _) => table,
         };
         let mut last = LastBlock::none();
@@ -169,6 +187,7 @@ impl StoredIds {
     pub(crate) fn contains(&self, id: u64) -> Result<bool, Error> {
         match self {
             Self::Rows(rows) => Ok(id < *rows),
+            Self::None(_) => Ok(false),
             Self::Table(table, _) => Ok(table.node_of(id)?.is_some()),
         }
     }

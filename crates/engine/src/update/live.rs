@@ -34,7 +34,7 @@ mod submit;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
@@ -51,6 +51,7 @@ use super::fresh::FreshGraph;
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
 use super::overlay::{Moment, Overlay, Seen, Tombstones};
+use super::rebalance;
 use super::replay::{self, Replayed};
 use crate::codebook::training_rows;
 use crate::data::VectorSource;
@@ -246,7 +247,7 @@ impl State {
             && self
                 .overlay
                 .deleted
-                .insert_below(id, self.index.len() as u32);
+                .insert_below(id, self.index.nodes() as u32);
         if let (true, Some(since)) = (frozen || stored, &self.since) {
             since.insert(id);
         }
@@ -262,6 +263,8 @@ pub struct LiveIndex {
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
+    /// Vectors that there are, by what was acknowledged. Records on storage and in memory count one twice while it goes from one to the other.
+    live: AtomicUsize,
     /// Ids that calls are changing: two calls never change the same one at once.
     reserved: Reserved,
     /// Held for reading by calls that change something, for writing while a merge begins and commits.
@@ -412,7 +415,7 @@ impl LiveIndex {
         // One that was opened for searching alone has pages in the memory that inserts are to take.
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
-        if has_room && manifest == *index.manifest() && index.len() as u64 == nodes {
+        if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
             return Self::start(lock, index.clone(), options);
         }
         let (volume, path, open) = (index.volume().clone(), index.path(), index.options());
@@ -476,6 +479,7 @@ impl LiveIndex {
             rebalance_after: AtomicU64::new(0),
             submitted: Arc::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
+            live: AtomicUsize::new(overlay.live(index.nodes())),
             state: RwLock::new(Arc::new(State {
                 index,
                 overlay,
@@ -516,10 +520,9 @@ impl LiveIndex {
         (state.index.clone(), state.overlay.clone())
     }
 
-    /// The vectors that a search can find.
+    /// The vectors that a search can find, at every moment.
     pub fn len(&self) -> usize {
-        let state = self.state();
-        state.overlay.live(state.index.len())
+        self.live.load(Ordering::Acquire)
     }
 
     /// Whether it is what the index in its directory is: false once the directory was moved or removed, or another has taken its
@@ -555,7 +558,7 @@ impl LiveIndex {
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let mut stats = state.index.stats();
-        stats.deleted = state.overlay.deleted.len() as u64;
+        stats.deleted = state.index.deleted_in(&state.overlay);
         stats.logged = state.overlay.logged();
         stats.memory.changes = state.overlay.memory_bytes()
             + state.index.columns().new_bytes()
@@ -698,10 +701,9 @@ impl LiveIndex {
     /// Vectors on storage, those of them that do not count, and as many as what waits in memory is worth.
     pub(super) fn extents(&self) -> (u64, u64, u64) {
         let state = self.state();
-        let Overlay { deleted, .. } = &state.overlay;
         (
             state.index.len() as u64,
-            deleted.len() as u64,
+            state.index.deleted_in(&state.overlay),
             match state.direct {
                 Some(_) => state.overlay.logged(),
                 None => self.waiting(&state),
@@ -709,17 +711,23 @@ impl LiveIndex {
         )
     }
 
-    /// How many times the vectors of its last build or merge an index of codes has, where a codebook would be trained on more of them, and `least` vectors
-    /// came since, or some more than a search looks at in any case.
+    /// How many times the vectors of its last build or merge an index has, where a codebook would be trained on more of them, or it is of clusters and a
+    /// rebalance takes more at once, and `least` vectors came since, or some more than a search looks at in any case.
     pub(super) fn growth(&self, least: u64) -> Option<f64> {
         let state = self.state();
         let manifest = state.index.manifest();
-        let live = state.overlay.live(state.index.len()) as u64;
-        let came = live.saturating_sub(manifest.vectors);
-        let few = manifest.vectors < training_rows(state.index.dim()) as u64;
+        let live = self.len() as u64;
+        let built = manifest.built_vectors();
+        let came = live.saturating_sub(built);
+        // Of clusters those of a build are better than those that come of splits alone.
+        let enough = match state.index.has_clusters() {
+            false => training_rows(state.index.dim()) as u64,
+            true => rebalance::due_after(0),
+        };
+        let few = manifest.vectors < enough;
         let own = manifest.writer_features & GIVEN_CODEBOOK == 0;
-        let counts = few && own && came >= least.min(WORTH_CODES) && !state.index.has_clusters();
-        counts.then(|| live as f64 / manifest.vectors.max(1) as f64)
+        let counts = few && own && came >= least.min(WORTH_CODES);
+        counts.then(|| live as f64 / built.max(1) as f64)
     }
 
     /// Whether vectors that wait go into clusters in place, by themselves.

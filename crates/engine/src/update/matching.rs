@@ -51,7 +51,7 @@ impl Matches {
             *slots = graph.matching(moment, filter)?;
         }
         // Memory first: vectors go from there to storage, and one that is met twice is one answer.
-        let look = || columns.matching(filter, index.len() as u32);
+        let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {
             nodes: nodes?,

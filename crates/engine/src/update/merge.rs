@@ -31,6 +31,7 @@ use super::outgrown::{Outgrown, outgrown};
 use super::survey::{self, NOWHERE, Rows};
 use crate::Error;
 use crate::build::{self, BuildOptions, CarriedRows};
+use crate::data::NoRows;
 use crate::durable::Committed;
 use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
@@ -86,6 +87,17 @@ pub(super) fn merge(
         ..BuildOptions::of_manifest(index.manifest())?
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
+    if source.rows() == 0 {
+        let (built, committed) = empty(volume, index, inputs, options, &scratch, ready, progress)?;
+        let report = CompactReport {
+            removed: removed(index, &rows),
+            bytes_before,
+            bytes_after: bytes_in(&**volume).unwrap_or(built.bytes),
+            seconds: start.elapsed().as_secs_f64(),
+            ..CompactReport::default()
+        };
+        return Ok((report, committed));
+    }
     let outgrown = match index.codebook() {
         None => Outgrown::No,
         Some(codebook) => outgrown(&*source, codebook, &options, progress)?,
@@ -125,6 +137,7 @@ pub(super) fn merge(
         kept: &rows.kept,
         rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
         given_codebook: given,
+        placeholder: false,
     };
     let options = BuildOptions {
         ids: Some(rows.ids.clone()),
@@ -143,7 +156,7 @@ pub(super) fn merge(
         vectors: report.vectors as u64,
         merged: rows.merged,
         direct: direct as u64,
-        removed: rows.removed,
+        removed: removed(index, &rows),
         segments_kept: rows.kept.len() as u64,
         segments_rewritten: rows.segments_rewritten,
         vectors_rewritten: rows.vectors_rewritten,
@@ -159,6 +172,51 @@ pub(super) fn merge(
         ..CompactReport::default()
     };
     Ok((report, committed))
+}
+
+/// Vectors that were left out: a placeholder is none.
+fn removed(index: &Index, rows: &Rows) -> u64 {
+    rows.removed.saturating_sub(index.placeholders() as u64)
+}
+
+/// Writes and commits the checkpoint of an index of which no vector is left. Its codebook stays: it may serve what comes as it served what went, and
+/// the first merge with vectors looks at that.
+fn empty(
+    volume: &Arc<dyn Volume>,
+    index: &Index,
+    inputs: &Inputs<'_>,
+    options: BuildOptions,
+    scratch: &build::ScratchFolder,
+    ready: build::Ready<'_>,
+    progress: &dyn Progress,
+) -> Result<(build::BuildReport, Committed), Error> {
+    let options = match index.codebook() {
+        Some(codebook) => BuildOptions {
+            codebook: Some(codebook.clone()),
+            code_bytes: None,
+            ..options
+        },
+        None => options,
+    };
+    let carried = build::Carried {
+        log_from: inputs.log_from,
+        next_id: inputs.next_id,
+        known: None,
+        kept: &[],
+        rows: None,
+        given_codebook: index.manifest().writer_features & GIVEN_CODEBOOK != 0,
+        placeholder: true,
+    };
+    let none = NoRows::new(index.element(), index.dim());
+    build::rebuild_empty(
+        volume,
+        scratch.path(),
+        &none,
+        &options,
+        carried,
+        ready,
+        progress,
+    )
 }
 
 /// Neighbours of a node that was left out, which stand in for it in others' lists (OdinANN §3.4.2: partial lists).

@@ -68,7 +68,7 @@ impl<'a> Reading<'a> {
             seen: Seen { overlay, moment },
             ids,
             view,
-            nodes: index.len() as u32,
+            nodes: index.nodes() as u32,
         }
     }
 

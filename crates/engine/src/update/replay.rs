@@ -44,7 +44,7 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let deleted = Tombstones::restore(&carried.deleted, carried.dead);
     let mut next_id = carried.next_id;
     let mut inserted = IdRanges::of(&carried.ids);
-    let nodes = index.len() as u32;
+    let nodes = index.nodes() as u32;
     // Of vectors on storage: who has them is looked for when it is known which are the last.
     let (columns, mut rows) = (index.columns(), HashMap::new());
     let mut remove = |id: u64| {

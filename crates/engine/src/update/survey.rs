@@ -17,7 +17,7 @@ use super::garbage::{Fate, Held, fates};
 use super::merge::Inputs;
 use super::rows::IndexRows;
 use crate::build::{BuildOptions, Spool};
-use crate::data::{VectorFile, VectorSource};
+use crate::data::{NoRows, VectorFile, VectorSource};
 use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::VectorsAt;
@@ -47,7 +47,7 @@ pub(super) struct Rows {
     pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
-/// Finds the rows of a merge with these options; what is copied of them is in `folder`.
+/// Finds the rows of a merge with these options; what is copied of them is in `folder`. There may be none.
 ///
 /// # Errors
 /// A page that cannot be read or is damaged, a full disk, or an interruption.
@@ -58,7 +58,7 @@ pub(super) fn survey<'a>(
     folder: &Path,
     progress: &dyn Progress,
 ) -> Result<(Box<dyn VectorSource + 'a>, Rows), Error> {
-    let _stage = Stage::begin(progress, "reading vectors", index.len() as u64);
+    let _stage = Stage::begin(progress, "reading vectors", index.nodes() as u64);
     let segments = match index.has_clusters() {
         true => &None,
         false => &index.graph().segments,
@@ -79,7 +79,11 @@ pub(super) fn survey<'a>(
                 rows.segments_rewritten = segments.len() as u64;
                 rows.vectors_rewritten = rows.ids.len() as u64 - rows.merged;
             }
-            Ok((Box::new(source), rows))
+            let source: Box<dyn VectorSource> = match source {
+                Some(source) => Box::new(source),
+                None => Box::new(NoRows::new(index.element(), index.dim())),
+            };
+            Ok((source, rows))
         }
     }
 }
@@ -113,11 +117,11 @@ fn copied(
     inputs: &Inputs<'_>,
     folder: &Path,
     progress: &dyn Progress,
-) -> Result<(VectorFile, Rows), Error> {
+) -> Result<(Option<VectorFile>, Rows), Error> {
     let mut file = Spool::create(folder, index.element(), index.dim())?;
-    let mut ids = Vec::with_capacity(index.len());
+    let mut ids = Vec::with_capacity(index.nodes());
     let mut removed = 0;
-    let mut row_of = vec![NOWHERE; index.len()];
+    let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector(index, progress, &mut |node, id, vector| {
         progress.advance(1);
         if is_removed(inputs, id, node) {
@@ -139,7 +143,11 @@ fn copied(
         segments_rewritten: 0,
         vectors_rewritten: 0,
     };
-    Ok((file.finish()?, rows))
+    let file = match file.is_empty() {
+        true => None,
+        false => Some(file.finish()?),
+    };
+    Ok((file, rows))
 }
 
 /// What a merge finds in a segment.
@@ -163,8 +171,8 @@ fn in_place<'a>(
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
     // Of nodes first: rows are known when it is known which segments are kept.
-    let mut id_of = vec![0; index.len()];
-    let mut row_of = vec![NOWHERE; index.len()];
+    let mut id_of = vec![0; index.nodes()];
+    let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
         for node in segment.nodes(page, view) {
             let (slot, id, bytes) = segment.record(node, page, view)?;
@@ -202,15 +210,15 @@ fn in_place<'a>(
     };
     let (kept, rewritten) = (of(Fate::Kept), of(Fate::Rewritten));
 
-    let mut node_of = Vec::with_capacity(index.len());
-    let mut ids = Vec::with_capacity(index.len() + new_ids.len());
+    let mut node_of = Vec::with_capacity(index.nodes());
+    let mut ids = Vec::with_capacity(index.nodes() + new_ids.len());
     let mut kept_segments = Vec::with_capacity(kept.len());
     for &n in kept.iter().chain(&rewritten) {
         if fates[n] == Fate::Kept {
             let first = node_of.len() as u32;
             kept_segments.push(keep(index, n as u32, first, &census[n])?);
         }
-        for node in segments.nodes_of(n, index.len() as u32) {
+        for node in segments.nodes_of(n, index.nodes() as u32) {
             if row_of[node as usize] != NOWHERE {
                 row_of[node as usize] = node_of.len() as u32;
                 node_of.push(node);

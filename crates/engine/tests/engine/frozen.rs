@@ -302,6 +302,38 @@ fn an_index_with_nodes_of_row_numbers_looks_up_and_takes_changes() {
 }
 
 #[test]
+fn an_index_of_no_rows_opens_and_takes_vectors() {
+    let folder = copied("index-v4-no-rows");
+    let path = folder.path();
+    let report = verify(path, &Silent).unwrap();
+    assert!(report.clean(), "{:?}", report.problems);
+    let text = fs::read(path.join("MANIFEST")).unwrap();
+    let manifest = Manifest::decode(&text, "MANIFEST").unwrap();
+    assert_eq!((manifest.reader_features, manifest.vectors), (8, 1));
+    let some = rows(SIFT_BASE, 0, 40, 16);
+    let options = SearchOptions {
+        k: 2,
+        ..SearchOptions::default()
+    };
+    let index = open(path);
+    assert_eq!((index.len(), index.live()), (0, 0));
+    let found = index.search(&some, &options).unwrap();
+    assert!(found.ids.iter().all(|&id| id == u64::MAX));
+    drop(index);
+    let live = LiveIndex::open(path, &OpenOptions::default(), &alone()).unwrap();
+    let ids = live.insert(&some, None, &Silent).unwrap();
+    assert_eq!(ids, (0..40).collect::<Vec<u64>>());
+    live.compact(&Silent).unwrap();
+    let found = live.search(&some, &options).unwrap();
+    let nearest: Vec<u64> = found.ids.iter().step_by(2).copied().collect();
+    assert_eq!(nearest, ids);
+    drop(live);
+    assert_eq!(open(path).len(), 40);
+    let report = verify(path, &Silent).unwrap();
+    assert!(report.clean(), "{:?}", report.problems);
+}
+
+#[test]
 fn an_index_that_was_given_its_codebook_keeps_it() {
     let folder = copied("index-v4-given-codebook");
     let path = folder.path();

@@ -6,6 +6,7 @@ mod bounds;
 mod catalog;
 mod direct;
 mod drift;
+mod empty;
 mod fixtures;
 mod frozen;
 mod grown;

@@ -162,6 +162,15 @@ impl Manifest {
         Ok(())
     }
 
+    /// A placeholder is the only record of its build.
+    pub(super) fn check_placeholder(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        if self.has_placeholder() && self.vectors != 1 {
+            let expected = "1 where reader feature bit 3 says that it is a placeholder";
+            return Err(field(file, at, "vectors", self.vectors, expected));
+        }
+        Ok(())
+    }
+
     /// Who does not know of columns must not change the index, so the bit says that there are some; and a segment of them is two files.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);

@@ -527,6 +527,30 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
 }
 
 #[test]
+fn a_placeholder_is_the_only_record_of_its_build() {
+    let mut manifest = sample();
+    (manifest.layout, manifest.placement) = (COUPLED.into(), None);
+    manifest.segments.clear();
+    manifest.vectors = 1;
+    manifest.next_id = 1;
+    assert!(manifest.has_row_numbers());
+    manifest.reader_features |= PLACEHOLDER;
+    assert!(manifest.has_placeholder() && !manifest.has_row_numbers());
+    assert_eq!(manifest.built_vectors(), 0);
+    assert_eq!(
+        Manifest::decode(&manifest.encode(), "MANIFEST").unwrap(),
+        manifest
+    );
+    manifest.vectors = 2;
+    let error = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("vectors") && error.contains("placeholder"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_placement_has_its_feature_bit() {
     let mut manifest = sample();
     manifest.reader_features = 0;

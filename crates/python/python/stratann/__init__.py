@@ -3,6 +3,7 @@
     import stratann
 
     index = stratann.build("base.u8bin", "photos.idx", metric="l2", memory="2GiB")  # or a numpy array
+    index = stratann.create("notes.idx", dimension=384, dtype="float32", metric="cosine")  # no vectors yet
     index = stratann.open("photos.idx", memory="64MiB")
     ids, distances = index.search(queries, k=10)
     index = stratann.build(vectors, "docs.idx", attributes={"year": [...], "tags": [[...], ...]})
@@ -63,6 +64,7 @@ from ._stratann import (
     truth,
     verify,
 )
+from .beginning import create
 from .conversion import CopyWarning
 from .files import read, write
 from .rows import Page, Rows, to_arrow, to_lists, to_pandas
@@ -93,6 +95,7 @@ __all__ = [
     "calibrate",
     "column",
     "connect",
+    "create",
     "open",
     "plan",
     "read",

@@ -81,6 +81,7 @@ fn with_build<T>(
         scratch: folder.path(),
         carried: Carried {
             given_codebook: false,
+            placeholder: false,
             log_from: LogFrom::default(),
             next_id: 0,
             known: None,

@@ -58,7 +58,7 @@ impl Scan<'_> {
         sought: &mut Sought,
         each: &mut Each<'_>,
     ) -> Result<(), Error> {
-        let all = self.index.len() as u32;
+        let all = self.index.nodes() as u32;
         let mut rest = nodes;
         for number in 0..segments.len() {
             let end = segments.nodes_of(number, all).end;

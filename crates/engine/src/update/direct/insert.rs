@@ -168,14 +168,15 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         let query = &mut self.walker.traversal.ranking.query;
         query.clear();
         query.extend_from_slice(vector);
-        for _ in 0..WALKS {
+        for walk in 1..=WALKS {
             if let Err(error) = self.walker.walk().await {
                 self.walker.reset();
                 return Err(error);
             }
-            self.gather(vector)?;
+            // Where nothing near counts, what was deleted leads to the new vector: else it would wait in memory until a merge.
+            self.gather(vector, walk == WALKS)?;
             self.choose();
-            // None: everything near was on its way from one page to another.
+            // None: everything near was on its way from one page to another, or was deleted.
             if !self.chosen.is_empty() {
                 break;
             }
@@ -214,8 +215,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
     }
 
-    /// Takes the vectors of the candidates from the pages that are held.
-    fn gather(&mut self, vector: &[u8]) -> Result<(), Error> {
+    /// Takes the vectors of the candidates from the pages that are held; of deleted ones only `with_dead`.
+    fn gather(&mut self, vector: &[u8], with_dead: bool) -> Result<(), Error> {
         if !N::VECTORS {
             self.gather_codes();
             return Ok(());
@@ -228,7 +229,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         for key in traversal.frontier.keys() {
             let node = node_of(key);
             let page = placement.page_of(node);
-            let deleted = |id: u64| self.direct.deleted.contains(id, node);
+            let deleted = |id: u64| !with_dead && self.direct.deleted.contains(id, node);
             // If it has moved since it was read, another page that is held has it: a vector never changes.
             let here = traversal.held(page.into());
             let on = |held: &&Page<'_>| {

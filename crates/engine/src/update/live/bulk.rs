@@ -26,7 +26,7 @@ impl LiveIndex {
         if state.direct.is_none() || !self.options.direct.merge_many {
             return 0;
         }
-        let live = state.overlay.live(state.index.len());
+        let live = self.len();
         let memory = state.index.memory();
         let room = match memory.budget {
             None => MOST_BYTES,
@@ -55,10 +55,7 @@ impl LiveIndex {
         let waits = state.fresh().len();
         self.options.direct.merge_many
             && state.index.memory().budget.is_none()
-            && is_many(
-                waits,
-                state.overlay.live(state.index.len()).saturating_sub(waits),
-            )
+            && is_many(waits, self.len().saturating_sub(waits))
     }
 }
 

@@ -197,6 +197,7 @@ impl LiveIndex {
         for &(id, built) in ids {
             state.remove(id, built);
         }
+        self.live.fetch_sub(ids.len(), Ordering::AcqRel);
         Ok(())
     }
 
@@ -358,7 +359,7 @@ impl LiveIndex {
         let bytes = attributes.iter().map(|row| row_charge(row)).sum();
         self.check_room(&state, ids.len(), row_bytes, bytes)?;
         let mut records = Vec::with_capacity(ids.len());
-        let mut built = HashSet::new();
+        let (mut built, mut new) = (HashSet::new(), 0);
         for (at, (&id, vector)) in ids.iter().zip(rows.chunks_exact(row_bytes)).enumerate() {
             let row = attributes.get(at).map(|row| &**row);
             let known = state.known(id)?;
@@ -367,7 +368,10 @@ impl LiveIndex {
             }
             records.push(match known.live {
                 true => LogRecord::Replace { id, vector, row },
-                false => LogRecord::Insert { id, vector, row },
+                false => {
+                    new += 1;
+                    LogRecord::Insert { id, vector, row }
+                }
             });
         }
         self.append(&records)?;
@@ -383,6 +387,7 @@ impl LiveIndex {
                 .iter()
                 .for_each(|record| place(&state, record, &built));
         });
+        self.live.fetch_add(new, Ordering::AcqRel);
         Ok(ids.len())
     }
 }

@@ -88,7 +88,7 @@ impl LiveIndex {
     /// nothing changed since the last checkpoint.
     ///
     /// # Errors
-    /// No vector would be left; a memory budget that the merged index would exceed; a full disk; an interruption through
+    /// A memory budget that the merged index would exceed; a full disk; an interruption through
     /// `progress`. The index is then what it was. Where the merged index is committed and nobody can tell whether a crash would
     /// take that back, it is what goes on, and both are kept until a later checkpoint: that is told as
     /// [`trouble`](crate::Stats::trouble).
@@ -125,17 +125,14 @@ impl LiveIndex {
         let state = self.state();
         let overlay = &state.overlay;
         // What was inserted directly.
-        let moved = state.index.len() as u64 > state.index.manifest().vectors;
+        let moved = state.index.nodes() as u64 > state.index.manifest().vectors;
         let rows = state.index.columns().has_new();
-        if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved && !rows {
+        let deleted = state.index.deleted_in(overlay) > 0;
+        if !deleted && state.fresh().slots() == 0 && !moved && !rows {
             return Ok(None);
         }
         let inserted = overlay.inserted.read().all();
-        let left = overlay.live(state.index.len());
-        if left == 0 {
-            let expected = "at least one: insert what is to be in it, or delete the directory";
-            return Err(Error::call("vectors left in the index", 0, expected));
-        }
+        let left = overlay.live(state.index.nodes());
         self.check_budget(&state, left)?;
         if into == NextCheckpoint::Rebalanced {
             self.check_rebalance(&state)?;
@@ -195,7 +192,7 @@ impl LiveIndex {
         if !state.index.has_clusters() || !waits {
             let bytes = merge::bytes_in(&*self.volume)?;
             return Ok(CompactReport {
-                vectors: state.overlay.live(state.index.len()) as u64,
+                vectors: state.overlay.live(state.index.nodes()) as u64,
                 bytes_before: bytes,
                 bytes_after: bytes,
                 ..CompactReport::default()
@@ -251,7 +248,7 @@ impl LiveIndex {
             };
             gate = Some(self.gate.write());
             self.health.standing(&*self.volume)?;
-            next = Some(self.next_state(&state, index, ids, into)?);
+            next = Some(self.next_state(&state, index, ids)?);
             Ok(())
         };
         let inputs = merge::Inputs {
@@ -314,34 +311,20 @@ impl LiveIndex {
     }
 
     /// What searches start from when an index is committed that a merge made. Nobody writes.
-    fn next_state(
-        &self,
-        state: &State,
-        index: Arc<Index>,
-        ids: StoredIds,
-        into: NextCheckpoint,
-    ) -> Result<State, Error> {
+    fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
         // Of all nodes that there are now: a later one of the same id may count.
-        let nodes = index.len() as u32;
+        let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        let (deleted, inserted) = match into {
-            NextCheckpoint::NewBuild => {
-                (Tombstones::restore(&gone, gone.len()), IdRanges::default())
-            }
-            // What did not count before still stands there.
-            NextCheckpoint::Rebalanced => {
-                let carried = index.carried();
-                let deleted = Tombstones::restore(&carried.deleted, carried.dead);
-                let mut inserted = IdRanges::of(&carried.ids);
-                for &(id, bound) in &gone {
-                    inserted.remove(id);
-                    deleted.insert_below(id, bound);
-                }
-                (deleted, inserted)
-            }
-        };
+        // What did not count before and still stands there: of a new build a placeholder at most.
+        let carried = index.carried();
+        let deleted = Tombstones::restore(&carried.deleted, carried.dead);
+        let mut inserted = IdRanges::of(&carried.ids);
+        for &(id, bound) in &gone {
+            inserted.remove(id);
+            deleted.insert_below(id, bound);
+        }
         // Rows that vectors were given since; of those that went since, nobody wants them.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());

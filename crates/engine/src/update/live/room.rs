@@ -130,7 +130,7 @@ impl LiveIndex {
             return Ok(());
         }
         let copies = (self.open.places).memory_bytes(&*self.volume, state.index.manifest());
-        let each = memory.places.div_ceil((state.index.len() as u64).max(1));
+        let each = memory.places.div_ceil((state.index.nodes() as u64).max(1));
         let grown = copies.saturating_sub(memory.places);
         let wanted = grown.saturating_add(each.saturating_mul(rows as u64));
         if wanted > memory.unused {
@@ -155,7 +155,7 @@ impl LiveIndex {
         state: &State,
         wanted: Option<u64>,
     ) -> Result<u64, Error> {
-        let wanted = wanted.unwrap_or_else(|| rebalance::due_after(state.index.len() as u64));
+        let wanted = wanted.unwrap_or_else(|| rebalance::due_after(state.index.nodes() as u64));
         let (Some(room), Some(needs)) =
             (self.room_for_changes(state), self.rebalance_needs(state)?)
         else {

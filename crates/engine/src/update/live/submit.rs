@@ -109,7 +109,7 @@ impl Searched for AtMoment {
 
 /// The share of the vectors on storage that were deleted or replaced.
 pub(super) fn deleted((index, overlay): (&Index, &Overlay)) -> f64 {
-    overlay.deleted.len() as f64 / index.len() as f64
+    overlay.deleted.len() as f64 / index.nodes() as f64
 }
 
 /// Searches that were submitted and have not ended.

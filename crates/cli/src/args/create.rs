@@ -1,0 +1,40 @@
+//! `stratann create`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use stratann::Element;
+
+use super::{PlaceArguments, SIZES, ShapeArguments, at_least_one};
+use crate::names;
+
+/// `stratann create`
+#[derive(Debug, Args)]
+#[command(after_help = SIZES)]
+pub struct CreateArguments {
+    /// The index: a directory that this creates
+    pub index: PathBuf,
+
+    /// Elements of each vector that is to come
+    #[arg(short, long, value_name = "N", value_parser = at_least_one, visible_alias = "dim")]
+    pub dimension: usize,
+
+    /// Element type of the vectors; numpy's names are understood as well
+    #[arg(long, value_name = "TYPE", value_parser = names::element(), default_value = "f32",
+          visible_aliases = ["element", "data-type"])]
+    pub dtype: Element,
+
+    #[command(flatten)]
+    pub shape: ShapeArguments,
+
+    #[command(flatten)]
+    pub places: PlaceArguments,
+
+    /// Replaces an index that is there already
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Prints the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

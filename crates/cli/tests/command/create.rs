@@ -1,0 +1,126 @@
+//! An index that begins with nothing, as a user makes it, fills it, empties it and fills it again.
+
+use crate::support::{DIM, Place, ROWS, bin};
+use crate::update::lines;
+
+const PRESETS: [&str; 4] = ["stratann", "aisaq", "spann", "distvs"];
+
+/// An index without vectors, `index`, for rows of `base.u8bin`.
+fn created(preset: &str) -> Place {
+    let place = Place::new();
+    let create = ["create", "index", "--dimension", "16", "--dtype", "uint8"];
+    let said = place
+        .run(&[&create[..], &["--preset", preset]].concat())
+        .done();
+    assert!(said.stdout.contains("0 of 16 u8"), "{}", said.stdout);
+    place
+}
+
+/// How many vectors `count` says there are.
+fn count(place: &Place) -> usize {
+    let counted = place.run(&["count", "index"]).done();
+    counted.stdout.trim().parse().unwrap()
+}
+
+#[test]
+fn an_index_without_vectors_is_asked_filled_emptied_and_filled_again() {
+    for preset in PRESETS {
+        let place = created(preset);
+        assert_eq!(count(&place), 0);
+        let search = ["search", "index", "queries.u8bin", "-k", "3", "--json"];
+        place.run(&search).done();
+        let stats = place.run(&["stats", "index", "--json"]).done().json();
+        assert_eq!(
+            (stats["vectors"].as_u64(), stats["deleted"].as_u64()),
+            (Some(0), Some(0))
+        );
+        place.run(&["stats", "index"]).done();
+        place.run(&["verify", "index"]).done();
+        assert_eq!(place.run(&["get", "index", "--list"]).done().stdout, "");
+        place.run(&["repair", "index", "--force"]).done();
+        place.run(&["compact", "index"]).done();
+        let filter = ["search", "index", "queries.u8bin", "--filter", "year > 3"];
+        place.run(&filter).refused(2, &["year"]);
+        place.run(&["calibrate", "index"]).refused(2, &["expected"]);
+
+        place.run(&["insert", "index", "base.u8bin"]).done();
+        assert_eq!(count(&place), ROWS);
+        place.write("all", &lines(0..ROWS as u64));
+        place.run(&["delete", "index", "all"]).done();
+        assert_eq!(count(&place), 0);
+        let full = place.run(&["stats", "index", "--json"]).done().json();
+        let compacted = place.run(&["compact", "index", "--json"]).done().json();
+        assert_eq!(compacted["vectors"], 0, "{compacted}");
+        let stats = place.run(&["stats", "index", "--json"]).done().json();
+        assert_eq!(
+            (&stats["vectors"], &stats["trouble"]),
+            (&0.into(), &().into()),
+            "{preset}"
+        );
+        assert!(
+            stats["bytes"]["total"].as_u64() < full["bytes"]["total"].as_u64(),
+            "{preset}"
+        );
+        place.run(&["insert", "index", "base.u8bin"]).done();
+        assert_eq!(count(&place), ROWS);
+        place.run(&["compact", "index"]).done();
+        place.run(&["verify", "index"]).done();
+        // Ids count on.
+        let ids = place.run(&["get", "index", "--list"]).done().stdout;
+        assert_eq!(ids.lines().next(), Some(&*ROWS.to_string()), "{preset}");
+    }
+}
+
+#[test]
+fn a_file_of_no_rows_is_built_of() {
+    let place = Place::new();
+    place.write("none.u8bin", &bin(0, DIM, &[]));
+    let plan = place.run(&["plan", "none.u8bin", "--json"]).done().json();
+    assert_eq!(
+        (&plan["vectors"], &plan["dimension"]),
+        (&0.into(), &DIM.into())
+    );
+    let built = place
+        .run(&["build", "none.u8bin", "index", "--json"])
+        .done()
+        .json();
+    assert_eq!(built["vectors"], 0);
+    place.run(&["insert", "index", "base.u8bin"]).done();
+    assert_eq!(count(&place), ROWS);
+    // Nothing says what vectors it would have.
+    place.write("none.fvecs", &[]);
+    place
+        .run(&["build", "none.fvecs", "other"])
+        .refused(1, &["none.fvecs", "zero"]);
+    // To be searched for, or to be inserted, there is a vector at least.
+    place
+        .run(&["search", "index", "none.u8bin"])
+        .refused(1, &["none.u8bin", "zero"]);
+}
+
+#[test]
+fn what_cannot_be_created_is_refused() {
+    let place = Place::new();
+    place.run(&["create", "index"]).refused(2, &["--dimension"]);
+    place
+        .run(&["create", "index", "-d", "0"])
+        .refused(2, &["--dimension"]);
+    place
+        .run(&["create", "index", "-d", "99999"])
+        .refused(2, &["dimension", "99999"]);
+    place
+        .run(&["create", "index", "-d", "4", "--dtype", "f8"])
+        .refused(2, &["f8"]);
+    let space = ["create", "index", "-d", "4", "--space", "1MiB"];
+    place.run(&space).refused(2, &["space", "give a degree"]);
+    assert!(!place.path("index").exists());
+    place.run(&["create", "index", "-d", "4"]).done();
+    let exists = place.run(&["create", "index", "-d", "4"]);
+    assert_ne!(exists.status, Some(0));
+    place
+        .run(&["create", "index", "-d", "5", "--overwrite", "-m", "cosine"])
+        .done();
+    let stats = place.run(&["stats", "index", "--json"]).done().json();
+    let found = (&stats["dimension"], &stats["element"], &stats["metric"]);
+    assert_eq!(found, (&5.into(), &"f32".into(), &"cosine".into()));
+}

@@ -1,0 +1,134 @@
+//! The *placeholder*: the one node of an index that was built of no rows. Because there is one, no walk, page or table has to know an
+//! index without nodes.
+//!
+//! It is dead from the beginning, like the record of a deleted vector: a walk goes through it, and it is no answer. MANIFEST says so by
+//! reader feature bit 3, and the record by an outside id that no vector can have. The first merge of an index with vectors leaves it
+//! out, as it leaves out deleted records.
+//!
+//! | field | of a placeholder |
+//! |---|---|
+//! | node | 0, the only one of the build |
+//! | outside id | 2^64 - 1 |
+//! | vector | zeros; the first element 1 where the metric wants a direction |
+
+use stratann_vector::{Element, Metric, Reduction};
+
+use super::BuildOptions;
+use super::facts::check_ids;
+use crate::Error;
+use crate::codebook::check_dimension;
+use crate::data::{DataError, VectorSource, check_range};
+
+/// The outside id of a placeholder, which stands for "no answer" in results.
+pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
+
+/// The one row of a placeholder.
+#[derive(Debug)]
+pub(super) struct Placeholder<'a> {
+    row: Vec<u8>,
+    dim: usize,
+    element: Element,
+    name: &'a str,
+}
+
+impl<'a> Placeholder<'a> {
+    /// For an index of such vectors as `none` would have, which has no rows.
+    ///
+    /// # Errors
+    /// A dimension that no index has.
+    pub(super) fn of(none: &'a dyn VectorSource, metric: Metric) -> Result<Self, Error> {
+        check_dimension(none)?;
+        let (element, dim) = (none.element(), none.dim());
+        let mut row = vec![0; none.row_bytes()];
+        if metric.reduction() == Reduction::Normalised {
+            let one = one(element);
+            row[..one.len()].copy_from_slice(one);
+        }
+        Ok(Self {
+            row,
+            dim,
+            element,
+            name: none.name(),
+        })
+    }
+}
+
+impl VectorSource for Placeholder<'_> {
+    fn rows(&self) -> usize {
+        1
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn element(&self) -> Element {
+        self.element
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        if check_range(self, first, out.len())? > 0 {
+            out.copy_from_slice(&self.row);
+        }
+        Ok(())
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        Some(&self.row)
+    }
+}
+
+/// The bytes of the element 1.
+fn one(element: Element) -> &'static [u8] {
+    match element {
+        Element::F32 => &[0, 0, 0x80, 0x3f],
+        Element::F16 => &[0, 0x3c],
+        Element::U8 | Element::I8 => &[1],
+    }
+}
+
+impl BuildOptions {
+    /// The options of a build of no rows, for its placeholder.
+    ///
+    /// # Errors
+    /// Ids, of which there can be none; a degree that is to follow from a budget of space.
+    pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
+        check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
+        if let Some(space) = self.space {
+            let expected = "left out where there are no vectors yet: by how many there are the degree would follow from it; give a degree";
+            return Err(Error::call("space", space, expected));
+        }
+        Ok(Self {
+            ids: Some(vec![PLACEHOLDER_ID]),
+            // One vector is no work that anybody goes on with.
+            resume: false,
+            // Nothing can be measured of it.
+            calibrate: false,
+            ..self.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::NoRows;
+    use stratann_vector::to_f32;
+
+    #[test]
+    fn a_placeholder_has_a_direction_where_the_metric_wants_one() {
+        for element in [Element::F32, Element::F16, Element::U8, Element::I8] {
+            for (metric, first) in [(Metric::Cosine, 1.0), (Metric::L2, 0.0)] {
+                let none = NoRows::new(element, 3);
+                let placeholder = Placeholder::of(&none, metric).unwrap();
+                let mut floats = [9.0; 3];
+                to_f32(element, placeholder.in_memory().unwrap(), &mut floats);
+                assert_eq!(floats, [first, 0.0, 0.0], "{element} {metric}");
+            }
+        }
+    }
+}

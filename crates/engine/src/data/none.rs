@@ -1,0 +1,46 @@
+//! A source without vectors: an index that is built of it is empty, and takes vectors of its dimension and element type.
+
+use stratann_vector::Element;
+
+use super::error::DataError;
+use super::source::{VectorSource, check_range};
+
+/// No rows, of vectors of a dimension and an element type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoRows {
+    dim: usize,
+    element: Element,
+}
+
+impl NoRows {
+    /// None of vectors of `dim` elements.
+    pub fn new(element: Element, dim: usize) -> Self {
+        Self { dim, element }
+    }
+}
+
+impl VectorSource for NoRows {
+    fn rows(&self) -> usize {
+        0
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn element(&self) -> Element {
+        self.element
+    }
+
+    fn name(&self) -> &str {
+        "vectors"
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        check_range(self, first, out.len()).map(drop)
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        Some(&[])
+    }
+}
