@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   rows that come, 1,000 or more and an eighth of what is there       they wait in the log and in memory
-//!   as many wait as are there, or 256 MiB of them, or all that come    a merge: a build of all, or a search in memory for each that is new
+//!   all that come wait, or 256 MiB of them                             a merge: a build of all, or a search in memory for each that is new
 //! ```
 //!
 //! What waits is durable and is found like any other vector. A merge that fails leaves it so, and is made when one is due. So does a crash: who
 //! opens the index then leaves many that wait to the next merge, too.
 
 use super::{LiveIndex, State};
+use crate::Error;
 use crate::progress::Progress;
 use crate::update::health::Concern;
 use crate::update::logged::vector_charge;
@@ -36,7 +37,7 @@ impl LiveIndex {
                 .min(MOST_BYTES),
         };
         let each = vector_charge(state.index.dim() * state.index.element().size());
-        let most = ((room / each) as usize).min(rows).min(live.max(MANY));
+        let most = ((room / each) as usize).min(rows);
         match is_many(most, live) {
             true => most,
             false => 0,
@@ -45,7 +46,9 @@ impl LiveIndex {
 
     /// Merges what was left to wait. Where it cannot, nothing is lost: it waits on.
     pub(super) fn merge_many(&self, progress: &dyn Progress) {
-        if let Err(error) = self.compact(progress) {
+        if let Err(error) = self.compact(progress)
+            && !matches!(error, Error::Interrupted)
+        {
             self.health.trouble(Concern::Merge, &error);
         }
     }
