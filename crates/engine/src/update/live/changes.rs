@@ -24,7 +24,7 @@ pub(super) const BATCH: usize = 256;
 const LAST_ID: u64 = u64::MAX - 1;
 
 /// Ids of a call, given back when it ends.
-pub(super) struct Reservation<'a> {
+pub(in crate::update) struct Reservation<'a> {
     index: &'a LiveIndex,
     ids: Cow<'a, [u64]>,
 }
@@ -90,14 +90,13 @@ impl LiveIndex {
         self.check_attributes(attributes, vectors.rows())?;
         let rows = vectors.rows();
         let automatic = ids.is_none();
-        let ids = match ids {
+        let (ids, reservation) = match ids {
             Some(ids) => {
                 check_ids(ids, rows)?;
-                ids.to_vec()
+                (ids.to_vec(), self.reserve(ids)?)
             }
-            None => self.next_ids(rows as u64)?,
+            None => self.reserve_next(rows as u64)?,
         };
-        let reservation = self.reserve(&ids)?;
         for &id in &ids {
             if self.contains(id)? {
                 let expected = "an id that is not in the index (or upsert, which replaces)";
@@ -221,24 +220,37 @@ impl LiveIndex {
         appended.map(drop)
     }
 
-    /// As many ids as are asked for, one after the other, that nobody had.
-    fn next_ids(&self, count: u64) -> Result<Vec<u64>, Error> {
-        let behind = |first: u64| {
+    /// As many ids as are asked for, one after the other, that nobody had, and their reservation: both at once, since another call may give one of
+    /// them to a vector of its own meanwhile.
+    fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
+        let mut reserved = self.reserved.lock();
+        let mut first = self.next_id.load(Ordering::Relaxed);
+        let behind = loop {
             let behind = first.checked_add(count);
             // What stands for "no answer" is none; one behind the last may be it.
-            behind.filter(|&behind| count == 0 || behind - 1 <= LAST_ID)
+            let behind = behind.filter(|&behind| count == 0 || behind - 1 <= LAST_ID);
+            let Some(behind) = behind else {
+                return Err(Error::call(
+                    "ids",
+                    format!("the next {count} from {first} on"),
+                    format!(
+                        "ids up to {LAST_ID}: the index has one that is too near to it to count on from; give ids"
+                    ),
+                ));
+            };
+            match (first..behind).rev().find(|id| reserved.contains(id)) {
+                Some(taken) => first = taken + 1,
+                None => break behind,
+            }
         };
-        let order = Ordering::Relaxed;
-        match self.next_id.fetch_update(order, order, behind) {
-            Ok(first) => Ok((0..count).map(|at| first + at).collect()),
-            Err(first) => Err(Error::call(
-                "ids",
-                format!("the next {count} from {first} on"),
-                format!(
-                    "ids up to {LAST_ID}: the index has one that is too near to it to count on from; give ids"
-                ),
-            )),
-        }
+        self.next_id.fetch_max(behind, Ordering::Relaxed);
+        let ids: Vec<u64> = (first..behind).collect();
+        reserved.extend(&ids);
+        let reservation = Reservation {
+            index: self,
+            ids: ids.clone().into(),
+        };
+        Ok((ids, reservation))
     }
 
     fn check(&self, vectors: &dyn VectorSource) -> Result<(), Error> {
@@ -269,7 +281,10 @@ impl LiveIndex {
         Ok(())
     }
 
-    pub(super) fn reserve<'a>(&'a self, ids: &'a [u64]) -> Result<Reservation<'a>, Error> {
+    pub(in crate::update) fn reserve<'a>(
+        &'a self,
+        ids: &'a [u64],
+    ) -> Result<Reservation<'a>, Error> {
         let mut reserved = self.reserved.lock();
         if let Some(id) = ids.iter().find(|id| reserved.contains(id)) {
             let expected = "an id that no other call is changing at the same time";
