@@ -1012,8 +1012,8 @@ pub struct BenchArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(after_help = format!(
-    "Clients and server have a secret in common, in the file that STRATANN_SECRET_FILE names or in STRATANN_SECRET; on loopback it may be \
-     left out. Clients that encrypt believe the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
+    "Clients and server have a secret in common, in the file that STRATANN_SECRET_FILE names or in STRATANN_SECRET; on loopback, where none \
+     is given, those of one user have one in common. Clients that encrypt believe the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
 ))]
 pub struct MemoryServerArguments {
     /// Serves lists and high codes of this index, of the preset distvs, to compute servers; without one, files that clients put here

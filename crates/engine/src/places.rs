@@ -285,12 +285,14 @@ impl Remote {
         })
     }
 
-    /// Its server, which is asked for with the secret and the certificates that the environment has.
+    /// Its server, which is asked for with the secret and the certificates that the environment has; one of this machine with this user's secret, if there
+    /// is no other.
     fn client(&self) -> Result<Client, Error> {
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let tls = self.tls.then(|| Tls::of_environment(host)).transpose()?;
-        let secret = Secret::of_environment()?;
+        let given = Secret::of_environment()?;
+        let secret = Secret::given_or_own(given.as_ref(), &self.address)?;
         Ok(Client::new(&Server::new(&self.address, secret, tls)?))
     }
 }

@@ -453,40 +453,48 @@ impl Store {
         if begun.hasher.finalize() != hash {
             return refuse(Refusal::Damaged, "its bytes are not those that were sent");
         }
-        // Two clients that bring the same: the first one's is there, and stays.
-        if let Ok(there) = self.open(&begun.name)
-            && (there.hash, there.len) == (hash, begun.len)
-        {
-            return Ok(there);
+        let Begun {
+            name,
+            len,
+            mut target,
+            taken,
+            ..
+        } = begun;
+        if let Target::File { file, .. } = &mut target {
+            file.sync()?;
         }
-        let content = match begun.target {
+        // From here on under the lock, so that the folder says what the table says, whoever gives the same name to another file.
+        let mut files = self.files();
+        // Two clients that bring the same: the first one's is there, and stays.
+        if let Some(there) = files.names.get(&name)
+            && (there.hash, there.len) == (hash, len)
+        {
+            return Ok(there.clone());
+        }
+        let mut synced = Ok(());
+        let content = match target {
             Target::Memory(bytes) => Content::Memory(bytes),
-            Target::File {
-                mut file,
-                mut unfinished,
-            } => {
-                file.sync()?;
-                drop(file);
-                let directory = &unfinished.directory;
-                // Under the lock, so that the folder says what the table says.
-                let files = self.files();
-                directory.rename(&unfinished.name, &begun.name)?;
-                let reader = directory.open_reader(&begun.name)?;
-                directory.sync()?;
-                drop(files);
+            Target::File { mut unfinished, .. } => {
+                // What is open goes on under the other name.
+                let reader = unfinished.directory.open_reader(&unfinished.name)?;
+                unfinished.directory.rename(&unfinished.name, &name)?;
                 unfinished.named = true;
+                synced = unfinished.directory.sync();
                 Content::File(reader)
             }
         };
         let file = Arc::new(Stored {
-            id: id_of(&begun.name, &hash),
-            len: begun.len,
+            id: id_of(&name, &hash),
+            len,
             hash,
             content,
-            _taken: begun.taken,
+            _taken: taken,
         });
-        let replaced = self.files().insert(begun.name, &file);
+        let replaced = files.insert(name, &file);
+        drop(files);
         drop(replaced);
+        // It has the name in any case; whether it has it after a crash nobody knows.
+        synced?;
         Ok(file)
     }
 
@@ -653,6 +661,23 @@ mod tests {
                 (Refusal::Missing, free + 3)
             );
         });
+    }
+
+    #[test]
+    fn a_name_that_several_give_at_once_is_that_of_one_file_in_folder_and_table() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("store");
+        let store = Store::in_folder(&path, 1 << 20).unwrap();
+        for round in 0..200 {
+            std::thread::scope(|scope| {
+                for client in 0..4u8 {
+                    let store = &store;
+                    scope.spawn(move || put(store, "a", &[client; 100]).unwrap());
+                }
+            });
+            let told = all(&store.open("a").unwrap());
+            assert_eq!(std::fs::read(path.join("a")).unwrap(), told, "{round}");
+        }
     }
 
     #[test]

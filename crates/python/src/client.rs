@@ -15,7 +15,7 @@ use stratann_node::serve::{
     twice,
 };
 use stratann_node::wire::{Collection, Reason};
-use stratann_node::{NodeError, Secret};
+use stratann_node::{NodeError, Secret, TierError};
 
 use crate::arrays::{self, Rows, dtype_name};
 use crate::errors::{ServerError, ServerTimeoutError, StratannError, to_python};
@@ -521,6 +521,16 @@ pub fn secret_of(
     }
 }
 
+/// A server by its name: one of this machine is asked with this user's secret, if there is no other.
+pub fn place_of(
+    name: &str,
+    secret: Option<&Secret>,
+    tls: &EncryptionOf,
+) -> Result<Place, TierError> {
+    let secret = Secret::given_or_own(secret, name)?;
+    Place::of(name, secret.as_ref(), tls.encryption())
+}
+
 /// Whether connections to servers are encrypted, as a user says it.
 pub enum EncryptionOf {
     /// As [`Encryption`] has it.
@@ -604,7 +614,7 @@ pub fn connect(
         // Looking up names may take a while.
         let places = names
             .iter()
-            .map(|name| Place::of(name, secret.as_ref(), tls.encryption()));
+            .map(|name| place_of(name, secret.as_ref(), &tls));
         let places = match places.collect::<Result<Vec<Place>, _>>() {
             Ok(places) => places,
             Err(error) => return Ok(Err(unreached(NodeError::Server(error)))),

@@ -16,12 +16,12 @@ use stratann::press::Low;
 use stratann::{Error, Progress, bounds};
 use stratann_node::role::Narrowing;
 use stratann_node::serve::{
-    ComputeServerOptions, MemoryOfIndex, Page, Place, Report, StartError, StorageOfIndex,
+    ComputeServerOptions, MemoryOfIndex, Page, Report, StartError, StorageOfIndex,
 };
 use stratann_node::{Certificate, NodeError, Options, Secret};
 
 use crate::arguments::{existing, named, size};
-use crate::client::{secret_of, tls_of};
+use crate::client::{place_of, secret_of, tls_of};
 use crate::errors::{ServerError, StratannError};
 use crate::process::Opened;
 use crate::progress::{Listener, run};
@@ -466,8 +466,9 @@ impl ComputeServer {
         let connections =
             connections.unwrap_or_else(|| ComputeServerOptions::connections_of(workers));
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        let known = secret_of(secret, secret_file.as_deref())?;
         let listen = listening(listen, secret, secret_file.as_deref(), certificate, clients)?;
-        let (known, tls) = (listen.secret.clone(), tls_of(tls)?);
+        let tls = tls_of(tls)?;
         let options = ComputeServerOptions {
             workers,
             in_flight: bounded("in_flight", in_flight, bounds::MOST_IN_FLIGHT)?,
@@ -488,7 +489,7 @@ impl ComputeServer {
         let server = started(py, &Listener::new(None)?, |_| {
             // Looking up names may take a while.
             let place = |name: &str| {
-                let place = Place::of(name, known.as_ref(), tls.encryption());
+                let place = place_of(name, known.as_ref(), &tls);
                 place.map_err(|error| StartError::Node(NodeError::Server(error)))
             };
             let (memory, storage) = (place(&memory)?, place(&storage)?);
@@ -520,7 +521,9 @@ fn listening(
     certificate: Option<(PathBuf, PathBuf)>,
     clients: usize,
 ) -> PyResult<Options> {
-    let secret: Option<Secret> = secret_of(secret, secret_file)?;
+    let given: Option<Secret> = secret_of(secret, secret_file)?;
+    let own = Secret::given_or_own(given.as_ref(), listen);
+    let secret = own.map_err(|error| not_started(NodeError::Server(error)))?;
     let certificate = certificate
         .map(|(certificate, key)| Certificate::read(&certificate, &key))
         .transpose()

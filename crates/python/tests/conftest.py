@@ -16,6 +16,10 @@ import stratann
 # What is started in the background of a script ignores Ctrl-C, and Python then leaves it so.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Servers without a secret of their own keep this user's there.
+STATE = tempfile.TemporaryDirectory()
+os.environ["XDG_STATE_HOME"] = STATE.name
+
 FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures"
 
 

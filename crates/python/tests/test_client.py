@@ -180,7 +180,7 @@ def test_a_secret_is_asked_for(folder, queries, tmp_path, monkeypatch):
     servers = Servers(folder, secret=SECRET)
     try:
         address = servers.addresses[0]
-        with pytest.raises(stratann.ServerError, match="wants a secret"):
+        with pytest.raises(stratann.ServerError, match="another secret"):
             stratann.connect(address)
         with pytest.raises(stratann.ServerError, match="knows another secret"):
             stratann.connect(address, secret=b"another secret of tests")

@@ -262,7 +262,7 @@ def test_a_secret_is_needed_by_whoever_others_can_reach(folder, queries):
             with stratann.ComputeServer(f"127.0.0.1:{port}", storage.address, threads=1, **known) as compute:
                 with stratann.connect(compute.address, timeout=SOON, **known) as client:
                     assert client.search(queries[:5])[0].shape == (5, 10)
-                with pytest.raises(stratann.ServerError, match="wants a secret"):
+                with pytest.raises(stratann.ServerError, match="another secret"):
                     stratann.connect(compute.address)
 
 

@@ -108,7 +108,7 @@ pub use span::Span;
 pub use split::{Route, SplitVolume};
 pub use ssd::FileTier;
 pub use threads::{start, start_scoped};
-pub use tier::{Completion, ReadQueue, Request, Tier, next};
+pub use tier::{Completion, ReadQueue, Request, Tier, next, next_of};
 pub use turns::after_turn;
 pub use volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader};
 pub use worker_pool::{Panic, Work, WorkerPool, is_worker};

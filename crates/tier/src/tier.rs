@@ -109,6 +109,24 @@ pub async fn next(queue: &mut dyn ReadQueue) -> Completion {
     poll_fn(|cx| queue.poll_next(cx)).await
 }
 
+/// Waits for the next completion of any of several queues; `None` if nothing is in flight in any.
+pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
+    poll_fn(|cx| {
+        let mut waits = false;
+        for queue in queues.iter_mut().filter(|queue| queue.in_flight() > 0) {
+            if let Poll::Ready(completion) = queue.poll_next(cx) {
+                return Poll::Ready(Some(completion));
+            }
+            waits = true;
+        }
+        match waits {
+            true => Poll::Pending,
+            false => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
 /// The check that every tier makes before it takes a read.
 pub(crate) fn check(
     place: &str,

@@ -31,8 +31,8 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
     let how = match (&options.secret, &options.certificate) {
         (Some(_), Some(_)) => "with a secret and TLS",
         (Some(_), None) => "with a secret, not encrypted",
-        (None, Some(_)) => "without a secret, with TLS",
-        (None, None) => "without a secret",
+        // Refused above.
+        (None, _) => "without a secret",
     };
     let running = Running::start(store, options).map_err(refused)?;
     // The lock of the output ends before the wait: whoever reads it is to see the line now.

@@ -51,13 +51,15 @@ pub fn failed(error: TierError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// The secret that is in a file, or in the environment.
-pub fn secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
-    match file {
+/// The secret for a server at this address or of this name: that in a file, or in the environment, or else, on this machine, this user's.
+fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
+    let given = match file {
         Some(path) => Secret::read(path).map(Some),
         None => Secret::of_environment(),
-    }
-    .map_err(failed)
+    };
+    given
+        .and_then(|given| Secret::given_or_own(given.as_ref(), name))
+        .map_err(failed)
 }
 
 /// How a server listens at an address.
@@ -71,7 +73,7 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
     let options = Options {
         listen: listen.to_owned(),
         ring: arguments.ring.clone(),
-        secret: secret(arguments.secret_file.as_deref())?,
+        secret: secret(arguments.secret_file.as_deref(), listen)?,
         certificate,
         most_clients: arguments.clients,
         ..Options::default()
@@ -88,13 +90,14 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
 pub fn place(
     name: &str,
     reach: &ReachArguments,
-    secret: Option<&Secret>,
+    secret_file: Option<&Path>,
 ) -> Result<Place, Failure> {
+    let secret = secret(secret_file, name)?;
     let encryption = match reach.tls {
         true => Encryption::OfEnvironment,
         false => Encryption::None,
     };
-    Place::of(name, secret, encryption).map_err(failed)
+    Place::of(name, secret.as_ref(), encryption).map_err(failed)
 }
 
 /// What compute servers are started with.
@@ -189,13 +192,13 @@ pub fn storage(arguments: &StorageServerArguments) -> Result<(), Failure> {
 /// Searches for clients.
 pub fn compute(arguments: &ComputeServerArguments) -> Result<(), Failure> {
     let listen = listening(&arguments.listen, &arguments.server)?;
-    let secret = listen.secret.clone();
+    let secret_file = arguments.server.secret_file.as_deref();
     let options = computing(&arguments.compute, listen);
-    let memory = place(&arguments.memory, &arguments.reach, secret.as_ref())?;
+    let memory = place(&arguments.memory, &arguments.reach, secret_file)?;
     // Where it re-ranks by itself.
     let mut own = None;
     let storage = match (&arguments.storage, &arguments.index) {
-        (Some(name), _) => place(name, &arguments.reach, secret.as_ref())?,
+        (Some(name), _) => place(name, &arguments.reach, secret_file)?,
         (None, Some(index)) => {
             let server = StorageOfIndex::start(
                 index,

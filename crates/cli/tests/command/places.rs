@@ -372,3 +372,41 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         .run(&[&["stats", index][..], &twice].concat())
         .refused(2, &["a place already"]);
 }
+
+/// Another user of the machine is one whose secret is kept elsewhere: a port of loopback is open to all of them.
+#[test]
+fn without_a_secret_of_its_own_a_server_of_this_machine_serves_this_user_alone() {
+    let place = Place::with_photos();
+    place
+        .run(&[
+            "build",
+            "photos.u8bin",
+            "a.idx",
+            "--degree",
+            "16",
+            "--layout",
+            "decoupled",
+        ])
+        .done();
+    fs::copy(place.path("asked.u8bin"), place.path("queries.u8bin")).unwrap();
+    let server = Server::start(&place, &["--listen", "127.0.0.1:0"], None);
+    let text = format!("topology=remote:{}/photos", server.address);
+    let search = |state: &str| {
+        let mut command = place.command(&["search", "a.idx", "queries.u8bin", "--place", &text]);
+        command
+            .env("XDG_STATE_HOME", place.path(state))
+            .env_remove("STRATANN_SECRET_FILE")
+            .env_remove("STRATANN_SECRET");
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (status, said) = search("another");
+    assert!(
+        status == Some(1) && said.contains("another secret"),
+        "{said}"
+    );
+    assert_eq!(search("state"), (Some(0), String::new()));
+}

@@ -133,6 +133,8 @@ impl Place {
             .args(words)
             .stdin(Stdio::null());
         command.env_remove("STRATANN_DATA");
+        // Where a secret of this user is kept.
+        command.env("XDG_STATE_HOME", self.path("state"));
         command
     }
 

@@ -327,8 +327,8 @@ impl Log {
         }
     }
 
-    /// Makes durable whatever was acknowledged, and starts the next file; after a failed sync the records that were not
-    /// durable are written again there. Returns the position behind all records that were acknowledged: where a replay
+    /// Makes durable whatever was acknowledged, and starts the next file, unless the current one is whole and has no record yet; after a failed sync the
+    /// records that were not durable are written again there. Returns the position behind all records that were acknowledged: where a replay
     /// begins once a checkpoint has them. Appends wait meanwhile.
     ///
     /// # Errors
@@ -503,6 +503,13 @@ impl Shared {
     /// What [`Log::rotate`] does when nobody writes; `rows` says whether the next file is to take records with rows, whatever goes over to it.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         let end = state.end_of_written();
+        if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
+            // Merges that fail one after the other would leave a file each.
+            return Ok(LogPosition {
+                number: state.number,
+                sequence: state.written_sequence,
+            });
+        }
         if state.broken.is_none()
             && !state.unsynced.is_empty()
             && let Some(file) = &mut state.file

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use stratann_tier::{Block, ReadQueue, Request, Thread, next};
+use stratann_tier::{Block, ReadQueue, Request, Thread, next_of};
 use stratann_vector::{Kernel, Metric};
 
 use super::Counters;
@@ -182,13 +182,13 @@ impl<'a> Prober<'a> {
         let mut extents = self.nearest.len();
         loop {
             self.submit()?;
-            let mut queues = self.queues.iter_mut();
-            let Some(queue) = queues.find(|queue| queue.in_flight() > 0) else {
+            let start = self.timer.start();
+            // From whichever file it comes: one on a slow tier keeps nobody from those that are here.
+            let Some(done) = next_of(&mut self.queues).await else {
                 break;
             };
-            let start = self.timer.start();
-            let (tag, block) = take(&mut **queue).await?;
             self.timer.stop(Part::Reads, start);
+            let (tag, block) = (done.tag, done.result?);
             match tag & STRAY {
                 0 => {
                     self.meet_extent(tag as u32, &block)?;
@@ -316,12 +316,6 @@ fn request(file: &ByteFile, tag: u64, offset: u64, bytes: usize) -> Request {
     }
 }
 
-/// What comes in next.
-async fn take(queue: &mut dyn ReadQueue) -> Result<(u64, Block), Error> {
-    let done = next(queue).await;
-    Ok((done.tag, done.result?))
-}
-
 impl<'a> CandidateSource<'a> for Prober<'a> {
     fn ranking(&mut self) -> &mut Ranking<'a> {
         &mut self.ranking
@@ -406,12 +400,15 @@ pub(super) async fn each_piece(
             read += u64::from(request.len);
             (asked, in_flight) = (asked + 1, in_flight + 1);
         }
-        let Some(queue) = queues.iter_mut().find(|queue| queue.in_flight() > 0) else {
+        if in_flight == 0 {
             return Ok(read);
-        };
+        }
         // Where all is in memory nothing else would let other queries go on.
         let_others().await;
-        let (tag, block) = take(&mut **queue).await?;
+        let Some(done) = next_of(&mut queues).await else {
+            return Ok(read);
+        };
+        let (tag, block) = (done.tag, done.result?);
         in_flight -= 1;
         let piece = &pieces[tag as usize];
         let (_, _, at) = files[piece.file].reach(piece.offset, piece.bytes);

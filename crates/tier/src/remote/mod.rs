@@ -19,11 +19,13 @@
 //! A server that makes room for a file, or syncs it, may take twelve times as long, and a second for each 16 MiB.
 //!
 //! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may read, or `STRATANN_SECRET`) is
-//! proved by both and never sent. A client that has one refuses a server that does not know it. What is sent behind that is
+//! proved by both and never sent. A client that has one refuses a server that does not know it. Where none is given, processes of one user on one machine
+//! have one in common (`own.rs`). What is sent behind that is
 //! encrypted with TLS only (`transport.rs`).
 
 mod client;
 mod link;
+mod own;
 pub mod ring;
 mod state;
 mod tier;
@@ -95,7 +97,7 @@ pub enum Fault {
     Certificate(String),
     /// One of both does not know the secret.
     #[error(
-        "{0}: give both the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET"
+        "{0}: give both the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET; without one, processes of one user on one machine have theirs in common"
     )]
     Secret(&'static str),
     /// It refused.

@@ -6,6 +6,7 @@ mod copies;
 mod crash;
 mod directory;
 mod modelled;
+mod queues;
 mod refused;
 mod sockets;
 mod split;

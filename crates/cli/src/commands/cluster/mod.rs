@@ -14,7 +14,7 @@ use stratann_node::wire::{Collection, Reason};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::progress;
 
-use super::servers::{place, refused, secret};
+use super::servers::{place, refused};
 use crate::args::{ClusterCommand, ReachArguments};
 
 /// Does what `stratann cluster` is asked for.
@@ -44,9 +44,8 @@ fn connected(
     deadline: Duration,
     purpose: Purpose,
 ) -> Result<(Client, Collection), Failure> {
-    let secret = secret(secret_file)?;
     let places = servers.iter();
-    let places = places.map(|name| place(name, reach, secret.as_ref()));
+    let places = places.map(|name| place(name, reach, secret_file));
     let places: Vec<Place> = places.collect::<Result<_, _>>()?;
     let options = ClientOptions {
         patience: deadline,

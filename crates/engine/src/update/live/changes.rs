@@ -9,6 +9,7 @@ use stratann_layout::LogRecord;
 
 use super::attributes::{declared, read_rows};
 use super::directly::place_directly;
+use super::reserved::Reservation;
 use super::{LiveIndex, State};
 use crate::Error;
 use crate::data::{RowSource, VectorSource, check_rows};
@@ -76,14 +77,13 @@ impl LiveIndex {
         self.check_attributes(attributes, vectors.rows())?;
         let rows = vectors.rows();
         let automatic = ids.is_none();
-        let ids = match ids {
+        let (ids, reservation) = match ids {
             Some(ids) => {
                 check_ids(ids, rows)?;
-                ids.to_vec()
+                (ids.to_vec(), self.reserved.all(ids, progress)?)
             }
-            None => self.next_ids(rows as u64)?,
+            None => self.reserve_next(rows as u64)?,
         };
-        let reservation = self.reserved.all(&ids, progress)?;
         for &id in &ids {
             if self.contains(id)? {
                 let expected = "an id that is not in the index (or upsert, which replaces)";
@@ -216,24 +216,24 @@ impl LiveIndex {
         appended.map(drop)
     }
 
-    /// As many ids as are asked for, one after the other, that nobody had.
-    fn next_ids(&self, count: u64) -> Result<Vec<u64>, Error> {
-        let behind = |first: u64| {
-            let behind = first.checked_add(count);
-            // What stands for "no answer" is none; one behind the last may be it.
-            behind.filter(|&behind| count == 0 || behind - 1 <= LAST_ID)
-        };
-        let order = Ordering::Relaxed;
-        match self.next_id.fetch_update(order, order, behind) {
-            Ok(first) => Ok((0..count).map(|at| first + at).collect()),
-            Err(first) => Err(Error::call(
+    /// As many ids as are asked for, one after the other, that nobody had, and their reservation.
+    fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
+        let reserved = self.reserved.next(count, &self.next_id, LAST_ID);
+        reserved.map_err(|first| {
+            Error::call(
                 "ids",
                 format!("the next {count} from {first} on"),
                 format!(
                     "ids up to {LAST_ID}: the index has one that is too near to it to count on from; give ids"
                 ),
-            )),
-        }
+            )
+        })
+    }
+
+    /// Reserves ids as a call does that has got so far, for tests.
+    #[cfg(test)]
+    pub(in crate::update) fn reserve<'a>(&'a self, ids: &'a [u64]) -> Reservation<'a> {
+        self.reserved.all(ids, &crate::progress::Silent).unwrap()
     }
 
     fn check(&self, vectors: &dyn VectorSource) -> Result<(), Error> {

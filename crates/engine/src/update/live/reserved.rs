@@ -13,6 +13,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ struct Waiting {
 }
 
 /// Ids of a call, given back when it ends.
-pub(super) struct Reservation<'a> {
+pub(in crate::update) struct Reservation<'a> {
     reserved: &'a Reserved,
     ids: Cow<'a, [u64]>,
     thread: ThreadId,
@@ -128,6 +129,36 @@ impl Reserved {
                 };
             }
         }
+    }
+
+    /// Reserves `count` ids, one after the other, from `next` on, which is moved behind them: both at once, since another call may give one of
+    /// them to a vector of its own meanwhile. It has none that another call has or waits for.
+    ///
+    /// # Errors
+    /// They would go beyond `last`: where they would begin.
+    pub(super) fn next(
+        &self,
+        count: u64,
+        next: &AtomicU64,
+        last: u64,
+    ) -> Result<(Vec<u64>, Reservation<'_>), u64> {
+        let mut state = self.state.lock();
+        let mut first = next.load(Ordering::Relaxed);
+        let behind = loop {
+            let behind = first.checked_add(count);
+            let behind = behind.filter(|&behind| count == 0 || behind - 1 <= last);
+            let behind = behind.ok_or(first)?;
+            let waits = |id: &u64| state.waiting.iter().any(|waiting| waiting.ids.contains(id));
+            let taken = |id: &u64| state.held.contains(id) || waits(id);
+            match (first..behind).rev().find(taken) {
+                Some(taken) => first = taken + 1,
+                None => break behind,
+            }
+        };
+        next.fetch_max(behind, Ordering::Relaxed);
+        let ids: Vec<u64> = (first..behind).collect();
+        let reservation = self.take(&mut state, ids.clone().into(), std::thread::current().id());
+        Ok((ids, reservation))
     }
 
     /// Reserves those of some ids, all different, that no other call is changing; waits until there are some.

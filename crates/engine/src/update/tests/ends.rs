@@ -522,3 +522,26 @@ fn a_merge_goes_on_without_nodes_that_were_given_up() {
         repaired(case, &volume, folder.path(), &model);
     }
 }
+
+#[test]
+fn merges_that_fail_leave_no_log_each() {
+    for case in [PACKED, Case(Layout::Packed, Update::Merge)] {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = base(case, folder.path());
+        let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+        let logs = || {
+            let names = volume.list().unwrap();
+            names.iter().filter(|name| name.starts_with("log-")).count()
+        };
+        live.delete(&[3]).unwrap();
+        live.compact(&Stops::new(0, false)).unwrap_err();
+        let after_one = logs();
+        for _ in 0..5 {
+            live.compact(&Stops::new(0, false)).unwrap_err();
+        }
+        assert_eq!(logs(), after_one, "{case:?}");
+        let mut model = first();
+        model.remove(&3);
+        goes_on(case, live, &volume, folder.path(), &mut model);
+    }
+}

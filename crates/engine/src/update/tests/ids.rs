@@ -200,3 +200,19 @@ fn a_damaged_file_of_ids_fails_what_asks_it_and_is_made_anew_by_a_repair() {
         assert!(verify_in(&volume, &Silent).unwrap().clean());
     }
 }
+
+#[test]
+fn the_next_ids_are_none_that_another_call_is_giving_to_its_vectors() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(PACKED, folder.path());
+    let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
+    // Another call has got this far: it has reserved its ids, and not logged them.
+    let theirs = live.reserve(&[BASE + 1, BASE + 7]);
+    let ids = live.insert(&rows(&[900, 901, 902], 1), None, &Silent);
+    assert_eq!(ids.unwrap(), [BASE + 2, BASE + 3, BASE + 4]);
+    let ids = live.insert(&rows(&[903, 904, 905], 1), None, &Silent);
+    assert_eq!(ids.unwrap(), [BASE + 8, BASE + 9, BASE + 10]);
+    drop(theirs);
+    let ids = live.insert(&rows(&[906], 1), None, &Silent).unwrap();
+    assert_eq!(ids, [BASE + 11]);
+}
