@@ -76,6 +76,8 @@ pub enum Command {
     Verify(VerifyArguments),
     /// Builds a damaged index anew from the vectors in it that can be read, and says what is lost
     Repair(RepairArguments),
+    /// Copies an index as it is at one moment, while others may search and change it
+    Snapshot(SnapshotArguments),
     /// Runs a benchmark job: builds, searches, tables, JSON and a plot
     Bench(BenchArguments),
     /// Tries presets on a sample, and says which to take on a device, and what to expect
@@ -916,6 +918,23 @@ pub struct VerifyArguments {
     pub places: PlaceArguments,
 
     /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann snapshot`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The copy is durable, and opens, once the command has ended. One that was killed is begun anew by the same command."
+)]
+pub struct SnapshotArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// The directory of the copy: empty, or not there yet
+    pub dest: PathBuf,
+
+    /// Prints what was copied as one JSON object
     #[arg(long)]
     pub json: bool,
 }

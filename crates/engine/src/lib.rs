@@ -54,6 +54,7 @@ mod savepoint;
 mod search;
 #[cfg(test)]
 mod slow;
+mod snapshot;
 mod sorter;
 mod stats;
 mod stored;
@@ -91,6 +92,7 @@ pub use search::{
     ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchOptions,
     SearchResults, Strategy, SubmittedSearch, Tried, Way,
 };
+pub use snapshot::{SnapshotReport, snapshot};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stores::Layout;

@@ -1018,6 +1018,43 @@ impl Index {
         to_dict(py, &report)
     }
 
+    /// Copies the index as it is now to the folder `dest`, which is made, or is empty. Searches and changes go on meanwhile, of this process and others.
+    ///
+    /// The copy has every change whose call has returned, and of each that goes on meanwhile all or nothing; of an index that another process changes, it has
+    /// what was acknowledged before. It is durable when this returns, and no index opens there before. A process that is killed leaves a file
+    /// SNAPSHOT.new in `dest`: the next snapshot to it clears what is left, and begins anew.
+    ///
+    /// Parameters
+    /// ----------
+    /// dest : path
+    ///     The folder of the copy. One that holds something is refused.
+    /// progress : bool or callable, optional
+    ///     As that of `build`: bytes that are copied.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (on the same blocks as those of the original, where the file system can do that),
+    ///     `log_records` (changes since the checkpoint), `tries` and `seconds`.
+    #[pyo3(signature = (dest, *, progress=None))]
+    fn snapshot<'py>(
+        &self,
+        py: Python<'py>,
+        dest: PathBuf,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.inner().at_home(&self.path, "stratann.open")?;
+        let (live, listener) = (self.changing(), Listener::new(progress)?);
+        if let Some(live) = &live {
+            live.at_home(&self.path, "stratann.open")?;
+        }
+        let report = run(py, &listener, |progress| match &live {
+            Some(live) => live.snapshot(&dest, progress),
+            None => stratann::snapshot(&self.path, &dest, progress),
+        })?;
+        to_dict(py, &report)
+    }
+
     /// Ends the changes, once those of other threads that are under way are done: makes them durable, makes a merge that is due (Ctrl-C breaks that
     /// off, and the next one begins anew), and gives the folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The
     /// next change opens the index for changes again. A `with` block ends with it, without a merge where an exception ends the block. The lock is back when

@@ -17,6 +17,7 @@ pub mod presets;
 pub mod repair;
 pub mod search;
 pub mod servers;
+pub mod snapshot;
 pub mod stats;
 pub mod target;
 pub mod train;

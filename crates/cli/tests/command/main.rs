@@ -18,6 +18,7 @@ mod places;
 mod refusals;
 mod repair;
 mod resume;
+mod snapshot;
 mod support;
 mod tour;
 mod update;

@@ -19,6 +19,7 @@ mod overtaken;
 mod reading;
 mod roles;
 mod room;
+mod snapshots;
 mod unsynced;
 
 use super::contents::each_vector;
