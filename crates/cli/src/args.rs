@@ -868,8 +868,16 @@ pub struct TruthArguments {
     /// The file of query vectors
     pub queries: PathBuf,
 
-    /// The ground-truth file to write: .bin (ids and distances), .ibin or .ivecs (ids)
+    /// The ground-truth file to write: .bin (ids and distances), .ibin or .ivecs (ids); .bin64 (as .bin, ids of 64 bits), .npy (ids of 64 bits)
     pub out: PathBuf,
+
+    /// The id of the first row; the others count on
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    pub first_id: u64,
+
+    /// The ids of the rows, as those of `build`
+    #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
+    pub ids: Option<PathBuf>,
 
     /// Neighbours of each query
     #[arg(short = 'k', long = "k", default_value_t = 100, value_name = "K", value_parser = at_least_one,

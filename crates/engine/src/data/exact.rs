@@ -75,7 +75,7 @@ pub fn brute_force(
     let mut distances = Vec::with_capacity(count * k);
     for best in workers.into_iter().flat_map(|worker| worker.best) {
         for key in best.into_sorted_vec() {
-            ids.push(key as u32);
+            ids.push(u64::from(key as u32));
             distances.push(distance_of(key));
         }
     }
@@ -316,7 +316,7 @@ mod tests {
                 })
                 .collect();
             all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            ids.extend(all[..k].iter().map(|best| best.1));
+            ids.extend(all[..k].iter().map(|best| u64::from(best.1)));
             distances.extend(all[..k].iter().map(|best| best.0));
         }
         GroundTruth {
