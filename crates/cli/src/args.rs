@@ -78,6 +78,8 @@ pub enum Command {
     Repair(RepairArguments),
     /// Copies an index as it is at one moment, while others may search and change it
     Snapshot(SnapshotArguments),
+    /// Writes all vectors of an index to a file, their ids and attributes to files beside it
+    Export(ExportArguments),
     /// Runs a benchmark job: builds, searches, tables, JSON and a plot
     Bench(BenchArguments),
     /// Tries presets on a sample, and says which to take on a device, and what to expect
@@ -943,6 +945,40 @@ pub struct SnapshotArguments {
     pub dest: PathBuf,
 
     /// Prints what was copied as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann export`
+#[derive(Debug, Args)]
+#[command(
+    after_help = format!("The n-th vector, id and line of attributes belong together, in the order in which vectors stand on storage.\n{SIZES}")
+)]
+pub struct ExportArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin, by their elements
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+
+    /// The file of their ids: .npy (uint64), or any other name: one a line, as `build --ids` reads them [default: X.ids.npy of X.npy, X.ids of others]
+    #[arg(long, value_name = "FILE")]
+    pub ids: Option<PathBuf>,
+
+    /// The file of their attributes and payloads, a JSON object a line, as `build --attributes` reads them [default: X.jsonl, if there are any]
+    #[arg(long, value_name = "FILE")]
+    pub attributes: Option<PathBuf>,
+
+    /// Replaces files that are there already
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Cap on the memory of the process
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// Prints what was written as one JSON object
     #[arg(long)]
     pub json: bool,
 }

@@ -34,6 +34,7 @@ mod codebook;
 pub mod data;
 mod durable;
 mod error;
+mod export;
 mod fill;
 mod filter;
 mod frontier;
@@ -77,6 +78,7 @@ pub use data::{
 };
 pub use durable::Durability;
 pub use error::{Error, ErrorKind};
+pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
 pub use graph::GraphError;

@@ -1055,6 +1055,52 @@ impl Index {
         to_dict(py, &report)
     }
 
+    /// Writes all vectors that live in the index to the file `out`, their ids and attributes to files beside it. The n-th of each are of one vector, in the
+    /// order in which vectors stand on storage. Vectors are those of one moment, to the bit as they were inserted; searches and changes go on meanwhile.
+    ///
+    /// Parameters
+    /// ----------
+    /// out : path
+    ///     The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin, by the dtype.
+    /// ids : path, optional
+    ///     The file of their ids: .npy (uint64), or any other name: decimal, one a line. None: `x.ids.npy` of `x.npy`, `x.ids` of others.
+    /// attributes : path, optional
+    ///     The file of their attributes and payloads, a JSON object a line. None: `x.jsonl`, if there are any.
+    /// overwrite : bool
+    ///     Whether files that are there are replaced.
+    /// progress : bool or callable, optional
+    ///     As that of `build`: vectors that are written.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     `vectors`, `dimension`, `element`, the files `out`, `ids` and `attributes` (None if there is none), `times` (columns that are times, which are
+    ///     microseconds since 1970 there), `payload` (the key that is the payload, or None) and `seconds`.
+    #[pyo3(signature = (out, *, ids=None, attributes=None, overwrite=false, progress=None))]
+    fn export<'py>(
+        &self,
+        py: Python<'py>,
+        out: PathBuf,
+        ids: Option<PathBuf>,
+        attributes: Option<PathBuf>,
+        overwrite: bool,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (inner, live) = self.now();
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let listener = Listener::new(progress)?;
+        let options = stratann::ExportOptions {
+            ids,
+            attributes,
+            overwrite,
+        };
+        let report = run(py, &listener, |progress| match &live {
+            Some(live) => live.export(&out, &options, progress),
+            None => index.export(&out, &options, progress),
+        })?;
+        to_dict(py, &report)
+    }
+
     /// Ends the changes, once those of other threads that are under way are done: makes them durable, makes a merge that is due (Ctrl-C breaks that
     /// off, and the next one begins anew), and gives the folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The
     /// next change opens the index for changes again. A `with` block ends with it, without a merge where an exception ends the block. The lock is back when

@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod completions;
 pub mod copies;
 pub mod count;
+pub mod export;
 pub mod get;
 pub mod memory_server;
 pub mod near;

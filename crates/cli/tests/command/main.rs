@@ -11,6 +11,7 @@ mod cluster;
 mod clusters;
 mod direct;
 mod disk;
+mod export;
 mod get;
 mod layouts;
 mod memory;

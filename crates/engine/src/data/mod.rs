@@ -25,13 +25,16 @@ mod source;
 mod truth;
 mod vecs;
 
+pub(crate) use bin::bin_extension;
 pub use bin::write_bin;
 pub use error::DataError;
 pub use exact::brute_force;
 pub use ids::read_ids;
-pub use rows::{JsonColumns, JsonRows, RowSource, RowTable};
+pub(crate) use npy::NpyHeader;
+pub(crate) use output::Output;
+pub use rows::{JsonColumns, JsonRows, RowSource, RowTable, json_of};
 pub(crate) use source::{
-    Check, check_range, check_stored_rows, room_for,
+    Check, check_range, check_stored_rows, extension, extension_error, room_for,
 };
 pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};
 pub use truth::GroundTruth;

@@ -12,6 +12,7 @@ use stratann_tier::testing::{Crash, Failure, SimVolume};
 use stratann_vector::Element;
 
 mod ends;
+mod exports;
 mod ids;
 mod lookups;
 mod once;
