@@ -80,6 +80,10 @@ pub enum Command {
     Verify(VerifyArguments),
     /// Builds a damaged index anew from the vectors in it that can be read, and says what is lost
     Repair(RepairArguments),
+    /// Copies an index as it is at one moment, while others may search and change it
+    Snapshot(SnapshotArguments),
+    /// Writes all vectors of an index to a file, their ids and attributes to files beside it
+    Export(ExportArguments),
     /// Runs a benchmark job: builds, searches, tables, JSON and a plot
     Bench(BenchArguments),
     /// Tries presets on a sample, and says which to take on a device, and what to expect
@@ -870,8 +874,16 @@ pub struct TruthArguments {
     /// The file of query vectors
     pub queries: PathBuf,
 
-    /// The ground-truth file to write: .bin (ids and distances), .ibin or .ivecs (ids)
+    /// The ground-truth file to write: .bin (ids and distances), .ibin or .ivecs (ids); .bin64 (as .bin, ids of 64 bits), .npy (ids of 64 bits)
     pub out: PathBuf,
+
+    /// The id of the first row; the others count on
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    pub first_id: u64,
+
+    /// The ids of the rows, as those of `build`
+    #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
+    pub ids: Option<PathBuf>,
 
     /// Neighbours of each query
     #[arg(short = 'k', long = "k", default_value_t = 100, value_name = "K", value_parser = at_least_one,
@@ -920,6 +932,57 @@ pub struct VerifyArguments {
     pub places: PlaceArguments,
 
     /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann snapshot`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The copy is durable, and opens, once the command has ended. One that was killed is begun anew by the same command."
+)]
+pub struct SnapshotArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// The directory of the copy: empty, or not there yet
+    pub dest: PathBuf,
+
+    /// Prints what was copied as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann export`
+#[derive(Debug, Args)]
+#[command(
+    after_help = format!("The n-th vector, id and line of attributes belong together, in the order in which vectors stand on storage.\n{SIZES}")
+)]
+pub struct ExportArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin, by their elements
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+
+    /// The file of their ids: .npy (uint64), or any other name: one a line, as `build --ids` reads them [default: X.ids.npy of X.npy, X.ids of others]
+    #[arg(long, value_name = "FILE")]
+    pub ids: Option<PathBuf>,
+
+    /// The file of their attributes and payloads, a JSON object a line, as `build --attributes` reads them [default: X.jsonl, if there are any]
+    #[arg(long, value_name = "FILE")]
+    pub attributes: Option<PathBuf>,
+
+    /// Replaces files that are there already
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Cap on the memory of the process
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// Prints what was written as one JSON object
     #[arg(long)]
     pub json: bool,
 }

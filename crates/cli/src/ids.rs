@@ -1,12 +1,16 @@
-//! Ids as a user writes them: decimal numbers with spaces, commas or line ends between them.
+//! Ids as a user writes them: decimal numbers with spaces, commas or line ends between them, or an array of numpy.
 
 use std::io::Read;
 use std::path::Path;
 
 use stratann_terminal::failure::Failure;
 
-/// Reads ids from a file; `-` is the standard input.
+/// Reads ids from a file; `-` is the standard input, and `.npy` an array of numpy.
 pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
+    let is_array = |extension: &std::ffi::OsStr| extension.eq_ignore_ascii_case("npy");
+    if path.extension().is_some_and(is_array) {
+        return Ok(stratann::data::read_ids(path)?);
+    }
     let mut text = String::new();
     let read = if path == Path::new("-") {
         std::io::stdin().read_to_string(&mut text)

@@ -91,6 +91,8 @@ fn main() -> ExitCode {
         Command::Compact(arguments) => commands::update::compact(&arguments, quiet),
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
         Command::Repair(arguments) => commands::repair::run(&arguments, quiet),
+        Command::Snapshot(arguments) => commands::snapshot::run(&arguments, quiet),
+        Command::Export(arguments) => commands::export::run(&arguments, quiet),
         Command::Bench(arguments) => commands::bench::run(&arguments, quiet),
         Command::Copies(arguments) => commands::copies::run(&arguments),
         Command::MemoryServer(arguments) => commands::memory_server::run(&arguments, quiet),

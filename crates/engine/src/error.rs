@@ -112,6 +112,16 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// An index that changed so fast that nothing of one moment could be copied or exported.
+    #[error("{}: {what}; nothing was left. {remedy}", path.display())]
+    Restless {
+        /// The directory of the index.
+        path: PathBuf,
+        /// What came in between.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
     /// What was committed, but might not survive a crash of the machine.
     #[error(
         "{}: what was written counts, but nobody knows whether it is durable: {source}; a crash of the machine may bring back what was there before. See to the disk, then open it for changes once, or build it again",
@@ -323,6 +333,7 @@ impl Error {
             }
             Self::Layout(_) | Self::Codec { .. } => ErrorKind::Damaged,
             Self::Outdated { .. } => ErrorKind::Outdated,
+            Self::Restless { .. } => ErrorKind::InUse,
             Self::Halted { .. } => ErrorKind::Halted,
             Self::Undurable { .. } => ErrorKind::Undurable,
             Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,

@@ -34,6 +34,7 @@ mod codebook;
 pub mod data;
 mod durable;
 mod error;
+mod export;
 mod fill;
 mod filter;
 mod frontier;
@@ -54,6 +55,7 @@ mod savepoint;
 mod search;
 #[cfg(test)]
 mod slow;
+mod snapshot;
 mod sorter;
 mod stats;
 mod stored;
@@ -76,6 +78,7 @@ pub use data::{
 };
 pub use durable::Durability;
 pub use error::{Error, ErrorKind};
+pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
 pub use graph::GraphError;
@@ -91,6 +94,7 @@ pub use search::{
     ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchOptions,
     SearchResults, Strategy, SubmittedSearch, Tried, Way,
 };
+pub use snapshot::{SnapshotReport, snapshot};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stores::Layout;

@@ -24,7 +24,9 @@ pub(crate) use self::pages::{
     slotted, span,
 };
 pub use self::place::vectors_in;
-pub(crate) use self::place::{existing, home, indexes_in, is_absent, is_index, layout, manifest};
+pub(crate) use self::place::{
+    UNFINISHED_SNAPSHOT, existing, home, indexes_in, is_absent, is_index, layout, manifest,
+};
 pub(crate) use self::streams::{
     check_room, check_stream, read_opened, read_pieces, read_stream, read_stream_whole,
 };

@@ -767,6 +767,90 @@ impl Index {
         to_dict(py, &report)
     }
 
+    /// Copies the index as it is now to the folder `dest`, which is made, or is empty. Searches and changes go on meanwhile, of this process and others.
+    ///
+    /// The copy has every change whose call has returned, and of each that goes on meanwhile all or nothing; of an index that another process changes, it has
+    /// what was acknowledged before. It is durable when this returns, and no index opens there before. A process that is killed leaves a file
+    /// SNAPSHOT.new in `dest`: the next snapshot to it clears what is left, and begins anew.
+    ///
+    /// Parameters
+    /// ----------
+    /// dest : path
+    ///     The folder of the copy. One that holds something is refused.
+    /// progress : bool or callable, optional
+    ///     As that of `build`: bytes that are copied.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (on the same blocks as those of the original, where the file system can do that),
+    ///     `log_records` (changes since the checkpoint), `tries` and `seconds`.
+    #[pyo3(signature = (dest, *, progress=None))]
+    fn snapshot<'py>(
+        &self,
+        py: Python<'py>,
+        dest: PathBuf,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.inner().at_home(&self.path, "stratann.open")?;
+        let (_, live) = self.now();
+        let listener = Listener::new(progress)?;
+        if let Some(live) = &live {
+            live.at_home(&self.path, "stratann.open")?;
+        }
+        let report = run(py, &listener, |progress| match &live {
+            Some(live) => live.snapshot(&dest, progress),
+            None => stratann::snapshot(&self.path, &dest, progress),
+        })?;
+        to_dict(py, &report)
+    }
+
+    /// Writes all vectors that live in the index to the file `out`, their ids and attributes to files beside it. The n-th of each are of one vector, in the
+    /// order in which vectors stand on storage. Vectors are those of one moment, to the bit as they were inserted; searches and changes go on meanwhile.
+    ///
+    /// Parameters
+    /// ----------
+    /// out : path
+    ///     The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin, by the dtype.
+    /// ids : path, optional
+    ///     The file of their ids: .npy (uint64), or any other name: decimal, one a line. None: `x.ids.npy` of `x.npy`, `x.ids` of others.
+    /// attributes : path, optional
+    ///     The file of their attributes and payloads, a JSON object a line. None: `x.jsonl`, if there are any.
+    /// overwrite : bool
+    ///     Whether files that are there are replaced.
+    /// progress : bool or callable, optional
+    ///     As that of `build`: vectors that are written.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     `vectors`, `dimension`, `element`, the files `out`, `ids` and `attributes` (None if there is none), `times` (columns that are times, which are
+    ///     microseconds since 1970 there), `payload` (the key that is the payload, or None) and `seconds`.
+    #[pyo3(signature = (out, *, ids=None, attributes=None, overwrite=false, progress=None))]
+    fn export<'py>(
+        &self,
+        py: Python<'py>,
+        out: PathBuf,
+        ids: Option<PathBuf>,
+        attributes: Option<PathBuf>,
+        overwrite: bool,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (inner, live) = self.now();
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let listener = Listener::new(progress)?;
+        let options = stratann::ExportOptions {
+            ids,
+            attributes,
+            overwrite,
+        };
+        let report = run(py, &listener, |progress| match &live {
+            Some(live) => live.export(&out, &options, progress),
+            None => index.export(&out, &options, progress),
+        })?;
+        to_dict(py, &report)
+    }
+
     /// Ends the changes of this object and makes them durable. The last object of the process that has changed something in the folder ends them for all, once
     /// those of other threads that are under way are done: it makes a merge that is due (Ctrl-C breaks that off, and the next one begins anew), and gives the
     /// folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The next change opens the index for changes again.

@@ -42,12 +42,7 @@ pub fn truth<'py>(
             })
         })
     })?;
-    let wide = |&id: &u32| match id {
-        // No more rows.
-        u32::MAX => u64::MAX,
-        id => u64::from(id),
-    };
-    let ids = truth.ids.iter().map(wide).collect();
+    let ids = truth.ids;
     let distances = truth.distances.unwrap_or_default();
     Ok((table(py, ids, k, false)?, table(py, distances, k, false)?))
 }
@@ -91,20 +86,10 @@ pub fn recall<'py>(
             ids.columns, exact.columns
         )));
     }
-    // What stands where a search had no answer is at an infinite distance, and so no neighbour.
-    let row = |&id: &u64| match id {
-        u64::MAX => Ok(u32::MAX),
-        id => u32::try_from(id),
-    };
-    let rows: Result<Vec<u32>, _> = exact.values.iter().map(row).collect();
     let truth = GroundTruth {
         queries: exact.rows,
         k: exact.columns,
-        ids: rows.map_err(|_| {
-            PyValueError::new_err(
-                "truth[0] holds ids beyond 2^32 - 1: truth names rows, by their numbers",
-            )
-        })?,
+        ids: exact.values,
         distances: exact_distances,
     };
     let (ids, distances) = (ids.first(k), distances.first(k));

@@ -67,3 +67,37 @@ def test_the_wrong_dtype_is_not_written(tmp_path):
     with pytest.raises(TypeError, match="float64.*float32"):
         stratann.write(tmp_path / "a.fbin", numpy.ones((2, 2)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_ids_of_ground_truth_may_have_64_bits(tmp_path):
+    ids = numpy.array([[5, 2**40], [1, 2**64 - 1]], dtype="<u8")
+    distances = numpy.array([[0, 1], [2, numpy.inf]], dtype="<f4")
+    path = tmp_path / "t.bin64"
+    path.write_bytes(numpy.array([2, 2], "<u4").tobytes() + ids.tobytes() + distances.tobytes())
+    found = stratann.read(path)
+    assert (found[0] == ids).all() and (found[1] == distances).all()
+    assert stratann.recall(found, found) == 1.0
+    assert stratann.recall((ids[:, ::-1].copy(), distances), (ids, None), k=1) == 0.0
+    path.write_bytes(numpy.array([2, 2], "<u4").tobytes() + ids.tobytes())
+    assert stratann.read(path)[1] is None
+
+
+@pytest.mark.parametrize("rows", [6, 10**9])
+def test_a_cropped_file_has_as_many_rows_as_its_name_says(rows, tmp_path):
+    matrix = numpy.arange(24, dtype="<f4").reshape(6, 4)
+    path = tmp_path / "base.1B.fbin.crop_nb_6"
+    path.write_bytes(numpy.array([rows, 4], "<u4").tobytes() + matrix.tobytes())
+    for mmap in [False, True]:
+        assert (stratann.read(path, mmap=mmap) == matrix).all()
+    with pytest.raises(ValueError, match="7 are left|need"):
+        stratann.read(path.rename(tmp_path / "base.1B.fbin.crop_nb_7"))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", ">f4", "<f4"])
+def test_other_arrays_of_numpy_are_converted_as_they_are_read(dtype, order, small, tmp_path):
+    rows = small[:300].astype(numpy.float64) / 3
+    numpy.save(tmp_path / "rows.npy", numpy.asarray(rows.astype(dtype), order=order))
+    index = stratann.build(tmp_path / "rows.npy", tmp_path / "a.idx", degree=16, build_list=40)
+    assert (index[7] == rows[7].astype(numpy.float32)).all()
+    assert len(index) == 300

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::fmt::{self, Debug};
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -119,6 +120,11 @@ pub trait VolumeReader: Send + Sync + Debug {
 
     /// Fills `out` from `offset`; a file that ends earlier is an error.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
+
+    /// The file of the operating system that is read, where it is one: [`VolumeFile::share`] asks for it.
+    fn as_file(&self) -> Option<&File> {
+        None
+    }
 }
 
 /// A file being written.
@@ -139,6 +145,16 @@ pub trait VolumeFile: Send + Debug {
 
     /// Makes the file's bytes and length durable.
     fn sync(&mut self) -> Result<(), TierError>;
+
+    /// Makes the file what `source` is now, with the same blocks on storage until one of the two is written to (a reflink). False, and
+    /// nothing is changed, where the file system cannot do that: then the bytes are to be copied.
+    ///
+    /// # Errors
+    /// A forked process.
+    fn share(&mut self, source: &dyn VolumeReader) -> Result<bool, TierError> {
+        let _ = source;
+        Ok(false)
+    }
 
     /// Writes `bytes` at the end; returns where they begin.
     fn append(&mut self, bytes: &[u8]) -> Result<u64, TierError> {

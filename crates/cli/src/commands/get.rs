@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use stratann::data::write_bin;
-use stratann::{
-    DataError, Element, Error, Index, OpenOptions, Progress, Rows, Value, VectorSource,
-};
+use stratann::data::{json_of, write_bin};
+use stratann::{DataError, Element, Error, Index, OpenOptions, Progress, Rows, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
 use stratann_terminal::progress::Shown;
@@ -156,19 +154,6 @@ struct Beside {
     payload: Option<Json>,
 }
 
-/// A value as JSON has it: a time as microseconds since 1970, and as text what JSON has no number for.
-fn json(value: Value) -> Json {
-    match value {
-        Value::Boolean(value) => value.into(),
-        Value::Integer(value) | Value::Timestamp(value) => value.into(),
-        Value::Float(value) if value.is_infinite() => value.to_string().into(),
-        Value::Float(value) => value.into(),
-        Value::String(value) => value.into(),
-        Value::Strings(values) => values.into(),
-        Value::Integers(values) => values.into(),
-    }
-}
-
 fn print(
     output: &mut Output,
     index: &Index,
@@ -192,7 +177,7 @@ fn print(
             output.json_line(&Beside {
                 id,
                 attributes: (row.attributes.into_iter())
-                    .map(|(name, value)| (name, json(value)))
+                    .map(|(name, value)| (name, json_of(&value)))
                     .collect(),
                 payload: (row.payload.as_deref())
                     .map(serde_json::from_str)

@@ -1,6 +1,6 @@
 //! `stratann truth BASE QUERIES OUT`
 
-use stratann::{GroundTruth, VectorFile};
+use stratann::{GroundTruth, VectorFile, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
 use stratann_terminal::progress::Shown;
@@ -14,10 +14,33 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     let queries = VectorFile::open(&arguments.queries)?;
     GroundTruth::check_name(&arguments.out)?;
     output::refuse(&arguments.out, arguments.overwrite)?;
+    let ids = match &arguments.ids {
+        Some(file) => Some(crate::ids::read(file)?),
+        None => None,
+    };
+    if let (Some(ids), Some(file)) = (&ids, &arguments.ids)
+        && ids.len() != base.rows()
+    {
+        return Err(Failure::Wrong(format!(
+            "{} holds {} ids, but {} holds {} vectors: give an id for each",
+            file.display(),
+            ids.len(),
+            arguments.base.display(),
+            base.rows()
+        )));
+    }
+    let last = arguments.first_id.checked_add(base.rows() as u64);
+    if last.is_none() {
+        return Err(Failure::Wrong(format!(
+            "--first-id is {}: the ids of {} vectors from there on go beyond 18446744073709551614",
+            arguments.first_id,
+            base.rows()
+        )));
+    }
     let progress = Shown::new(quiet);
     let threads = threads_or_cores(arguments.threads);
     let started = std::time::Instant::now();
-    let truth = stratann::brute_force(
+    let mut truth = stratann::brute_force(
         &base,
         &queries,
         arguments.k,
@@ -25,6 +48,13 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         threads,
         &progress,
     )?;
+    for id in &mut truth.ids {
+        // Rows, until here.
+        *id = match &ids {
+            Some(ids) => ids[*id as usize],
+            None => *id + arguments.first_id,
+        };
+    }
     truth.write(&arguments.out)?;
     let mut output = Output::lock();
     output.line(format!(

@@ -6,10 +6,14 @@
 //!      4     4  dimension d (u32)
 //!      8 n*d*s  the elements, row after row; s bytes each
 //! ```
+//!
+//! A file whose name ends with `.crop_nb_N` has the first N rows of a larger one, whose header may say how many that had.
 
 use super::error::DataError;
 use super::output::Output;
-use super::source::{Shape, VectorSource, check_not_empty, extension, extension_error, read_at};
+use super::source::{
+    Shape, Stored, VectorSource, check_not_empty, extension, extension_error, read_at,
+};
 use std::fs::File;
 use std::path::Path;
 use stratann_vector::Element;
@@ -46,26 +50,48 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header, and refuses a file of another length than it says. There may be no rows.
+/// Reads the header, and refuses a file of another length than it says. There may be no rows. Of a file that was cropped, its name says how many rows are `left`.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
     element: Element,
+    left: Option<u32>,
     name: &str,
 ) -> Result<Shape, DataError> {
-    let (rows, dim) = read_any_header(file, length, name)?;
-    check_not_empty(name, u64::from(rows.max(1)), u64::from(dim))?;
+    let (all, dim) = read_any_header(file, length, name)?;
+    let rows = left.unwrap_or(all);
+    check_not_empty(name, rows.max(1).into(), dim.into())?;
+    if rows > all {
+        return Err(DataError::Field {
+            file: name.to_owned(),
+            offset: 0,
+            what: "the number of rows",
+            found: all.to_string(),
+            expected: format!("{rows} or more, of which the name says that they are left,"),
+        });
+    }
     let expected = u128::from(HEADER) + u128::from(rows) * u128::from(dim) * element.size() as u128;
-    DataError::check_length(name, length, expected, || {
-        format!("its header says {rows} rows of {dim} x {element}")
+    DataError::check_length(name, length, expected, || match left {
+        None => format!("its header says {rows} rows of {dim} x {element}"),
+        Some(_) => format!("its name says {rows} rows, its header {dim} x {element} each"),
     })?;
     Ok(Shape {
         rows: rows as usize,
         dim: dim as usize,
         element,
         start: HEADER,
-        prefixed: false,
+        stored: Stored::AsTheyAre,
     })
+}
+
+/// The extension of a file of such elements, without the dot.
+pub(crate) fn bin_extension(element: Element) -> &'static str {
+    match element {
+        Element::F32 => "fbin",
+        Element::F16 => "hbin",
+        Element::U8 => "u8bin",
+        Element::I8 => "i8bin",
+    }
 }
 
 /// Writes all rows of a source as a file, whose extension must be the one of the element type: `.fbin` f32,
@@ -73,14 +99,9 @@ pub(super) fn read_shape(
 /// replaced then.
 pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<(), DataError> {
     let path = path.as_ref();
-    let right = match source.element() {
-        Element::F32 => ".fbin",
-        Element::F16 => ".hbin",
-        Element::U8 => ".u8bin",
-        Element::I8 => ".i8bin",
-    };
-    if extension(path) != right[1..] {
-        return Err(extension_error(path, right));
+    let right = bin_extension(source.element());
+    if extension(path) != right {
+        return Err(extension_error(path, &format!(".{right}")));
     }
     let number = |what: &'static str, value: usize| {
         u32::try_from(value).map_err(|_| DataError::Argument {
@@ -204,6 +225,46 @@ mod tests {
                 .unwrap_err()
                 .contains("73786976260478468108 expected")
         );
+    }
+
+    #[test]
+    fn a_cropped_file_has_as_many_rows_as_its_name_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = folder.path().join("base.1B.fbin");
+        let all = matrix(10, 4, Element::F32);
+        write_bin(&whole, &all).unwrap();
+        let mut bytes = std::fs::read(&whole).unwrap()[..8 + 6 * 16].to_vec();
+        bytes[..4].copy_from_slice(&1_000_000_000u32.to_le_bytes());
+        for name in ["base.1B.fbin.crop_nb_6", "base.1B.FBIN.CROP_NB_6"] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, &bytes).unwrap();
+            let file = VectorFile::open(&path).unwrap();
+            assert_eq!((file.rows(), file.dim()), (6, 4), "{name}");
+            assert_eq!(Matrix::read(&file).unwrap().bytes(), &all.bytes()[..96]);
+        }
+        // Tools write the header anew, or leave it.
+        let path = folder.path().join("base.1B.fbin.crop_nb_6");
+        bytes[..4].copy_from_slice(&6u32.to_le_bytes());
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(VectorFile::open(&path).unwrap().rows(), 6);
+        let refused = |bytes: &[u8], name: &str, words: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let text = VectorFile::open(&path).unwrap_err().to_string();
+            assert!(text.contains(words), "{text}");
+        };
+        refused(&bytes, "a.fbin.crop_nb_7", "is 6; 7 or more");
+        refused(&bytes, "a.fbin.crop_nb_5", "16 trailing bytes");
+        refused(&bytes[..100], "a.fbin.crop_nb_6", "its name says 6 rows");
+        refused(&bytes, "a.fbin.crop_nb_0", "the number of rows is zero");
+        for name in [
+            "a.fbin.crop_nb_",
+            "a.fbin.crop_nb_x",
+            "a.txt.crop_nb_6",
+            "crop_nb_6",
+        ] {
+            refused(&bytes, name, "is not one of .fbin");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub enum DataError {
         /// `the extension`, with the dot, in quotes; or what there is in its place.
         found: String,
         /// The extensions that would be right.
-        expected: &'static str,
+        expected: String,
     },
     /// The file is shorter than its header says.
     #[error(
@@ -136,6 +136,20 @@ pub enum DataError {
         column: u64,
         /// `NaN`, `inf` or `-inf`.
         value: f32,
+    },
+    /// An element of 64 bits that is beyond the largest of 32 bits.
+    #[error(
+        "{name}: row {row}, column {column} is {value:?}, for which float32 has no number: float64 is read as float32; scale the vectors, or remove the row"
+    )]
+    TooWide {
+        /// The file.
+        name: String,
+        /// The row, from 0.
+        row: u64,
+        /// The column, from 0.
+        column: u64,
+        /// The element.
+        value: f64,
     },
     /// An element so large that distances overflow.
     #[error(

@@ -24,8 +24,8 @@ const BLOCK: usize = 4 << 20;
 const TILE: usize = 128 << 10;
 
 /// The `k` nearest rows of `base` for each query, nearest first; of rows at the same distance, the one with
-/// the lower number. The queries are held in memory, the base is not. Of fewer than `k` rows there are all, and behind them the id 2^32 - 1 at
-/// infinite distance, as a search has 2^64 - 1 where there is no answer.
+/// the lower number. The queries are held in memory, the base is not. Of fewer than `k` rows there are all, and behind them the id 2^64 - 1 at
+/// infinite distance, as a search has where there is no answer.
 ///
 /// Refuses a `k` of zero, or above both the number of rows and 65,536, numbers beyond their [`bounds`], queries of another dimension or element type, NaN,
 /// infinity, and under cosine vectors without a direction.
@@ -76,11 +76,11 @@ pub fn brute_force(
     let mut distances = Vec::with_capacity(count * k);
     for best in workers.into_iter().flat_map(|worker| worker.best) {
         for key in best.into_sorted_vec() {
-            ids.push(key as u32);
+            ids.push(u64::from(key as u32));
             distances.push(distance_of(key));
         }
         // More rows there are not.
-        ids.resize(ids.len().next_multiple_of(k), u32::MAX);
+        ids.resize(ids.len().next_multiple_of(k), u64::MAX);
         distances.resize(ids.len(), f32::INFINITY);
     }
     Ok(GroundTruth {
@@ -318,7 +318,7 @@ mod tests {
                 })
                 .collect();
             all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            ids.extend(all[..k].iter().map(|best| best.1));
+            ids.extend(all[..k].iter().map(|best| u64::from(best.1)));
             distances.extend(all[..k].iter().map(|best| best.0));
         }
         GroundTruth {
@@ -465,15 +465,11 @@ mod tests {
             let (ids, far) = (more.ids_of(query), &distances(&more)[query * 12..][..12]);
             assert_eq!(ids[..10], *all.ids_of(query));
             assert_eq!(far[..10], distances(&all)[query * 10..][..10]);
-            assert_eq!((ids[10], ids[11]), (u32::MAX, u32::MAX));
+            assert_eq!((ids[10], ids[11]), (u64::MAX, u64::MAX));
             assert!(far[10].is_infinite() && far[11].is_infinite());
         }
         // What there is not need not be found.
-        let wide = |&id: &u32| match id {
-            u32::MAX => u64::MAX,
-            id => u64::from(id),
-        };
-        let found: Vec<u64> = more.ids.iter().map(wide).collect();
+        let found = more.ids.clone();
         assert_eq!(more.recall(&found, &distances(&more), 12).unwrap(), 1.0);
         let ids_alone = GroundTruth {
             distances: None,

@@ -4,9 +4,11 @@
 //! |---|---|---|---|
 //! | `.fbin .hbin .u8bin .i8bin` | big-ann matrix | f32, f16, u8, i8 | `bin` |
 //! | `.fvecs .bvecs` | TexMex vectors | f32, u8 | `vecs` |
-//! | `.npy` | numpy array, 2 dimensions | f32, f16, u8, i8 | `npy` |
+//! | `.npy` | numpy array, 2 dimensions | f32, f16, u8, i8; f64 becomes f32 | `npy` |
+//! | `.npy` | numpy array, 1 dimension | u64 ids | `ids` |
 //! | any | rows of attributes, a JSON object a line | | `rows` |
 //! | `.bin .ibin .ivecs` | ground truth | u32 ids, f32 distances | `truth` |
+//! | `.bin64 .npy` | ground truth | u64 ids, f32 distances | `truth` |
 //!
 //! A collection may be larger than the memory that a build is allowed. So a source is read row range by row
 //! range, with positional reads into the caller's buffer; no file is ever mapped or read whole unless the
@@ -15,6 +17,7 @@
 mod bin;
 mod error;
 mod exact;
+mod ids;
 mod none;
 mod npy;
 mod output;
@@ -23,11 +26,17 @@ mod source;
 mod truth;
 mod vecs;
 
+pub(crate) use bin::bin_extension;
 pub use bin::write_bin;
 pub use error::DataError;
 pub use exact::brute_force;
+pub use ids::read_ids;
 pub use none::NoRows;
-pub use rows::{JsonColumns, JsonRows, RowSource, RowTable};
-pub(crate) use source::{Check, check_range, check_stored_rows, room_for};
+pub(crate) use npy::NpyHeader;
+pub(crate) use output::Output;
+pub use rows::{JsonColumns, JsonRows, RowSource, RowTable, json_of};
+pub(crate) use source::{
+    Check, check_range, check_stored_rows, extension, extension_error, room_for,
+};
 pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};
 pub use truth::GroundTruth;

@@ -10,21 +10,60 @@
 //!      .     .  the elements
 //! ```
 //!
-//! Read are arrays of two dimensions in C order, of `float32`, `float16`, `uint8` or `int8`, little-endian.
+//! Read are arrays of two dimensions of `float32`, `float16`, `float64`, `uint8` or `int8`, of either byte order, in C's order or in Fortran's. What is not as it
+//! is wanted is converted while it is read: `float64` becomes the nearest `float32`, and is an error where it is finite and that is not.
+//! In Fortran's order the elements of a column stand behind each other, so some rows are a read for each column.
 //! What is refused is refused with the call that makes it acceptable.
 
 use super::error::DataError;
-use super::source::{Shape, check_not_empty, read_at};
+use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
+
+/// Bytes of an array that are read at once, about, before they are converted.
+const PIECE: usize = 1 << 20;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// More than any array of numbers needs; a longer header is damage.
 const MAX_HEADER: u64 = 1 << 16;
 
-/// Reads the header, and refuses an array that is not a matrix of vectors, or a file of another length.
-pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, DataError> {
+/// The header of an array that is written: of rows of so many columns, or of numbers one after the other.
+pub(crate) struct NpyHeader {
+    /// The dtype, as numpy writes it.
+    pub(crate) descr: &'static str,
+    /// Columns, of an array of two dimensions.
+    pub(crate) columns: Option<u64>,
+}
+
+impl NpyHeader {
+    /// Bytes of a header, however many rows there are, so that it can be written again.
+    const LENGTH: usize = 128;
+
+    /// The header of an array of so many rows.
+    pub(crate) fn bytes(&self, rows: u64) -> Vec<u8> {
+        let descr = self.descr;
+        let shape = match self.columns {
+            Some(columns) => format!("({rows}, {columns})"),
+            None => format!("({rows},)"),
+        };
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+        // Ten bytes are in front of it, and a line's end stands behind; the data begins at a multiple of 64.
+        let length = Self::LENGTH - 10;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([1, 0]);
+        bytes.extend((length as u16).to_le_bytes());
+        bytes.extend(format!("{header:<width$}\n", width = length - 1).into_bytes());
+        bytes
+    }
+}
+
+/// Reads the header; says where the elements begin as well.
+pub(super) fn read_header(
+    file: &File,
+    length: u64,
+    name: &str,
+) -> Result<(Header, u64), DataError> {
     let mut start = [0; 12];
     let have = length.min(12) as usize;
     read_at(file, 0, &mut start[..have], name)?;
@@ -89,28 +128,33 @@ pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, 
     let mut header = vec![0; header_length as usize];
     read_at(file, at, &mut header, name)?;
     let header = String::from_utf8_lossy(&header);
-    let header = Header::parse(&header).ok_or_else(|| {
+    let mut header = Header::parse(&header).ok_or_else(|| {
         let found: String = header.trim_end().chars().take(200).collect();
         let expected = "a dictionary with 'descr', 'fortran_order' and 'shape'";
         field(at, "the header", format!("{found:?}"), expected)
     })?;
+    header.offset = at;
+    Ok((header, at + header_length))
+}
 
-    let element = element(&header.descr).map_err(|remedy| {
-        let text = format!("float32, float16, uint8 or int8 ({remedy})");
-        field(at, "the dtype", header.descr.clone(), &text)
+/// Reads the header, and refuses an array that is not a matrix of vectors, or a file of another length.
+pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, DataError> {
+    let (header, data) = read_header(file, length, name)?;
+    let field = |what, found: String, expected: &str| DataError::Field {
+        file: name.to_owned(),
+        offset: header.offset,
+        what,
+        found,
+        expected: expected.to_owned(),
+    };
+    let (element, mut array) = element(&header.descr).map_err(|remedy| {
+        let text = format!("float32, float16, float64, uint8 or int8 ({remedy})");
+        field("the dtype", header.descr.clone(), &text)
     })?;
-    if header.fortran_order {
-        return Err(field(
-            at,
-            "fortran_order",
-            "True".to_owned(),
-            "False (save numpy.ascontiguousarray(array))",
-        ));
-    }
+    array.fortran = header.fortran_order;
     let &[rows, dim] = &header.shape[..] else {
         let found = format!("{:?}", header.shape);
         return Err(field(
-            at,
             "the shape",
             found,
             "two dimensions, (rows, elements of a row),",
@@ -118,12 +162,12 @@ pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, 
     };
     // There may be no rows.
     check_not_empty(name, rows.max(1), dim)?;
-    let data = at + header_length;
     let expected = (u128::from(rows) * u128::from(dim))
-        .saturating_mul(element.size() as u128)
+        .saturating_mul(array.width as u128)
         .saturating_add(u128::from(data));
-    DataError::check_length(name, length, expected, || {
-        format!("its header says {rows} rows of {dim} x {element}")
+    DataError::check_length(name, length, expected, || match array.width {
+        8 => format!("its header says {rows} rows of {dim} x f64"),
+        _ => format!("its header says {rows} rows of {dim} x {element}"),
     })?;
     // Both are at most the file's length.
     Ok(Shape {
@@ -131,31 +175,139 @@ pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, 
         dim: dim as usize,
         element,
         start: data,
-        prefixed: false,
+        stored: match array.is_plain(element) {
+            true => Stored::AsTheyAre,
+            false => Stored::Array(array),
+        },
     })
 }
 
-/// The element type of a dtype, or what to do about it.
-fn element(descr: &str) -> Result<Element, &'static str> {
-    let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
-    match (order, kind) {
-        ("<", "f4") => Ok(Element::F32),
-        ("<", "f2") => Ok(Element::F16),
-        ("<" | ">" | "|", "u1") => Ok(Element::U8),
-        ("<" | ">" | "|", "i1") => Ok(Element::I8),
-        (">", "f4") => Err("big-endian; save array.astype('<f4')"),
-        (">", "f2") => Err("big-endian; save array.astype('<f2')"),
-        (_, "f8") => Err("save array.astype(numpy.float32)"),
-        _ => Err("convert with array.astype()"),
+/// How the elements of an array stand in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Array {
+    /// Bytes of an element.
+    width: usize,
+    /// Whether its highest byte comes first.
+    big_endian: bool,
+    /// Whether the elements of a column stand behind each other, and not those of a row.
+    pub(super) fortran: bool,
+}
+
+impl Array {
+    /// Whether rows stand there as they are wanted.
+    fn is_plain(self, element: Element) -> bool {
+        self.width == element.size() && !self.big_endian && !self.fortran
     }
+
+    /// Fills `out` with whole rows, from row `first` on.
+    pub(super) fn read_rows(
+        self,
+        file: &File,
+        shape: &Shape,
+        first: usize,
+        out: &mut [u8],
+        name: &str,
+    ) -> Result<(), DataError> {
+        let row_bytes = shape.dim * shape.element.size();
+        let step = (PIECE / (shape.dim * self.width)).max(1);
+        let mut piece = Vec::new();
+        for (n, out) in out.chunks_mut(step * row_bytes).enumerate() {
+            let (first, count) = (first + n * step, out.len() / row_bytes);
+            piece.resize(count * shape.dim * self.width, 0);
+            match self.fortran {
+                true => self.read_columns(file, shape, (first, count), &mut piece, name)?,
+                false => {
+                    let offset = shape.start + (first * shape.dim * self.width) as u64;
+                    read_at(file, offset, &mut piece, name)?;
+                }
+            }
+            self.convert(shape, first, &mut piece, out, name)?;
+        }
+        Ok(())
+    }
+
+    /// Fills `piece` with some rows, each with its elements behind each other.
+    fn read_columns(
+        self,
+        file: &File,
+        shape: &Shape,
+        (first, count): (usize, usize),
+        piece: &mut [u8],
+        name: &str,
+    ) -> Result<(), DataError> {
+        let mut column = vec![0; count * self.width];
+        for at in 0..shape.dim {
+            let offset = shape.start + ((at * shape.rows + first) * self.width) as u64;
+            read_at(file, offset, &mut column, name)?;
+            let elements = column.chunks_exact(self.width);
+            for (row, element) in piece.chunks_exact_mut(shape.dim * self.width).zip(elements) {
+                row[at * self.width..(at + 1) * self.width].copy_from_slice(element);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes of the elements of `piece`, as they stand in the file, those of `out`.
+    fn convert(
+        self,
+        shape: &Shape,
+        first: usize,
+        piece: &mut [u8],
+        out: &mut [u8],
+        name: &str,
+    ) -> Result<(), DataError> {
+        if self.big_endian {
+            piece.chunks_exact_mut(self.width).for_each(<[u8]>::reverse);
+        }
+        if self.width == shape.element.size() {
+            out.copy_from_slice(piece);
+            return Ok(());
+        }
+        let (wide, _) = piece.as_chunks::<8>();
+        for (at, (wide, out)) in wide.iter().zip(out.chunks_exact_mut(4)).enumerate() {
+            let value = f64::from_le_bytes(*wide);
+            let nearest = value as f32;
+            if nearest.is_infinite() && value.is_finite() {
+                return Err(DataError::TooWide {
+                    name: name.to_owned(),
+                    row: (first + at / shape.dim) as u64,
+                    column: (at % shape.dim) as u64,
+                    value,
+                });
+            }
+            out.copy_from_slice(&nearest.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The element type that a dtype is read as and how it stands in the file, or what to do about it.
+fn element(descr: &str) -> Result<(Element, Array), &'static str> {
+    let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
+    let (element, width) = match (order, kind) {
+        ("<" | ">", "f4") => (Element::F32, 4),
+        ("<" | ">", "f8") => (Element::F32, 8),
+        ("<" | ">", "f2") => (Element::F16, 2),
+        ("<" | ">" | "|", "u1") => (Element::U8, 1),
+        ("<" | ">" | "|", "i1") => (Element::I8, 1),
+        _ => return Err("convert with array.astype()"),
+    };
+    let array = Array {
+        width,
+        big_endian: order == ">" && width > 1,
+        fortran: false,
+    };
+    Ok((element, array))
 }
 
 /// What the dictionary says.
 #[derive(Debug, PartialEq)]
-struct Header {
-    descr: String,
-    fortran_order: bool,
-    shape: Vec<u64>,
+pub(super) struct Header {
+    pub(super) descr: String,
+    pub(super) fortran_order: bool,
+    pub(super) shape: Vec<u64>,
+    /// Where it stands in the file.
+    offset: u64,
 }
 
 impl Header {
@@ -183,6 +335,7 @@ impl Header {
             descr: descr?,
             fortran_order: fortran_order?,
             shape: shape?,
+            offset: 0,
         })
     }
 }
@@ -324,26 +477,19 @@ mod tests {
     fn what_cannot_be_read_is_said_with_a_remedy() {
         for (descr, order, shape, message) in [
             (
+                "<i4",
+                "False",
+                "(2, 3)",
+                "the dtype at offset 10 is <i4; float32, float16, float64, uint8 or int8 (convert with array.astype()) expected",
+            ),
+            (
                 "<f8",
                 "False",
                 "(2, 3)",
-                "the dtype at offset 10 is <f8; float32, float16, uint8 or int8 (save array.astype(numpy.float32)) expected",
+                "truncated: 99 bytes found, 123 expected (its header says 2 rows of 3 x f64)",
             ),
-            (
-                ">f4",
-                "False",
-                "(2, 3)",
-                "is >f4; float32, float16, uint8 or int8 (big-endian; save array.astype('<f4'))",
-            ),
-            ("<i4", "False", "(2, 3)", "the dtype at offset 10 is <i4"),
             ("|O", "False", "(2, 3)", "the dtype at offset 10 is |O"),
             ("", "False", "(2, 3)", "the dtype at offset 10 is ;"),
-            (
-                "<f4",
-                "True",
-                "(2, 3)",
-                "fortran_order at offset 10 is True; False (save numpy.ascontiguousarray(array))",
-            ),
             (
                 "<f4",
                 "False",
@@ -390,6 +536,102 @@ mod tests {
             text.contains("the dtype at offset 10 is [('x', '<f4'), "),
             "{text}"
         );
+    }
+
+    #[test]
+    fn other_widths_and_orders_are_converted_as_they_are_read() {
+        // So many that they are read in pieces.
+        let (rows, dim) = (3_001, 70);
+        let value = |row: usize, column: usize| (row * dim + column) as f64 * -0.7 + 1e-3;
+        for (descr, fortran) in [
+            ("<f4", true),
+            (">f4", false),
+            (">f4", true),
+            ("<f8", false),
+            ("<f8", true),
+            (">f8", false),
+            (">f8", true),
+        ] {
+            let order = |at: usize| match fortran {
+                true => (at % rows, at / rows),
+                false => (at / dim, at % dim),
+            };
+            let data: Vec<u8> = (0..rows * dim)
+                .flat_map(|at| {
+                    let (row, column) = order(at);
+                    let value = value(row, column);
+                    match descr {
+                        "<f4" => (value as f32).to_le_bytes().to_vec(),
+                        ">f4" => (value as f32).to_be_bytes().to_vec(),
+                        "<f8" => value.to_le_bytes().to_vec(),
+                        _ => value.to_be_bytes().to_vec(),
+                    }
+                })
+                .collect();
+            let text = if fortran { "True" } else { "False" };
+            let bytes = file(1, &header(descr, text, &format!("({rows}, {dim})")), &data);
+            let folder = tempfile::tempdir().unwrap();
+            // A name in capitals is known as well.
+            let path = folder.path().join("A.NPY");
+            std::fs::write(&path, &bytes).unwrap();
+            let opened = VectorFile::open(&path).unwrap();
+            let shape = (opened.rows(), opened.dim(), opened.element());
+            assert_eq!(shape, (rows, dim, Element::F32), "{descr} {fortran}");
+            assert_eq!(opened.has_random_access(), !fortran);
+            let matrix = Matrix::read(&opened).unwrap();
+            for row in [0, 1, 2_999, 3_000] {
+                let floats: Vec<u8> = (0..dim)
+                    .flat_map(|column| (value(row, column) as f32).to_le_bytes())
+                    .collect();
+                assert_eq!(matrix.row(row), floats, "{descr} {fortran}");
+                let mut alone = vec![0; dim * 4];
+                opened.read(row, &mut alone).unwrap();
+                assert_eq!(alone, floats, "{descr} {fortran}");
+            }
+        }
+        // Halves and bytes.
+        let data: Vec<u8> = (0..6).collect();
+        let matrix = open(&file(1, &header("|u1", "True", "(2, 3)"), &data)).unwrap();
+        assert_eq!(matrix.bytes(), [0, 2, 4, 1, 3, 5]);
+        let data: Vec<u8> = (0..12).collect();
+        let matrix = open(&file(1, &header(">f2", "True", "(2, 3)"), &data)).unwrap();
+        assert_eq!(
+            (matrix.element(), matrix.row(0)),
+            (Element::F16, &[1, 0, 5, 4, 9, 8][..])
+        );
+    }
+
+    #[test]
+    fn doubles_that_are_no_floats_are_named() {
+        let of = |values: [f64; 6]| {
+            let data: Vec<u8> = values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect();
+            open(&file(1, &header("<f8", "False", "(2, 3)"), &data))
+        };
+        let text = of([1.0, 2.0, 3.0, 4.0, -1e300, 6.0]).unwrap_err();
+        assert!(
+            text.contains("row 1, column 1 is -1e300, for which float32 has no number"),
+            "{text}"
+        );
+        // Those that have no number are for who checks rows; what is too small is none.
+        let matrix = of([
+            f64::NAN,
+            f64::INFINITY,
+            1e-300,
+            f64::from(f32::MAX),
+            0.1,
+            -0.0,
+        ])
+        .unwrap();
+        let floats: Vec<f32> = matrix
+            .bytes()
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
+            .collect();
+        assert!(floats[0].is_nan() && floats[1] == f32::INFINITY && floats[2] == 0.0);
+        assert_eq!(floats[3..], [f32::MAX, 0.1, -0.0]);
     }
 
     #[test]

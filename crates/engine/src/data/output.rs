@@ -3,12 +3,13 @@
 use super::error::DataError;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes on their way to a file. They go to a file beside it, which takes the place of `path` in
 /// [`Output::commit`]; without a commit it is removed.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     writer: BufWriter<File>,
     name: String,
     path: PathBuf,
@@ -19,7 +20,7 @@ pub(super) struct Output {
 
 impl Output {
     /// Starts a file.
-    pub(super) fn create(path: &Path) -> Result<Output, DataError> {
+    pub(crate) fn create(path: &Path) -> Result<Output, DataError> {
         let name = path.display().to_string();
         let special = path.metadata().is_ok_and(|about| !about.is_file());
         let beside = if special { None } else { Some(beside(path)) };
@@ -42,14 +43,14 @@ impl Output {
     }
 
     /// Appends bytes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), DataError> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         self.writer
             .write_all(bytes)
             .map_err(|source| DataError::io(&self.name, "write", source))
     }
 
     /// Appends numbers, little-endian.
-    pub(super) fn write_words(
+    pub(crate) fn write_words(
         &mut self,
         words: impl Iterator<Item = u32>,
     ) -> Result<(), DataError> {
@@ -59,8 +60,18 @@ impl Output {
         Ok(())
     }
 
+    /// Writes bytes over those that stand at the beginning.
+    ///
+    /// # Errors
+    /// It cannot be written, or is a pipe, of which the beginning is gone.
+    pub(crate) fn write_in_front(&mut self, bytes: &[u8]) -> Result<(), DataError> {
+        let written = self.writer.flush();
+        let written = written.and_then(|()| self.writer.get_ref().write_all_at(bytes, 0));
+        written.map_err(|source| DataError::io(&self.name, "write the header again", source))
+    }
+
     /// Makes the file appear under its name.
-    pub(super) fn commit(mut self) -> Result<(), DataError> {
+    pub(crate) fn commit(mut self) -> Result<(), DataError> {
         let failed = |source| DataError::io(&self.name, "write", source);
         self.writer.flush().map_err(failed)?;
         if let Some(beside) = &self.beside {

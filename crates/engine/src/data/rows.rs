@@ -256,6 +256,19 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
+/// A value as JSON has it: a time as microseconds since 1970, and as text what JSON has no number for.
+pub fn json_of(value: &Value) -> Json {
+    match value {
+        Value::Boolean(value) => (*value).into(),
+        Value::Integer(value) | Value::Timestamp(value) => (*value).into(),
+        Value::Float(value) if value.is_infinite() => value.to_string().into(),
+        Value::Float(value) => (*value).into(),
+        Value::String(value) => value.as_str().into(),
+        Value::Strings(values) => values.as_slice().into(),
+        Value::Integers(values) => values.as_slice().into(),
+    }
+}
+
 impl RowSource for JsonRows {
     fn rows(&self) -> usize {
         self.lines.len() - 1

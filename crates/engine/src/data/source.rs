@@ -2,6 +2,7 @@
 //! row, little-endian, without gaps.
 
 use super::error::DataError;
+use super::npy::Array;
 use super::{bin, npy, vecs};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -392,14 +393,29 @@ pub(super) struct Shape {
     pub(super) element: Element,
     /// Offset of the first row in bytes.
     pub(super) start: u64,
-    /// Whether each row has its dimension in front, as a u32 (`.fvecs`, `.bvecs`).
-    pub(super) prefixed: bool,
+    /// How they stand there.
+    pub(super) stored: Stored,
+}
+
+/// How rows stand in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// One behind the other, as they are wanted.
+    AsTheyAre,
+    /// Each with its dimension in front, as a u32 (`.fvecs`, `.bvecs`).
+    Prefixed,
+    /// As an array that is converted while it is read (`.npy`).
+    Array(Array),
 }
 
 const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
 
 impl VectorFile {
-    /// Opens a file of the format that its extension says: `.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy`.
+    /// Opens a file of the format that its extension says, in capitals or not: `.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy`. A name may end
+    /// with `.crop_nb_N` behind that of a big-ann matrix: then the file has the first N rows of those that its header says.
+    ///
+    /// An array of numpy may be of `float64`, in big-endian order or in Fortran's: its elements are converted as they are read, `float64` to the
+    /// nearest `float32`. One that is finite and too large for that is an error of the read ([`DataError::TooWide`]).
     ///
     /// Refuses a file whose length is not that of its header, and one without rows or elements.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
@@ -427,7 +443,7 @@ impl VectorFile {
             Some(element) if extension.ends_with("vecs") => {
                 vecs::read_shape(&file, length, element, &name)?
             }
-            Some(element) => bin::read_shape(&file, length, element, &name)?,
+            Some(element) => bin::read_shape(&file, length, element, cropped(path), &name)?,
             None => npy::read_shape(&file, length, &name)?,
         };
         Ok(VectorFile { file, name, shape })
@@ -452,13 +468,20 @@ impl VectorSource for VectorFile {
     }
 
     fn has_random_access(&self) -> bool {
-        true
+        // The elements of a row are far from each other in Fortran's order, a read each.
+        !matches!(self.shape.stored, Stored::Array(array) if array.fortran)
     }
 
     fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
         check_range(self, first, out.len())?;
-        if self.shape.prefixed {
-            return vecs::read_rows(&self.file, &self.shape, first, out, &self.name);
+        match self.shape.stored {
+            Stored::AsTheyAre => {}
+            Stored::Prefixed => {
+                return vecs::read_rows(&self.file, &self.shape, first, out, &self.name);
+            }
+            Stored::Array(array) => {
+                return array.read_rows(&self.file, &self.shape, first, out, &self.name);
+            }
         }
         let offset = self.shape.start + first as u64 * self.row_bytes() as u64;
         read_at(&self.file, offset, out, &self.name)
@@ -499,15 +522,30 @@ pub(super) fn read_at(
     })
 }
 
-/// A path's extension in lower case, without the dot.
-pub(super) fn extension(path: &Path) -> String {
-    path.extension()
-        .map(|extension| extension.to_string_lossy().to_lowercase())
-        .unwrap_or_default()
+/// A path's extension in lower case, without the dot; of a file that was cropped, the one before that says so.
+pub(crate) fn extension(path: &Path) -> String {
+    let last = |path: &Path| {
+        path.extension()
+            .map(|extension| extension.to_string_lossy().to_lowercase())
+            .unwrap_or_default()
+    };
+    match cropped(path) {
+        Some(_) => last(&path.with_extension("")),
+        None => last(path),
+    }
+}
+
+/// How many rows a file has that was cropped, as its name says: `base.1B.u8bin.crop_nb_10000000`, as the tools of big-ann-benchmarks call the first rows of
+/// a larger file.
+pub(super) fn cropped(path: &Path) -> Option<u32> {
+    let last = path.extension()?.to_str()?.to_ascii_lowercase();
+    let digits = last.strip_prefix("crop_nb_")?;
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().ok())?
 }
 
 /// The error for a path with an extension that is not in `expected`.
-pub(super) fn extension_error(path: &Path, expected: &'static str) -> DataError {
+pub(crate) fn extension_error(path: &Path, expected: &str) -> DataError {
     let found = match extension(path).as_str() {
         "" if path.is_dir() => "a directory".to_owned(),
         "" => "a name without an extension".to_owned(),
@@ -516,7 +554,7 @@ pub(super) fn extension_error(path: &Path, expected: &'static str) -> DataError 
     DataError::Extension {
         file: path.display().to_string(),
         found,
-        expected,
+        expected: expected.to_owned(),
     }
 }
 

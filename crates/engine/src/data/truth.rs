@@ -2,24 +2,28 @@
 //!
 //! ```text
 //! .bin    queries n (u32), k (u32), n*k ids (u32), n*k distances (f32; may be missing: the length tells)
+//! .bin64  queries n (u32), k (u32), n*k ids (u64), n*k distances (f32; may be missing)
 //! .ibin   queries n (u32), k (u32), n*k ids (i32)
 //! .ivecs  per query: k (u32), k ids (i32)
+//! .npy    an array of n x k ids (u64; others of 32 and 64 bits are read as well)
 //! ```
 //!
-//! Where there are fewer than k rows, ids behind them are 2^32 - 1 (in signed numbers -1), at infinite distance.
+//! `.bin` is the format of big-ann-benchmarks, `.bin64` the same with ids of 64 bits, for indexes whose ids are beyond those of 32.
+//! Where there is no neighbour the id is the largest that the format has, at infinite distance.
 //!
 //! Distances follow the convention of `stratann_vector::Metric`: smaller is nearer, L2 squared.
 
 use super::error::DataError;
+use super::npy::{self, NpyHeader};
 use super::output::Output;
-use super::source::{extension, extension_error, open, read_at};
+use super::source::{check_not_empty, extension, extension_error, open, read_at};
 use super::{bin, vecs};
 use std::fs::File;
 use std::path::Path;
 
 /// Bytes of the file read at a time.
 const PIECE: usize = 64 << 10;
-const EXTENSIONS: &str = ".bin .ibin .ivecs";
+const EXTENSIONS: &str = ".bin .bin64 .ibin .ivecs .npy";
 
 /// How much larger than the k-th true distance a distance may be, relative to it, and still be the same: the
 /// truth may have been computed in another order of summation.
@@ -32,15 +36,14 @@ pub struct GroundTruth {
     pub queries: usize,
     /// Neighbours of each query.
     pub k: usize,
-    /// Row numbers, `queries * k`; 2^32 - 1 where there are no more rows.
-    pub ids: Vec<u32>,
+    /// Ids, `queries * k`: of a brute force, row numbers. 2^64-1 where there is no neighbour.
+    pub ids: Vec<u64>,
     /// Distances, `queries * k`; smaller is nearer.
     pub distances: Option<Vec<f32>>,
 }
 
 impl GroundTruth {
-    /// The results of a search in the form of ground truth, to be written. Refuses lengths that do not fit,
-    /// and an id that the format cannot hold.
+    /// The results of a search in the form of ground truth, to be written. Refuses lengths that do not fit.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -53,54 +56,25 @@ impl GroundTruth {
                 expected: format!("the same multiple of {k}"),
             });
         }
-        let narrow = |id: &u64| {
-            match (*id, u32::try_from(*id)) {
-            // No answer: fewer vectors were left than were asked for.
-            (u64::MAX, _) => Ok(u32::MAX),
-            (_, Ok(narrow)) if narrow < u32::MAX => Ok(narrow),
-            _ => Err(DataError::Argument {
-                what: "an id",
-                found: id.to_string(),
-                expected: "at most 4294967294 (a ground-truth file has 32 bits for it; write a .npy file, which has 64)".to_owned(),
-            }),
-        }
-        };
         Ok(GroundTruth {
             queries: ids.len() / k,
             k,
-            ids: ids.iter().map(narrow).collect::<Result<_, _>>()?,
+            ids: ids.to_vec(),
             distances: Some(distances.to_vec()),
         })
     }
 
-    /// Writes the results of a search to a file: as ground truth, or, as `.npy`, the ids alone, with all their 64 bits, in rows of
-    /// `k`. Where there is no answer the id is the largest that the format has, at infinite distance.
+    /// Writes the results of a search to a file, as [`write`](GroundTruth::write) does.
     pub fn write_results(
         path: impl AsRef<Path>,
         k: usize,
         ids: &[u64],
         distances: &[f32],
     ) -> Result<(), DataError> {
-        let path = path.as_ref();
-        if extension(path) != "npy" {
-            return Self::from_results(k, ids, distances)?.write(path);
-        }
-        let rows = ids.len() / k.max(1);
-        let header =
-            format!("{{'descr': '<u8', 'fortran_order': False, 'shape': ({rows}, {k}), }}");
-        // Ten bytes before it, and a line's end behind; the data begins at a multiple of 64.
-        let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
-        let mut output = Output::create(path)?;
-        output.write(b"\x93NUMPY\x01\x00")?;
-        output.write(&(length as u16).to_le_bytes())?;
-        output.write(format!("{header:<width$}\n", width = length - 1).as_bytes())?;
-        for id in ids {
-            output.write(&id.to_le_bytes())?;
-        }
-        output.commit()
+        Self::from_results(k, ids, distances)?.write(path)
     }
 
-    /// Reads a `.bin`, `.ibin` or `.ivecs` file.
+    /// Reads a `.bin`, `.bin64`, `.ibin`, `.ivecs` or `.npy` file.
     pub fn read(path: impl AsRef<Path>) -> Result<GroundTruth, DataError> {
         Self::read_nearest(path, usize::MAX)
     }
@@ -113,14 +87,17 @@ impl GroundTruth {
         Self::check_name(path)?;
         let extension = extension(path);
         let (file, length) = open(path, &name)?;
-        if extension == "ivecs" {
-            return read_ivecs(&file, length, most, &name);
+        match extension.as_str() {
+            "ivecs" => return read_ivecs(&file, length, most, &name),
+            "npy" => return read_array(&file, length, most, &name),
+            _ => {}
         }
         let (queries, k) = bin::read_header(&file, length, &name)?;
+        let width = if extension == "bin64" { 8 } else { 4 };
         let entries = u128::from(queries) * u128::from(k);
-        let ids_only = u128::from(bin::HEADER) + 4 * entries;
+        let ids_only = u128::from(bin::HEADER) + width as u128 * entries;
         let both = ids_only + 4 * entries;
-        let with_distances = extension == "bin" && u128::from(length) != ids_only;
+        let with_distances = extension != "ibin" && u128::from(length) != ids_only;
         DataError::check_length(
             &name,
             length,
@@ -140,48 +117,60 @@ impl GroundTruth {
             },
         )?;
         // The length is right, so what is read is no more than the file has.
-        let (queries, row) = (queries as usize, k as usize);
-        let k = row.min(most);
-        let words = |offset: u64| {
-            let mut kept = Vec::with_capacity(queries * k);
-            let step = (PIECE / (4 * row.max(1))).max(1);
-            let mut piece = vec![0; 4 * row * step.min(queries)];
-            for first in (0..queries).step_by(step) {
-                let piece = &mut piece[..4 * row * step.min(queries - first)];
-                read_at(&file, offset + 4 * (first * row) as u64, piece, &name)?;
-                let rows = piece.chunks_exact(4 * row.max(1));
-                kept.extend(rows.flat_map(|row| words_of(&row[..4 * k])));
-            }
-            Ok(kept)
+        let table = Table {
+            file: &file,
+            name: &name,
+            queries: queries as usize,
+            row: k as usize,
+            k: (k as usize).min(most),
         };
-        let ids: Vec<u32> = words(bin::HEADER)?;
+        let ids = match width {
+            8 => table.read(bin::HEADER, wide)?,
+            _ => table.read(bin::HEADER, narrow)?,
+        };
         if extension == "ibin" {
-            let offset = |at: usize| bin::HEADER + 4 * (at / k * row + at % k) as u64;
-            check_signs(&ids, k, offset, &name)?;
+            let offset =
+                |at: usize| bin::HEADER + 4 * (at / table.k * table.row + at % table.k) as u64;
+            check_signs(&ids, table.k, offset, &name)?;
         }
-        let distances = with_distances.then(|| words(ids_only as u64)).transpose()?;
+        let read = |offset| table.read(offset, f32::from_le_bytes);
         Ok(GroundTruth {
-            queries,
-            k,
-            ids,
-            distances: distances.map(|words| words.into_iter().map(f32::from_bits).collect()),
+            queries: table.queries,
+            k: table.k,
+            ids: ids.into_iter().map(padded).collect(),
+            distances: with_distances.then(|| read(ids_only as u64)).transpose()?,
         })
     }
 
     /// Refuses a path whose extension is none of a ground-truth file: before hours of work, and not after them.
     pub fn check_name(path: impl AsRef<Path>) -> Result<(), DataError> {
         match extension(path.as_ref()).as_str() {
-            "bin" | "ibin" | "ivecs" => Ok(()),
+            "bin" | "bin64" | "ibin" | "ivecs" | "npy" => Ok(()),
             _ => Err(extension_error(path.as_ref(), EXTENSIONS)),
         }
     }
 
-    /// Writes the file: `.bin` (with the distances, if there are any), `.ibin` or `.ivecs` (without). The
+    /// Writes the file: `.bin` or `.bin64` (with the distances, if there are any), `.ibin`, `.ivecs` or `.npy` (without). The
     /// file appears when it is complete.
+    ///
+    /// # Errors
+    /// An id that the format has no room for: those of `.bin`, `.ibin` and `.ivecs` have 32 bits.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
         let path = path.as_ref();
         Self::check_name(path)?;
         let extension = extension(path);
+        if extension == "npy" {
+            let header = NpyHeader {
+                descr: "<u8",
+                columns: Some(self.k as u64),
+            };
+            let mut output = Output::create(path)?;
+            output.write(&header.bytes(self.queries as u64))?;
+            for id in &self.ids {
+                output.write(&id.to_le_bytes())?;
+            }
+            return output.commit();
+        }
         let number = |what: &'static str, value: usize| {
             u32::try_from(value).map_err(|_| DataError::Argument {
                 what,
@@ -193,16 +182,28 @@ impl GroundTruth {
             number("the number of queries", self.queries)?,
             number("k", self.k)?,
         );
+        if extension != "bin64" {
+            check_narrow(&self.ids)?;
+        }
+        // Of what is checked the low half is all of it, of padding as well.
+        let low = |&id: &u64| id as u32;
         let mut output = Output::create(path)?;
         if extension == "ivecs" {
             for ids in self.ids.chunks_exact(self.k.max(1)) {
-                output.write_words(std::iter::once(k).chain(ids.iter().copied()))?;
+                output.write_words(std::iter::once(k).chain(ids.iter().map(low)))?;
             }
             return output.commit();
         }
         output.write_words([queries, k].into_iter())?;
-        output.write_words(self.ids.iter().copied())?;
-        if let (Some(distances), "bin") = (&self.distances, extension.as_str()) {
+        match extension.as_str() {
+            "bin64" => {
+                for id in &self.ids {
+                    output.write(&id.to_le_bytes())?;
+                }
+            }
+            _ => output.write_words(self.ids.iter().map(low))?,
+        }
+        if let (Some(distances), "bin" | "bin64") = (&self.distances, extension.as_str()) {
             output.write_words(distances.iter().map(|distance| distance.to_bits()))?;
         }
         output.commit()
@@ -212,15 +213,14 @@ impl GroundTruth {
     ///
     /// # Panics
     /// When there is no such query.
-    pub fn ids_of(&self, query: usize) -> &[u32] {
+    pub fn ids_of(&self, query: usize) -> &[u64] {
         &self.ids[query * self.k..(query + 1) * self.k]
     }
 
     /// Refuses ids that are not rows of a collection of `rows` rows: the truth of another collection.
     pub fn check_rows(&self, rows: usize, name: &str) -> Result<(), DataError> {
-        let is_none = |id: u32| id == u32::MAX;
         let mut ids = self.ids.iter();
-        match ids.position(|&id| id as usize >= rows && !is_none(id)) {
+        match ids.position(|&id| id >= rows as u64 && id != u64::MAX) {
             None => Ok(()),
             Some(at) => Err(DataError::Argument {
                 what: "an id in the ground truth",
@@ -238,7 +238,7 @@ impl GroundTruth {
     /// matter. An id that was found twice counts once.
     ///
     /// What is no answer, the id 2^64-1 among those that were found, is no hit; and what is no neighbour, an infinite
-    /// distance in the truth, or the id 2^32-1 where it has no distances, need not be found.
+    /// distance in the truth, or the id 2^64-1 where it has no distances, need not be found.
     ///
     /// Refuses a k larger than the truth's, and another number of queries.
     pub fn recall(
@@ -286,7 +286,7 @@ impl GroundTruth {
     fn neighbours(&self, query: usize, k: usize) -> usize {
         let Some(distances) = &self.distances else {
             let ids = self.ids_of(query)[..k].iter();
-            return ids.take_while(|&&id| id != u32::MAX).count();
+            return ids.take_while(|&&id| id != u64::MAX).count();
         };
         let distances = &distances[query * self.k..][..k];
         let there = distances
@@ -317,7 +317,7 @@ impl GroundTruth {
                 return false;
             }
             match (
-                ids.iter().position(|&true_id| u64::from(true_id) == id),
+                ids.iter().position(|&true_id| true_id == id),
                 distances,
                 limit,
             ) {
@@ -332,18 +332,165 @@ impl GroundTruth {
     }
 }
 
+/// Refuses an id that 32 bits have no room for.
+fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
+    let wide = |&&id: &&u64| id != u64::MAX && id >= u64::from(u32::MAX);
+    match ids.iter().find(wide) {
+        None => Ok(()),
+        Some(id) => Err(DataError::Argument {
+            what: "an id",
+            found: id.to_string(),
+            expected: "at most 4294967294 (this format has 32 bits for it; .bin64, which has the distances as well, and .npy have 64)"
+                .to_owned(),
+        }),
+    }
+}
+
+fn narrow(bytes: [u8; 4]) -> u64 {
+    u32::from_le_bytes(bytes).into()
+}
+
+fn wide(bytes: [u8; 8]) -> u64 {
+    u64::from_le_bytes(bytes)
+}
+
+/// What stands for no neighbour in 32 bits does so in 64.
+fn padded(id: u64) -> u64 {
+    match id {
+        NONE => u64::MAX,
+        id => id,
+    }
+}
+
+/// No neighbour, in 32 bits.
+const NONE: u64 = u32::MAX as u64;
+
+/// A table of numbers in a file: so many for each query, of which the first `k` are wanted.
+struct Table<'a> {
+    file: &'a File,
+    name: &'a str,
+    queries: usize,
+    row: usize,
+    k: usize,
+}
+
+impl Table<'_> {
+    /// The first `k` of each query, of a table that begins at an offset.
+    fn read<T, const WIDTH: usize>(
+        &self,
+        offset: u64,
+        number: fn([u8; WIDTH]) -> T,
+    ) -> Result<Vec<T>, DataError> {
+        let row_bytes = WIDTH * self.row.max(1);
+        let mut kept = Vec::with_capacity(self.queries * self.k);
+        let step = (PIECE / row_bytes).max(1);
+        let mut piece = vec![0; row_bytes * step.min(self.queries)];
+        for first in (0..self.queries).step_by(step) {
+            let piece = &mut piece[..row_bytes * step.min(self.queries - first)];
+            read_at(
+                self.file,
+                offset + (first * row_bytes) as u64,
+                piece,
+                self.name,
+            )?;
+            for row in piece.chunks_exact(row_bytes) {
+                let (numbers, _) = row[..WIDTH * self.k].as_chunks::<WIDTH>();
+                kept.extend(numbers.iter().map(|&bytes| number(bytes)));
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// Ids without distances, of 32 or 64 bits.
+fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<GroundTruth, DataError> {
+    let (found, start) = npy::read_header(file, length, name)?;
+    let field = |what, found: String, expected: &str| DataError::Field {
+        file: name.to_owned(),
+        offset: start,
+        what,
+        found,
+        expected: expected.to_owned(),
+    };
+    let width = match found.descr.as_str() {
+        "<u8" | "<i8" => 8,
+        "<u4" | "<i4" => 4,
+        other => {
+            let expected =
+                "ids of uint64, int64, uint32 or int32, little-endian (array.astype('<u8'))";
+            return Err(field("the dtype", other.to_owned(), expected));
+        }
+    };
+    let &[queries, row] = &found.shape[..] else {
+        let shape = format!("{:?}", found.shape);
+        return Err(field("the shape", shape, "two dimensions, (queries, k),"));
+    };
+    if found.fortran_order {
+        let expected = "False (save numpy.ascontiguousarray(array))";
+        return Err(field("fortran_order", "True".to_owned(), expected));
+    }
+    check_not_empty(name, queries, row)?;
+    let expected = (u128::from(queries) * u128::from(row))
+        .saturating_mul(width)
+        .saturating_add(u128::from(start));
+    DataError::check_length(name, length, expected, || {
+        format!("its header says {queries} queries of {row} ids")
+    })?;
+    // Both are at most the file's length.
+    let table = Table {
+        file,
+        name,
+        queries: queries as usize,
+        row: row as usize,
+        k: (row as usize).min(most),
+    };
+    let ids = match width {
+        8 => table.read(start, wide)?,
+        _ => table.read(start, narrow)?,
+    };
+    let signed = found.descr.starts_with("<i");
+    if signed {
+        let high = if width == 8 { 63 } else { 31 };
+        let place =
+            |at: usize| start + width as u64 * (at / table.k * table.row + at % table.k) as u64;
+        // -1 stands for none.
+        let none = if width == 8 { u64::MAX } else { NONE };
+        if let Some(at) = ids.iter().position(|&id| id >> high != 0 && id != none) {
+            return Err(DataError::Field {
+                file: name.to_owned(),
+                offset: place(at),
+                what: "an id",
+                found: "negative".to_owned(),
+                expected: "an id, or -1 where there is no neighbour,".to_owned(),
+            });
+        }
+    }
+    Ok(GroundTruth {
+        queries: table.queries,
+        k: table.k,
+        ids: match width {
+            8 => ids,
+            _ => ids.into_iter().map(padded).collect(),
+        },
+        distances: None,
+    })
+}
+
 fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<GroundTruth, DataError> {
     let (queries, row) = vecs::read_counts(file, length, 4, name)?;
     let row = row as usize;
     let k = row.min(most);
-    let mut ids = Vec::with_capacity(queries * k);
+    let mut ids: Vec<u64> = Vec::with_capacity(queries * k);
     let step = (PIECE / (4 * row.max(1))).max(1);
     let mut piece = vec![0; 4 * row * step.min(queries)];
     for first in (0..queries).step_by(step) {
         let piece = &mut piece[..4 * row * step.min(queries - first)];
         vecs::read_prefixed(file, row, 4 * row, first, piece, name)?;
         let rows = piece.chunks_exact(4 * row.max(1));
-        ids.extend(rows.flat_map(|row| words_of(&row[..4 * k])));
+        for row in rows {
+            let (words, _) = row[..4 * k].as_chunks::<4>();
+            ids.extend(words.iter().map(|&bytes| narrow(bytes)));
+        }
     }
     check_signs(
         &ids,
@@ -354,27 +501,21 @@ fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     Ok(GroundTruth {
         queries,
         k,
-        ids,
+        ids: ids.into_iter().map(padded).collect(),
         distances: None,
     })
 }
 
-fn words_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
-    bytes
-        .chunks_exact(4)
-        .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-}
-
 /// Refuses a negative id in a format of signed integers, `k` a query, but for those that say that there are no more.
 fn check_signs(
-    ids: &[u32],
+    ids: &[u64],
     k: usize,
     offset: impl Fn(usize) -> u64,
     name: &str,
 ) -> Result<(), DataError> {
     let wrong = ids.chunks(k.max(1)).enumerate().find_map(|(query, ids)| {
-        let at = ids.iter().position(|&id| id.cast_signed() < 0)?;
-        let are_none = ids[at..].iter().all(|&id| id == u32::MAX);
+        let at = ids.iter().position(|&id| (id as u32).cast_signed() < 0)?;
+        let are_none = ids[at..].iter().all(|&id| id as u32 == u32::MAX);
         (!are_none).then_some(query * k + at)
     });
     match wrong {
@@ -383,7 +524,7 @@ fn check_signs(
             file: name.to_owned(),
             offset: offset(at),
             what: "an id",
-            found: ids[at].cast_signed().to_string(),
+            found: (ids[at] as u32).cast_signed().to_string(),
             expected: "a row number".to_owned(),
         }),
     }
@@ -469,7 +610,7 @@ mod tests {
         );
         let (_keep, path) = written(
             &GroundTruth {
-                ids: vec![1, 2, u32::MAX, 4, 5, 6, 7, 8],
+                ids: vec![1, 2, u64::MAX, 4, 5, 6, 7, 8],
                 ..sample()
             },
             "t.ibin",
@@ -478,7 +619,7 @@ mod tests {
         assert!(text.contains("an id at offset 16 is -1"), "{text}");
         let (_keep, path) = written(
             &GroundTruth {
-                ids: vec![1, 2, 3, 4, 5, u32::MAX, 7, 8],
+                ids: vec![1, 2, 3, 4, 5, u64::MAX, 7, 8],
                 ..sample()
             },
             "t.ivecs",
@@ -487,7 +628,7 @@ mod tests {
         assert!(text.contains("an id at offset 28 is -1"), "{text}");
         // The last ones may say that there are no more.
         let few = GroundTruth {
-            ids: vec![1, 2, 3, u32::MAX, 5, u32::MAX, u32::MAX, u32::MAX],
+            ids: vec![1, 2, 3, u64::MAX, 5, u64::MAX, u64::MAX, u64::MAX],
             distances: None,
             ..sample()
         };
@@ -512,13 +653,14 @@ mod tests {
         assert_eq!((truth.queries, truth.k), (2, 2));
         GroundTruth::from_results(2, &[1, 2, 3], &[0.5, 0.6, 0.7]).unwrap_err();
         GroundTruth::from_results(0, &[], &[]).unwrap_err();
-        let text = GroundTruth::from_results(1, &[1 << 32], &[0.5])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            text.contains("an id is 4294967296") && text.contains(".npy"),
-            "{text}"
-        );
+        for name in ["t.bin", "t.ibin", "t.ivecs"] {
+            let error = GroundTruth::write_results(name, 1, &[1 << 32], &[0.5]).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains("an id is 4294967296") && text.contains(".bin64"),
+                "{text}"
+            );
+        }
     }
 
     #[test]
@@ -541,7 +683,61 @@ mod tests {
         let path = folder.path().join("found.bin");
         GroundTruth::write_results(&path, 2, &ids, &distances).unwrap_err();
         GroundTruth::write_results(&path, 2, &ids[..2], &distances[..2]).unwrap();
-        assert_eq!(GroundTruth::read(&path).unwrap().ids, [7, u32::MAX]);
+        assert_eq!(GroundTruth::read(&path).unwrap().ids, [7, u64::MAX]);
+    }
+
+    #[test]
+    fn ids_of_64_bits_are_kept_and_read_with_their_distances() {
+        let wide = GroundTruth {
+            ids: vec![5, 6, 7, 1 << 40, 1, 2, u64::MAX - 1, u64::MAX],
+            ..sample()
+        };
+        let (_keep, path) = written(&wide, "t.bin64");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 + 64 + 32);
+        assert_eq!(GroundTruth::read(&path).unwrap(), wide);
+        let two = GroundTruth::read_nearest(&path, 2).unwrap();
+        assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
+        assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..8 + 64]).unwrap();
+        let without = GroundTruth {
+            distances: None,
+            ..wide.clone()
+        };
+        assert_eq!(GroundTruth::read(&path).unwrap(), without);
+        for length in (0..bytes.len()).filter(|&length| length != 8 + 64) {
+            std::fs::write(&path, &bytes[..length]).unwrap();
+            GroundTruth::read(&path).unwrap_err();
+        }
+        let (_keep, path) = written(&wide, "t.npy");
+        assert_eq!(GroundTruth::read(&path).unwrap(), without);
+        assert_eq!(
+            GroundTruth::read_nearest(&path, 2).unwrap().ids,
+            [5, 6, 1, 2]
+        );
+        // As numpy's integers come, with -1 for none.
+        let array = |descr: &'static str, data: &[u8]| {
+            let header = NpyHeader {
+                descr,
+                columns: Some(2),
+            };
+            std::fs::write(&path, [&header.bytes(1)[..], data].concat()).unwrap();
+            GroundTruth::read(&path).map_err(|error| error.to_string())
+        };
+        let ids = |data: &[u8], descr| array(descr, data).unwrap().ids;
+        let narrow = [3i32, -1].map(i32::to_le_bytes).concat();
+        assert_eq!(ids(&narrow, "<i4"), [3, u64::MAX]);
+        assert_eq!(ids(&narrow, "<u4"), [3, u64::MAX]);
+        let signed = [3i64, -1].map(i64::to_le_bytes).concat();
+        assert_eq!(ids(&signed, "<i8"), [3, u64::MAX]);
+        let text = array("<i8", &[3i64, -2].map(i64::to_le_bytes).concat()).unwrap_err();
+        assert!(text.contains("offset 136 is negative"), "{text}");
+        let text = array("<f8", &signed).unwrap_err();
+        assert!(text.contains("is <f8; ids of uint64"), "{text}");
+        assert!(array("<u8", &narrow).unwrap_err().contains("truncated"));
+        // What it is found by.
+        let recall = wide.recall(&[5, 1 << 40, 1, 2], &[9.0; 4], 2).unwrap();
+        assert_eq!(recall, 3.0 / 4.0);
     }
 
     #[test]
@@ -571,7 +767,7 @@ mod tests {
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
         // Two neighbours of the second query, one of which was found, and an answer that is none of them.
         let few = GroundTruth {
-            ids: vec![5, 6, 7, 8, 1, 2, u32::MAX, u32::MAX],
+            ids: vec![5, 6, 7, 8, 1, 2, u64::MAX, u64::MAX],
             distances: Some(
                 [0.0, 1.0, 2.0, 2.0, 10.0, 20.0]
                     .into_iter()
@@ -642,7 +838,7 @@ mod tests {
                 bytes[..8].copy_from_slice(&[queries, 0, 0, 0, 1, 0, 0, 0]);
             }
             let folder = tempfile::tempdir().unwrap();
-            for name in ["t.bin", "t.ibin", "t.ivecs"] {
+            for name in ["t.bin", "t.bin64", "t.ibin", "t.ivecs", "t.npy"] {
                 let path = folder.path().join(name);
                 std::fs::write(&path, &bytes).unwrap();
                 if let Ok(truth) = GroundTruth::read(&path) {

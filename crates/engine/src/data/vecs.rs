@@ -10,7 +10,7 @@
 //! first; that is checked as they are read.
 
 use super::error::DataError;
-use super::source::{Shape, check_not_empty, read_at};
+use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
@@ -71,7 +71,7 @@ pub(super) fn read_shape(
         dim: dim as usize,
         element,
         start: 0,
-        prefixed: true,
+        stored: Stored::Prefixed,
     })
 }
 

@@ -400,7 +400,7 @@ fn decimal<T: FromStr>(digits: &str) -> Option<T> {
 }
 
 /// Whether a file name is one that this engine gives.
-fn is_ours(name: &str) -> bool {
+pub(crate) fn is_ours(name: &str) -> bool {
     name == MANIFEST
         || is_savepoint(name)
         || name == unfinished()

@@ -35,7 +35,7 @@ impl LiveIndex {
     /// # Errors
     /// As those of [`Index::vectors`](crate::Index::vectors).
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
-        let mut snapshot = self.snapshot();
+        let mut snapshot = self.at_present();
         let index = snapshot.index.clone();
         let mut wanted = Wanted::new(&index, ids)?;
         for tries in 0.. {
@@ -53,7 +53,7 @@ impl LiveIndex {
                 })?;
                 break;
             }
-            snapshot = self.snapshot();
+            snapshot = self.at_present();
         }
         wanted.into_rows(&index, ids)
     }

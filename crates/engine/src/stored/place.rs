@@ -13,6 +13,9 @@ use crate::{Error, Layout, bounds};
 /// What a file system keeps for itself in its topmost directory, where only root may look.
 const LOST: &str = "lost+found";
 
+/// What a snapshot is called that is not finished: its MANIFEST, until that counts ([`snapshot`](crate::snapshot)).
+pub(crate) const UNFINISHED_SNAPSHOT: &str = "SNAPSHOT.new";
+
 /// Where an index lives, wherever the process goes later: a relative path would lead elsewhere then.
 pub(crate) fn home(path: &Path) -> Result<PathBuf, Error> {
     bounds::path(path)?;
@@ -120,6 +123,12 @@ pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
 /// What is said of a directory that certainly has no manifest.
 fn no_manifest(volume: &dyn Volume) -> Error {
     let path = PathBuf::from(volume.name());
+    if let Ok(true) = volume.exists(UNFINISHED_SNAPSHOT) {
+        let reason = "it is a snapshot that is not finished: wait for who takes it, or, if it was ended, take it again with `stratann snapshot`, \
+                      which clears what is here"
+            .into();
+        return Error::NotAnIndex { path, reason };
+    }
     let indexes = match indexes_in(&path) {
         Ok(indexes) => indexes,
         // It is a simulated one.

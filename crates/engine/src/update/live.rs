@@ -35,11 +35,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
 use stratann_layout::manifest::GIVEN_CODEBOOK;
-use stratann_tier::{Home, LockGuard, TierError, Volume, release_code_pages};
+use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
 use self::directly::direct_of;
 use self::reserved::Reserved;
@@ -90,6 +91,9 @@ impl Default for WriteOptions {
 
 /// Vectors that a merge is worth which makes their codes anew: fewer are about as many as the shortest lists hold, and are found whatever their codes say.
 const WORTH_CODES: u64 = 32;
+
+/// How long one waits for a merge before one asks whether to go on waiting.
+const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
 /// What a merge did about the codebook, which says what codes mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -649,14 +653,45 @@ impl LiveIndex {
     }
 
     /// What counts now.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn at_present(&self) -> Snapshot {
         Snapshot::of(&self.state.read())
     }
 
     /// Has something done at a moment when nobody changes anything.
     pub(crate) fn while_nobody_changes<T>(&self, act: impl FnOnce(&Snapshot) -> T) -> T {
         let _gate = self.gate.write();
-        act(&self.snapshot())
+        act(&self.at_present())
+    }
+
+    /// The directory that has all of it, wherever copies are.
+    ///
+    /// # Errors
+    /// It is not at its path any more, or this process does not hold its lock.
+    pub(crate) fn home_on_storage(&self) -> Result<Directory, Error> {
+        self.volume.check_held()?;
+        self.volume.check_path(&self.path)?;
+        let directory = Directory::open(&self.path)?;
+        // The one that was looked at, and not one that took its place since.
+        self.volume.check_path(&self.path)?;
+        Ok(directory)
+    }
+
+    /// As long as what is returned is there, no checkpoint is made, and no merge begins. Changes go on.
+    ///
+    /// # Errors
+    /// An interruption through `progress`, while a merge is waited for.
+    pub(crate) fn without_checkpoints(
+        &self,
+        progress: &dyn Progress,
+    ) -> Result<MutexGuard<'_, ()>, Error> {
+        loop {
+            if let Some(none) = self.merging.try_lock_for(INTERRUPTIBLE) {
+                return Ok(none);
+            }
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
     }
 
     /// From now on the checkpoint before the last merge is kept, with what it takes in memory and on storage: for who has asked something of it that is
@@ -680,7 +715,7 @@ impl LiveIndex {
     /// The checkpoint before the last merge, if it is kept, as it was when its place was taken; and what counts now.
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
         // In this order: a merge puts what it replaces into `before`, and then itself into `state`. So where this is what a merge made, the one before is there.
-        let now = self.snapshot();
+        let now = self.at_present();
         let before = match &*self.before.lock() {
             Before::Kept(state) => Some(Snapshot::of(state)),
             Before::Unwanted | Before::NotYet => None,

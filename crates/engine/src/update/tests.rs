@@ -13,6 +13,7 @@ use stratann_vector::Element;
 
 mod empty;
 mod ends;
+mod exports;
 mod ids;
 mod lookups;
 mod once;
@@ -22,6 +23,7 @@ mod overtaken;
 mod reading;
 mod roles;
 mod room;
+mod snapshots;
 mod unsynced;
 
 use super::contents::each_vector;

@@ -82,7 +82,7 @@ fn cosine_sees_directions_only() {
         assert!(off.fold(0.0, f32::max) < 0.05, "{what}");
     };
     let truth = brute_force(&base, &queries, 10, Metric::Cosine, 2, &Silent).unwrap();
-    let ids: Vec<u64> = truth.ids.iter().map(|&id| id.into()).collect();
+    let ids: Vec<u64> = truth.ids.clone();
     near(&ids, truth.distances.as_ref().unwrap(), "brute force");
     let options = SearchOptions {
         list: 200,

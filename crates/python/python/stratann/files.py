@@ -5,14 +5,16 @@
     .npy                               numpy's own
     .bin                               ground truth: u32 queries, u32 k, u32 ids[queries * k], then
                                        f32 distances[queries * k] or nothing
+    .bin64                             the same with u64 ids
 
-All are little-endian.
+All are little-endian. A matrix whose name ends with .crop_nb_N behind that has the first N rows of those that its header says.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import re
 from typing import IO, Any, Union
 
 import numpy
@@ -21,25 +23,29 @@ Path = Union[str, "os.PathLike[str]"]
 
 _MATRICES = {".fbin": "<f4", ".hbin": "<f2", ".u8bin": "u1", ".i8bin": "i1", ".ibin": "<i4"}
 _RECORDS = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
-_KNOWN = ", ".join([*_MATRICES, *_RECORDS, ".npy", ".bin"])
+_KNOWN = ", ".join([*_MATRICES, *_RECORDS, ".npy", ".bin", ".bin64"])
+_CROPPED = re.compile(r"\.crop_nb_([0-9]+)", re.IGNORECASE)
 
 
 def read(path: Path, *, mmap: bool = False) -> Any:
-    """The array that a file holds; of a ground-truth file (.bin), the pair `(ids, distances)`.
+    """The array that a file holds; of a ground-truth file (.bin, .bin64), the pair `(ids, distances)`.
 
     With `mmap` the rows stay on disk and are read when they are touched, except those of .fvecs, .bvecs and .ivecs.
     `distances` is None if the file has none. Where there are fewer than k neighbours, the last ids are 2^32 - 1, at infinite distance.
     """
     path = pathlib.Path(path)
-    suffix = path.suffix.lower()
+    cropped = _CROPPED.fullmatch(path.suffix)
+    suffix = pathlib.Path(path.stem if cropped else path).suffix.lower()
     if suffix in _MATRICES:
-        return _read_matrix(path, numpy.dtype(_MATRICES[suffix]), mmap)
+        return _read_matrix(path, numpy.dtype(_MATRICES[suffix]), mmap, int(cropped[1]) if cropped else None)
     if suffix in _RECORDS:
         return _read_records(path, numpy.dtype(_RECORDS[suffix]))
     if suffix == ".npy":
         return numpy.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     if suffix == ".bin":
-        return _read_truth(path)
+        return _read_truth(path, numpy.dtype("<u4"))
+    if suffix == ".bin64":
+        return _read_truth(path, numpy.dtype("<u8"))
     raise ValueError(f"{path}: the ending {suffix or 'is missing and'} is not known; known are {_KNOWN}")
 
 
@@ -76,8 +82,12 @@ def write_header(file: IO[bytes], rows: int, dimension: int) -> None:
     numpy.array([rows, dimension], dtype="<u4").tofile(file)
 
 
-def _read_matrix(path: pathlib.Path, dtype: numpy.dtype[Any], mmap: bool) -> Any:
+def _read_matrix(path: pathlib.Path, dtype: numpy.dtype[Any], mmap: bool, left: int | None) -> Any:
     rows, dimension = _header(path)
+    if left is not None:
+        if left > rows:
+            raise ValueError(f"{path}: its header says {rows} rows, of which {left} are left by its name: fetch it again")
+        rows = left
     _expect(path, 8 + rows * dimension * dtype.itemsize, f"{rows} rows of {dimension} {dtype}")
     if mmap and rows * dimension:
         return numpy.memmap(path, dtype=dtype, mode="r", offset=8, shape=(rows, dimension))
@@ -100,15 +110,15 @@ def _read_records(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
     return numpy.ascontiguousarray(records["row"])
 
 
-def _read_truth(path: pathlib.Path) -> Any:
+def _read_truth(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
     queries, k = _header(path)
-    size, ids_only = path.stat().st_size, 8 + 4 * queries * k
+    size, ids_only = path.stat().st_size, 8 + dtype.itemsize * queries * k
     if size not in (ids_only, ids_only + 4 * queries * k):
         raise ValueError(
             f"{path}: {size} bytes, but ids of {queries} queries and k = {k} need {ids_only}, "
             f"with distances {ids_only + 4 * queries * k}; it is damaged, cut or no ground truth"
         )
-    ids = numpy.fromfile(path, dtype="<u4", offset=8, count=queries * k).reshape(queries, k)
+    ids = numpy.fromfile(path, dtype=dtype, offset=8, count=queries * k).reshape(queries, k)
     if size == ids_only:
         return ids, None
     return ids, numpy.fromfile(path, dtype="<f4", offset=ids_only).reshape(queries, k)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use stratann_tier::testing::{Fault, Faults, Faulty, Meter, Reading};
+use stratann_tier::testing::{Fault, Faults, Faulty, Meter, Reading, SimVolume};
 use stratann_tier::{
     Directory, DramTier, IoMode, MappedTier, Request, Thread, Tier, TierError, Volume, next,
 };
@@ -316,4 +316,33 @@ fn every_level_that_is_created_is_there() {
     volume.remove("x").unwrap();
     volume.discard();
     assert!(!path.exists());
+}
+
+/// What the file system does not do is left to who asked.
+#[test]
+fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = Directory::open(folder.path()).unwrap();
+    let bytes: Vec<u8> = (0..3 * 4096 + 5).map(|at| (at % 251) as u8).collect();
+    let mut original = directory.create("a").unwrap();
+    original.write_at(0, &bytes).unwrap();
+    let reader = directory.open_reader("a").unwrap();
+    // It goes on whatever becomes of the name.
+    directory.remove("a").unwrap();
+    let mut copy = directory.create("b").unwrap();
+    let shared = copy.share(&*reader).unwrap();
+    assert_eq!(copy.len(), if shared { bytes.len() as u64 } else { 0 });
+    if shared {
+        assert_eq!(directory.read("b").unwrap(), bytes);
+        // They part ways at the first write.
+        copy.write_at(0, b"new").unwrap();
+        let mut first = [0; 3];
+        reader.read_at(0, &mut first).unwrap();
+        assert_eq!(first, bytes[..3]);
+    }
+    // What is no file of the operating system is never shared.
+    let volume = SimVolume::new();
+    volume.create("a").unwrap().append(&bytes).unwrap();
+    let reader = volume.open_reader("a").unwrap();
+    assert!(!directory.create("c").unwrap().share(&*reader).unwrap());
 }

@@ -370,7 +370,7 @@ fn a_few_deletions_near_a_query_are_walked_past() {
                 Matrix::new(base.bytes()[..DIM * 4].to_vec(), 1, DIM, Element::F32).unwrap();
             let nearest = brute_force(&base, &query, gone + 10, Metric::L2, 1, &Silent).unwrap();
             let (dead, left) = nearest.ids.split_at(gone);
-            let dead: Vec<u64> = dead.iter().map(|&id| u64::from(id)).collect();
+            let dead: Vec<u64> = dead.to_vec();
             live(&path).delete(&dead).unwrap();
             // The first search that meets them.
             let live = live(&path);
@@ -385,9 +385,7 @@ fn a_few_deletions_near_a_query_are_walked_past() {
                     .iter()
                     .all(|id| *id < ROWS as u64 && !dead.contains(id))
             );
-            let right = left
-                .iter()
-                .filter(|&&id| found.ids.contains(&u64::from(id)));
+            let right = left.iter().filter(|&id| found.ids.contains(id));
             let reads = found.counters.vector_reads;
             let what = format!(
                 "{preset}, {gone} deleted: {} right in {reads} reads of vectors",

@@ -395,12 +395,12 @@ impl LiveIndex {
                 }
             }
             // Others change what they like meanwhile, but not these: a merge, or what moves vectors to storage, may have to be waited out.
-            let snapshot = self.snapshot();
+            let snapshot = self.at_present();
             places.nodes = snapshot.nodes(&all[first..], &Silent)?;
             places.of = Some(snapshot.index);
         }
         let _gate = self.gate.write();
-        let snapshot = self.snapshot();
+        let snapshot = self.at_present();
         let state = self.state();
         if let Some(direct) = &state.direct {
             direct.check()?;

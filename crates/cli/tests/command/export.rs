@@ -1,0 +1,177 @@
+//! All of an index as files, and an index of these files again.
+
+use std::fs;
+
+use crate::support::{Place, ROWS, u8s};
+
+/// Exact answers: of so few vectors a long list looks at all.
+fn answers(place: &Place, index: &str) -> Vec<u8> {
+    let out = format!("{index}.answers.bin64");
+    let words = [
+        "search",
+        index,
+        "queries.u8bin",
+        "--list",
+        "1000",
+        "--exact",
+        "--out",
+        &out,
+    ];
+    place.run(&words).done();
+    fs::read(place.path(&out)).unwrap()
+}
+
+#[test]
+fn an_index_that_is_built_of_an_export_answers_alike() {
+    let place = Place::with_index();
+    place.write("new.u8bin", &u8s(40, 16, 7));
+    let ids: Vec<String> = (0..40)
+        .map(|id| (5_000_000_000u64 + id).to_string())
+        .collect();
+    place.write("new.ids", ids.join("\n").as_bytes());
+    place
+        .run(&["insert", "index", "new.u8bin", "--ids", "new.ids"])
+        .done();
+    place.write("gone.ids", b"1 2 3 5000000000");
+    place.run(&["delete", "index", "gone.ids"]).done();
+    let rows: String = (0..ROWS)
+        .filter(|row| !(1..=3).contains(row))
+        .map(|row| format!("{{\"id\": {row}, \"row\": {row}, \"at\": {row}, \"note\": [{row}]}}\n"))
+        .collect();
+    place.write("rows.jsonl", rows.as_bytes());
+    let set = [
+        "set-attributes",
+        "index",
+        "rows.jsonl",
+        "--times",
+        "at",
+        "--payload",
+        "note",
+    ];
+    place.run(&set).done();
+    let before = answers(&place, "index");
+    for (n, (out, ids)) in [("all.u8bin", "all.ids"), ("all.npy", "all.ids.npy")]
+        .into_iter()
+        .enumerate()
+    {
+        let ran = place
+            .run(&["export", "index", "--out", out, "--overwrite"])
+            .done();
+        for words in ["636 of 16 x u8", out, ids, "all.jsonl", "at", "payload"] {
+            assert!(ran.stdout.contains(words), "{words}: {}", ran.stdout);
+        }
+        let again = format!("again-{n}");
+        let build = [
+            "build",
+            out,
+            &again,
+            "--ids",
+            ids,
+            "--attributes",
+            "all.jsonl",
+            "--times",
+            "at",
+            "--payload",
+            "payload",
+            "--degree",
+            "16",
+            "--build-list",
+            "32",
+            "--code-bytes",
+            "8",
+        ];
+        place.run(&build).done();
+        assert_eq!(answers(&place, &again), before, "{out}");
+        let get = |index: &str| {
+            let words = ["get", index, "--attributes"];
+            place.run(&words).done().stdout
+        };
+        assert_eq!(get(&again), get("index"), "{out}");
+    }
+    // What is there is not replaced unasked.
+    place
+        .run(&["export", "index", "--out", "all.u8bin"])
+        .refused(2, &["all.u8bin: it is there already"]);
+    place
+        .run(&["export", "index", "--out", "other.fbin"])
+        .refused(2, &["other.fbin", ".npy .u8bin"]);
+    let ran = place
+        .run(&[
+            "export",
+            "index",
+            "--out",
+            "other.npy",
+            "--ids",
+            "other.txt",
+            "--json",
+        ])
+        .done();
+    let report = ran.json();
+    assert_eq!(report["vectors"], 636);
+    assert_eq!(report["ids"], "other.txt");
+    assert_eq!(report["attributes"], "other.jsonl");
+    let ids = fs::read_to_string(place.path("other.txt")).unwrap();
+    assert_eq!(ids.lines().count(), 636);
+}
+
+#[test]
+fn the_truth_of_an_index_with_wide_ids_has_them() {
+    let place = Place::new();
+    let first = "5000000000";
+    let truth = |out: &str| {
+        let words = [
+            "truth",
+            "base.u8bin",
+            "queries.u8bin",
+            out,
+            "-k",
+            "10",
+            "--first-id",
+            first,
+        ];
+        place.run(&words)
+    };
+    truth("truth.bin").refused(2, &["an id is 50000", ".bin64"]);
+    truth("truth.bin64").done();
+    truth("truth.npy").done();
+    let build = [
+        "build",
+        "base.u8bin",
+        "index",
+        "--first-id",
+        first,
+        "--degree",
+        "16",
+        "--build-list",
+        "32",
+        "--code-bytes",
+        "8",
+    ];
+    place.run(&build).done();
+    for file in ["truth.bin64", "truth.npy"] {
+        let words = [
+            "search",
+            "index",
+            "queries.u8bin",
+            "--truth",
+            file,
+            "--list",
+            "1000",
+            "--json",
+        ];
+        let ran = place.run(&words).done();
+        assert_eq!(ran.json_lines()[0]["recall"], 1.0, "{file}: {}", ran.stdout);
+    }
+    // The ids of the rows, one for each.
+    place.write("few.ids", b"1 2 3");
+    place
+        .run(&[
+            "truth",
+            "base.u8bin",
+            "queries.u8bin",
+            "t.bin",
+            "--ids",
+            "few.ids",
+        ])
+        .refused(2, &["holds 3 ids", "600 vectors"]);
+}

@@ -1,0 +1,119 @@
+//! The files that an export writes beside vectors: their ids, and their attributes.
+//!
+//! ```text
+//!   X.ids.npy   an array of uint64          17            X.jsonl   {"colour":"red","price":3.5,"payload":{"any":"JSON"}}
+//!   X.ids       decimal, one a line         4711                    {}
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::value::RawValue;
+
+use crate::data::{NpyHeader, Output, extension, json_of};
+use crate::{ColumnType, DataError, Error, Row, Schema};
+
+/// The file of ids beside one of vectors.
+pub(super) fn ids_of(rows: &Path) -> PathBuf {
+    rows.with_extension(match extension(rows).as_str() {
+        "npy" => "ids.npy",
+        _ => "ids",
+    })
+}
+
+/// A file of ids on its way.
+pub(super) struct IdsFile {
+    output: Output,
+    /// Of an array.
+    header: Option<NpyHeader>,
+}
+
+impl IdsFile {
+    /// Begins one.
+    pub(super) fn create(path: &Path) -> Result<Self, DataError> {
+        let header = (extension(path) == "npy").then_some(NpyHeader {
+            descr: "<u8",
+            columns: None,
+        });
+        let mut output = Output::create(path)?;
+        if let Some(header) = &header {
+            output.write(&header.bytes(0))?;
+        }
+        Ok(Self { output, header })
+    }
+
+    /// Appends an id.
+    pub(super) fn push(&mut self, id: u64) -> Result<(), DataError> {
+        match self.header {
+            Some(_) => self.output.write(&id.to_le_bytes()),
+            None => self.output.write(format!("{id}\n").as_bytes()),
+        }
+    }
+
+    /// Makes the file appear.
+    pub(super) fn commit(mut self, ids: u64) -> Result<(), DataError> {
+        if let Some(header) = &self.header {
+            self.output.write_in_front(&header.bytes(ids))?;
+        }
+        self.output.commit()
+    }
+}
+
+/// A file of attributes on its way.
+pub(super) struct AttributesFile {
+    output: Output,
+    times: Vec<String>,
+    /// The key of the payload, which no column has.
+    payload: String,
+    has_payload: bool,
+}
+
+impl AttributesFile {
+    /// Begins one, of these columns.
+    pub(super) fn create(path: &Path, schema: &Schema) -> Result<Self, DataError> {
+        let times = schema
+            .iter()
+            .filter(|&(_, kind)| kind == ColumnType::Timestamp);
+        let mut payload = "payload".to_owned();
+        while schema.get(&payload).is_some() {
+            payload.push('_');
+        }
+        Ok(Self {
+            output: Output::create(path)?,
+            times: times.map(|(name, _)| name.to_owned()).collect(),
+            payload,
+            has_payload: false,
+        })
+    }
+
+    /// Appends a row; without one, an empty object.
+    pub(super) fn push(&mut self, row: Option<&Row>) -> Result<(), Error> {
+        let empty = Row::default();
+        let row = row.unwrap_or(&empty);
+        let damaged = |error: serde_json::Error| DataError::Argument {
+            what: "a row of attributes",
+            found: error.to_string(),
+            expected: "values that JSON has words for".into(),
+        };
+        let mut object: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
+        for (name, value) in &row.attributes {
+            let value = serde_json::value::to_raw_value(&json_of(value)).map_err(damaged)?;
+            object.insert(name, value);
+        }
+        if let Some(payload) = &row.payload {
+            // To the letter.
+            let raw = RawValue::from_string(payload.clone()).map_err(damaged)?;
+            object.insert(&self.payload, raw);
+            self.has_payload = true;
+        }
+        let mut line = serde_json::to_vec(&object).map_err(damaged)?;
+        line.push(b'\n');
+        Ok(self.output.write(&line)?)
+    }
+
+    /// Makes the file appear. Returns the columns that are times, and the key of the payload, if there is one.
+    pub(super) fn commit(self) -> Result<(Vec<String>, Option<String>), DataError> {
+        self.output.commit()?;
+        Ok((self.times, self.has_payload.then_some(self.payload)))
+    }
+}

@@ -1,0 +1,391 @@
+//! All that lives in an index, as files that other programs read: vectors, their ids, their attributes and payloads.
+//!
+//! ```text
+//!   one moment ─> vectors in memory ─────────────┐
+//!              └> nodes, some thousands at a time ├─> rows.fbin   rows.ids   rows.jsonl     rows.rs, beside.rs
+//!                 in the order of storage ────────┘   the n-th of each are of one vector
+//! ```
+//!
+//! **Which vectors.** All that count at one moment, each once, to the bit as it was inserted. Others may change the index meanwhile. The process that
+//! has the index open for changes remembers the moment. If another process changes it, pages may be gone, and then the export ends
+//! with [`Error::Outdated`]. A [snapshot](crate::snapshot) can be exported whatever goes on.
+//!
+//! **Their order** is the order of storage, so that each page is read once. In an index whose clusters have copies of vectors
+//! any order may come out, and another one the next time.
+//!
+//! **Memory.** Some thousands of vectors at a time, and the ids of those that are in memory; where clusters have copies of vectors, a bit for each vector as well.
+
+mod beside;
+mod rows;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use self::beside::{AttributesFile, IdsFile};
+use self::rows::RowsFile;
+use crate::bits::Bits;
+use crate::index::Index;
+use crate::progress::{Progress, Silent, Stage};
+use crate::search::{Exactness, Nodes};
+use crate::stores::columns::{View, Windows, decoded};
+use crate::update::{Overlay, Seen};
+use crate::{DataError, Error, LiveIndex, Row};
+
+/// Bytes of vectors that are held at a time.
+const PIECE: usize = 4 << 20;
+/// The same under a memory budget.
+const SMALL_PIECE: usize = 1 << 19;
+
+/// How often an export begins anew because ids were replaced so often meanwhile that nobody remembers which vector counted.
+const TRIES: usize = 3;
+
+/// Where an export goes, but for the vectors.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// The file of ids: `.npy` (uint64, one dimension), or any other name: decimal numbers, one a line. `None`: beside the vectors, `X.ids.npy` of
+    /// `X.npy` and `X.ids` of others.
+    pub ids: Option<PathBuf>,
+    /// The file of attributes and payloads, a JSON object a line. `None`: beside the vectors, `X.jsonl`, if there are any.
+    pub attributes: Option<PathBuf>,
+    /// Whether files that are there are replaced.
+    pub overwrite: bool,
+}
+
+/// The files that an export wrote.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExportReport {
+    /// How many vectors.
+    pub vectors: u64,
+    /// Elements of a vector.
+    pub dimension: usize,
+    /// The type of an element: `f32`, `f16`, `u8` or `i8`.
+    pub element: String,
+    /// The file of vectors.
+    pub out: PathBuf,
+    /// The file of their ids, in the same order.
+    pub ids: PathBuf,
+    /// The file of their attributes and payloads, in the same order, if there is one.
+    pub attributes: Option<PathBuf>,
+    /// Columns of that file that are times, in microseconds since 1970.
+    pub times: Vec<String>,
+    /// The key of that file that is the payload, if a vector has one.
+    pub payload: Option<String>,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+}
+
+/// An index at a moment.
+struct Standing<'a> {
+    index: &'a Index,
+    seen: Seen<'a>,
+    /// Nodes that there were.
+    nodes: u32,
+    /// Columns as they were.
+    view: View,
+    /// Vectors that counted.
+    live: u64,
+}
+
+/// The files of an export.
+struct Files {
+    rows: RowsFile,
+    ids: IdsFile,
+    attributes: Option<AttributesFile>,
+}
+
+impl Index {
+    /// Writes all vectors that lived in the index when it was opened to the file `out`, whose extension says the format: `.npy`, or
+    /// `.fbin .hbin .u8bin .i8bin`, by the elements. Their ids, attributes and payloads go to files beside it ([`ExportOptions`]). Each file
+    /// appears when it is complete, that of the vectors last.
+    ///
+    /// # Errors
+    /// A name whose extension does not fit the elements, or that is taken; a full disk; an interruption through `progress`;
+    /// [`Error::Outdated`] if another process has changed the index so much meanwhile that pages are gone.
+    pub fn export(
+        &self,
+        out: impl AsRef<Path>,
+        options: &ExportOptions,
+        progress: &dyn Progress,
+    ) -> Result<ExportReport, Error> {
+        let carried;
+        let overlay = match self.overlay() {
+            Some(overlay) => overlay,
+            None => {
+                carried = Overlay::carried(self.carried());
+                &carried
+            }
+        };
+        let standing = Standing {
+            index: self,
+            seen: Seen {
+                overlay,
+                moment: overlay.now(),
+            },
+            nodes: self.len() as u32,
+            view: self.columns().view(),
+            live: overlay.live(self.len()) as u64,
+        };
+        let exported = standing.export(out.as_ref(), options, progress);
+        exported.map_err(|error| self.outdated(error))
+    }
+}
+
+impl LiveIndex {
+    /// As [`Index::export`], of the vectors that live now. Searches, changes and merges go on.
+    ///
+    /// # Errors
+    /// As those of [`Index::export`]; [`Error::Restless`] if ids were replaced so often meanwhile that nobody remembers which vector counted.
+    pub fn export(
+        &self,
+        out: impl AsRef<Path>,
+        options: &ExportOptions,
+        progress: &dyn Progress,
+    ) -> Result<ExportReport, Error> {
+        let mut tries = 1;
+        loop {
+            let (snapshot, nodes, view, live) = self.while_nobody_changes(|snapshot| {
+                let index = &snapshot.index;
+                let live = snapshot.overlay.live(index.len()) as u64;
+                let view = index.columns().view();
+                (snapshot.clone(), index.len() as u32, view, live)
+            });
+            let standing = Standing {
+                index: &snapshot.index,
+                seen: Seen {
+                    overlay: &snapshot.overlay,
+                    moment: snapshot.moment,
+                },
+                nodes,
+                view,
+                live,
+            };
+            match standing.export(out.as_ref(), options, progress) {
+                Err(Error::Restless { .. }) if tries < TRIES => tries += 1,
+                exported => return exported,
+            }
+        }
+    }
+}
+
+impl Standing<'_> {
+    fn export(
+        &self,
+        out: &Path,
+        options: &ExportOptions,
+        progress: &dyn Progress,
+    ) -> Result<ExportReport, Error> {
+        let began = Instant::now();
+        let index = self.index;
+        let (dim, element) = (index.dim(), index.element());
+        let ids = options.ids.clone().unwrap_or_else(|| beside::ids_of(out));
+        let has_rows = !index.columns().is_empty();
+        let attributes = match &options.attributes {
+            Some(path) => Some(path.clone()),
+            None => has_rows.then(|| out.with_extension("jsonl")),
+        };
+        let paths = [Some(out), Some(&*ids), attributes.as_deref()];
+        refuse_taken(&paths.map(|path| path.unwrap_or(out)), options.overwrite)?;
+        let schema = index.columns().schema();
+        let mut files = Files {
+            rows: RowsFile::create(out, dim, element)?,
+            ids: IdsFile::create(&ids)?,
+            attributes: (attributes.as_deref())
+                .map(|path| AttributesFile::create(path, &schema))
+                .transpose()?,
+        };
+        let stage = Stage::begin(progress, "exporting", self.live);
+        self.write(&mut files, progress)?;
+        drop(stage);
+        let (vectors, live) = (files.rows.rows(), self.live);
+        if vectors != live {
+            return Err(Error::Restless {
+                path: index.path().to_owned(),
+                what: format!(
+                    "{vectors} vectors were met of the {live} that it had, since ids were replaced again and again while they were written"
+                ),
+                remedy: "Take a snapshot (`stratann snapshot`), and export that".into(),
+            });
+        }
+        let (times, payload) = match files.attributes {
+            Some(attributes) => attributes.commit()?,
+            None => (Vec::new(), None),
+        };
+        files.ids.commit(vectors)?;
+        files.rows.commit()?;
+        Ok(ExportReport {
+            vectors,
+            dimension: dim,
+            element: element.to_string(),
+            out: out.to_owned(),
+            ids,
+            attributes,
+            times,
+            payload,
+            seconds: began.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Writes the vectors that count at the moment.
+    fn write(&self, files: &mut Files, progress: &dyn Progress) -> Result<(), Error> {
+        let fresh = self.write_fresh(files, progress)?;
+        let index = self.index;
+        let row_bytes = index.dim() * index.element().size();
+        let mut windows = Windows::default();
+        if index.stands_in_all_clusters() {
+            // All extents are read for any of their vectors: so all at once, and each vector where it is met first.
+            let (mut met, mut failed) = (Bits::new(self.nodes.into()), None);
+            let mut each = |node: u32, id: u64, vector: &[u8]| {
+                if failed.is_none() && self.counts(node, id, &fresh) && met.add(node.into()) {
+                    failed = self
+                        .put(files, (node, id, vector), &mut windows, progress)
+                        .err();
+                }
+            };
+            self.each_node(0, self.nodes, progress, &mut each)?;
+            return failed.map_or(Ok(()), Err);
+        }
+        let piece = match index.memory().budget {
+            None => PIECE,
+            Some(_) => SMALL_PIECE,
+        };
+        let step = (piece / row_bytes.max(1)).clamp(64, 1 << 16) as u32;
+        let (mut places, mut vectors) = (Vec::new(), Vec::new());
+        let mut first = 0;
+        while first < self.nodes {
+            let end = self.nodes.min(first.saturating_add(step));
+            places.clear();
+            vectors.clear();
+            let mut each = |node: u32, id: u64, vector: &[u8]| {
+                if self.counts(node, id, &fresh) {
+                    places.push((node, id, vectors.len()));
+                    vectors.extend_from_slice(vector);
+                }
+            };
+            self.each_node(first, end, progress, &mut each)?;
+            // They come in any order.
+            places.sort_unstable();
+            for &(node, id, at) in &places {
+                let vector = &vectors[at..at + row_bytes];
+                self.put(files, (node, id, vector), &mut windows, progress)?;
+            }
+            if progress.interrupted() {
+                return Err(Error::Stopped);
+            }
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// Writes the vectors that are in memory alone, and returns their ids.
+    fn write_fresh(
+        &self,
+        files: &mut Files,
+        progress: &dyn Progress,
+    ) -> Result<HashSet<u64>, Error> {
+        let (mut written, mut failed) = (HashSet::new(), None);
+        // The older first, as look-ups have it: while a merge goes on, an id may be in both for a moment.
+        for (fresh, moment) in self.seen.fresh() {
+            fresh.for_each_at(moment, |id, vector, row| {
+                if failed.is_none() && written.insert(id) {
+                    let row = row.map(|row| decoded(&row)).transpose();
+                    let put = row.and_then(|row| files.put(id, vector, row.as_ref()));
+                    failed = put.err();
+                    progress.advance(1);
+                }
+            });
+        }
+        failed.map_or(Ok(written), Err)
+    }
+
+    fn each_node(
+        &self,
+        first: u32,
+        end: u32,
+        progress: &dyn Progress,
+        each: &mut (dyn FnMut(u32, u64, &[u8]) + Send),
+    ) -> Result<(), Error> {
+        // Its steps are nodes that are looked at; those of an export are vectors.
+        let quiet = Interruptible(progress);
+        let nodes = Nodes::Range(first, end);
+        let admission = self.seen.admission();
+        self.index
+            .each_node(nodes, Exactness::Exact, admission, &quiet, each)
+    }
+
+    /// Whether a record is the vector of its id at the moment, and was not written yet.
+    fn counts(&self, node: u32, id: u64, written: &HashSet<u64>) -> bool {
+        node < self.nodes && self.seen.admission().admits(id, node) && !written.contains(&id)
+    }
+
+    fn put(
+        &self,
+        files: &mut Files,
+        (node, id, vector): (u32, u64, &[u8]),
+        windows: &mut Windows,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let row = match &files.attributes {
+            Some(_) => self.view.row_of(node, windows)?,
+            None => None,
+        };
+        let row = row.map(|found| decoded(&found.row)).transpose()?;
+        files.put(id, vector, row.as_ref())?;
+        progress.advance(1);
+        Ok(())
+    }
+}
+
+impl Files {
+    fn put(&mut self, id: u64, vector: &[u8], row: Option<&Row>) -> Result<(), Error> {
+        self.rows.push(vector)?;
+        self.ids.push(id)?;
+        if let Some(attributes) = &mut self.attributes {
+            attributes.push(row)?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells nobody of steps, and is interrupted as another is.
+struct Interruptible<'a>(&'a dyn Progress);
+
+impl Progress for Interruptible<'_> {
+    fn begin(&self, stage: &str, total: u64) {
+        Silent.begin(stage, total);
+    }
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        self.0.interrupted()
+    }
+    fn warn(&self, message: &str) {
+        self.0.warn(message);
+    }
+}
+
+/// Refuses names that are the same, and files that are there unless they are to be replaced.
+fn refuse_taken(paths: &[&Path; 3], overwrite: bool) -> Result<(), Error> {
+    for (at, path) in paths.iter().enumerate() {
+        crate::bounds::path(path)?;
+        // The third is the first again where there is none.
+        if paths[..at].contains(path) && !(at == 2 && *path == paths[0]) {
+            return Err(DataError::Argument {
+                what: "a file of the export",
+                found: format!("{}, twice", path.display()),
+                expected: "a file of its own for vectors, ids and attributes".into(),
+            }
+            .into());
+        }
+        if !overwrite && path.is_file() {
+            return Err(Error::Exists {
+                path: path.to_path_buf(),
+                reason: "it is there already; give another name, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
+                    .into(),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+"""Copies of an index that somebody goes on changing."""
+
+import threading
+
+import numpy
+import pytest
+
+import stratann
+
+
+@pytest.fixture
+def index(tmp_path, small):
+    rows = small[:600]
+    return stratann.build(rows, tmp_path / "a.idx", degree=16, build_list=40, attributes={"row": list(range(600))})
+
+
+def test_a_snapshot_is_an_index_of_its_own(index, small, tmp_path):
+    index.insert(small[600:610], ids=range(600, 610))
+    index.delete([3])
+    steps = []
+    report = index.snapshot(tmp_path / "b.idx", progress=lambda stage, done, total: steps.append((stage, done)))
+    assert report["files"] > 3 and report["bytes"] > 0 and report["log_records"] == 11
+    assert steps and steps[-1][0] == "copying"
+    index.delete([4])
+    copy = stratann.open(tmp_path / "b.idx")
+    assert copy.verify()["problems"] == []
+    assert sorted(copy) == [id for id in range(610) if id != 3]
+    assert (copy[605] == small[605]).all()
+    assert copy.attributes([7]) == [{"row": 7}]
+    found = copy.search(small[:50], 5, list_size=100)
+    again = stratann.open(tmp_path / "b.idx").search(small[:50], 5, list_size=100)
+    assert (found[0] == again[0]).all()
+    copy.insert(small[700:701], ids=[700])
+    assert 700 in copy and 700 not in index and 4 in copy
+
+
+def test_a_snapshot_of_what_is_only_searched(index, tmp_path):
+    index.close()
+    report = stratann.open(tmp_path / "a.idx").snapshot(tmp_path / "b.idx")
+    assert report["tries"] == 1
+    assert len(stratann.open(tmp_path / "b.idx")) == 600
+
+
+def test_what_is_there_is_not_copied_over(index, tmp_path):
+    with pytest.raises(FileExistsError, match="a.idx"):
+        index.snapshot(tmp_path / "a.idx")
+    other = tmp_path / "notes"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="notes.txt"):
+        index.snapshot(other)
+    assert [path.name for path in other.iterdir()] == ["notes.txt"]
+
+
+def test_a_callback_that_raises_leaves_nothing(index, tmp_path):
+    def stop(stage, done, total):
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        index.snapshot(tmp_path / "b.idx", progress=stop)
+    # Where it came too late the copy is whole.
+    assert not (tmp_path / "b.idx").exists() or stratann.verify(tmp_path / "b.idx")["problems"] == []
+
+
+def test_snapshots_beside_inserts_and_merges_have_what_was_acknowledged(index, small, tmp_path):
+    done, stop = [600], threading.Event()
+
+    def insert():
+        while not stop.is_set():
+            first = done[0]
+            index.insert(small[first : first + 2], ids=[first, first + 1])
+            done[0] = first + 2
+            if first % 100 == 0:
+                index.compact()
+            if first + 4 > len(small):
+                break
+
+    thread = threading.Thread(target=insert)
+    thread.start()
+    copies = []
+    for at in range(3):
+        least = done[0]
+        index.snapshot(tmp_path / f"copy-{at}")
+        copies.append(least)
+    stop.set()
+    thread.join()
+    for at, least in enumerate(copies):
+        ids = numpy.array(sorted(stratann.open(tmp_path / f"copy-{at}")))
+        assert len(ids) >= least and len(ids) % 2 == 0
+        assert (ids == numpy.arange(len(ids))).all()
