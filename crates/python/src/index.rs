@@ -793,7 +793,7 @@ impl Index {
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.inner().at_home(&self.path, "stratann.open")?;
-        let (_, live) = self.now();
+        let (_, live) = self.now(py)?;
         let listener = Listener::new(progress)?;
         if let Some(live) = &live {
             live.at_home(&self.path, "stratann.open")?;
@@ -836,7 +836,7 @@ impl Index {
         overwrite: bool,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (inner, live) = self.now();
+        let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let listener = Listener::new(progress)?;
         let options = stratann::ExportOptions {

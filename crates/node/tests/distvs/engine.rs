@@ -102,7 +102,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
         // As many as are re-ranked with a list of 160, all at once: a topic is given up.
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
-        let gone: Vec<u64> = near.ids.iter().map(|&id| u64::from(id)).collect();
+        let gone: Vec<u64> = near.ids.clone();
         client.delete(&gone, |_| true).unwrap();
         let found = client.search(&row, 10, 40, 0).unwrap();
         assert_eq!(found.ids.len(), 10, "query {number}");
