@@ -46,15 +46,17 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header, and refuses a file of another length than it says. There may be no rows.
+/// Reads the header, and refuses a file of another length than it says; and one without rows, unless it may be `even_empty`.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
     element: Element,
     name: &str,
+    even_empty: bool,
 ) -> Result<Shape, DataError> {
     let (rows, dim) = read_any_header(file, length, name)?;
-    check_not_empty(name, u64::from(rows.max(1)), u64::from(dim))?;
+    let least = u32::from(even_empty);
+    check_not_empty(name, rows.max(least).into(), dim.into())?;
     let expected = u128::from(HEADER) + u128::from(rows) * u128::from(dim) * element.size() as u128;
     DataError::check_length(name, length, expected, || {
         format!("its header says {rows} rows of {dim} x {element}")

@@ -24,7 +24,12 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const MAX_HEADER: u64 = 1 << 16;
 
 /// Reads the header, and refuses an array that is not a matrix of vectors, or a file of another length.
-pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, DataError> {
+pub(super) fn read_shape(
+    file: &File,
+    length: u64,
+    name: &str,
+    even_empty: bool,
+) -> Result<Shape, DataError> {
     let mut start = [0; 12];
     let have = length.min(12) as usize;
     read_at(file, 0, &mut start[..have], name)?;
@@ -116,8 +121,7 @@ pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, 
             "two dimensions, (rows, elements of a row),",
         ));
     };
-    // There may be no rows.
-    check_not_empty(name, rows.max(1), dim)?;
+    check_not_empty(name, rows.max(even_empty.into()), dim)?;
     let data = at + header_length;
     let expected = (u128::from(rows) * u128::from(dim))
         .saturating_mul(element.size() as u128)
