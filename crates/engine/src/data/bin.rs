@@ -50,17 +50,20 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header, and refuses a file of another length than it says. There may be no rows. Of a file that was cropped, its name says how many rows are `left`.
+/// Reads the header, and refuses a file of another length than it says; and one without rows, unless it may be `even_empty`. Of a file that was cropped,
+/// its name says how many rows are `left`.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
     element: Element,
     left: Option<u32>,
     name: &str,
+    even_empty: bool,
 ) -> Result<Shape, DataError> {
     let (all, dim) = read_any_header(file, length, name)?;
     let rows = left.unwrap_or(all);
-    check_not_empty(name, rows.max(1).into(), dim.into())?;
+    let least = u32::from(even_empty);
+    check_not_empty(name, rows.max(least).into(), dim.into())?;
     if rows > all {
         return Err(DataError::Field {
             file: name.to_owned(),

@@ -138,7 +138,12 @@ pub(super) fn read_header(
 }
 
 /// Reads the header, and refuses an array that is not a matrix of vectors, or a file of another length.
-pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, DataError> {
+pub(super) fn read_shape(
+    file: &File,
+    length: u64,
+    name: &str,
+    even_empty: bool,
+) -> Result<Shape, DataError> {
     let (header, data) = read_header(file, length, name)?;
     let field = |what, found: String, expected: &str| DataError::Field {
         file: name.to_owned(),
@@ -160,8 +165,7 @@ pub(super) fn read_shape(file: &File, length: u64, name: &str) -> Result<Shape, 
             "two dimensions, (rows, elements of a row),",
         ));
     };
-    // There may be no rows.
-    check_not_empty(name, rows.max(1), dim)?;
+    check_not_empty(name, rows.max(even_empty.into()), dim)?;
     let expected = (u128::from(rows) * u128::from(dim))
         .saturating_mul(array.width as u128)
         .saturating_add(u128::from(data));

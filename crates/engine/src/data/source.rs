@@ -419,14 +419,15 @@ impl VectorFile {
     ///
     /// Refuses a file whose length is not that of its header, and one without rows or elements.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
-        let file = Self::open_even_empty(path)?;
-        check_not_empty(&file.name, file.shape.rows as u64, file.shape.dim as u64)?;
-        Ok(file)
+        Self::opened(path.as_ref(), false)
     }
 
     /// As [`open`](Self::open), of a file that may have no rows, if its header says what vectors it would have: that of `.fvecs` and `.bvecs` does not.
     pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
-        let path = path.as_ref();
+        Self::opened(path.as_ref(), true)
+    }
+
+    fn opened(path: &Path, even_empty: bool) -> Result<VectorFile, DataError> {
         let name = path.display().to_string();
         let extension = extension(path);
         // Before the file is touched: a wrong name is a wrong call even where there is no such file.
@@ -443,8 +444,10 @@ impl VectorFile {
             Some(element) if extension.ends_with("vecs") => {
                 vecs::read_shape(&file, length, element, &name)?
             }
-            Some(element) => bin::read_shape(&file, length, element, cropped(path), &name)?,
-            None => npy::read_shape(&file, length, &name)?,
+            Some(element) => {
+                bin::read_shape(&file, length, element, cropped(path), &name, even_empty)?
+            }
+            None => npy::read_shape(&file, length, &name, even_empty)?,
         };
         Ok(VectorFile { file, name, shape })
     }

@@ -777,14 +777,6 @@ fn what_cannot_be_repaired_is_left_as_it_is() {
         reseal(bytes);
     });
     refused(&volume, &["version"]);
-    let all: Vec<u64> = place.model.keys().copied().collect();
-    let live = place.live();
-    live.delete(&all).unwrap();
-    drop(live);
-    let volume = place.damaged(&place.entry(FileKind::Codes, None).name, &|bytes| {
-        bytes[9] ^= 1
-    });
-    refused(&volume, &["are deleted"]);
 }
 
 /// Puts the checksum of a header right.
