@@ -113,7 +113,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// An index that changed so fast that nothing of one moment could be copied or exported.
-    #[error("{}: {what}; nothing was left. {remedy}", path.display())]
+    #[error("{}: {what}; the unfinished files were removed. {remedy}", path.display())]
     Restless {
         /// The directory of the index.
         path: PathBuf,

@@ -800,7 +800,7 @@ impl Index {
         }
         let report = run(py, &listener, |progress| match &live {
             Some(live) => live.snapshot(&dest, progress),
-            None => stratann::snapshot(&self.path, &dest, progress),
+            None => stratann::snapshot(self.handle.home(), &dest, progress),
         })?;
         to_dict(py, &report)
     }
@@ -909,7 +909,7 @@ impl Index {
         py: Python<'py>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        verify(py, self.path.clone(), None, progress)
+        verify(py, self.handle.home().to_owned(), None, progress)
     }
 
     /// Elements of a vector.

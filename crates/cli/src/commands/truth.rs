@@ -48,8 +48,8 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         threads,
         &progress,
     )?;
-    for id in &mut truth.ids {
-        // Rows, until here.
+    // Rows, until here; and behind them, where there are fewer than k, what says that there is none.
+    for id in truth.ids.iter_mut().filter(|id| **id != u64::MAX) {
         *id = match &ids {
             Some(ids) => ids[*id as usize],
             None => *id + arguments.first_id,

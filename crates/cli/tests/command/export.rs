@@ -175,3 +175,28 @@ fn the_truth_of_an_index_with_wide_ids_has_them() {
         ])
         .refused(2, &["holds 3 ids", "600 vectors"]);
 }
+
+#[test]
+fn where_there_are_fewer_rows_than_neighbours_truth_has_no_other_ids() {
+    let place = Place::new();
+    place.write("few.u8bin", &u8s(3, 16, 7));
+    place.write("few.ids", b"70 80 90");
+    for ids in [["--first-id", "70"], ["--ids", "few.ids"]] {
+        let words = [
+            "truth",
+            "few.u8bin",
+            "queries.u8bin",
+            "few.bin64",
+            "-k",
+            "5",
+        ];
+        place.run(&[&words[..], &ids[..]].concat()).done();
+        let file = fs::read(place.path("few.bin64")).unwrap();
+        let ids = file[8..48].chunks_exact(8);
+        let ids: Vec<u64> = ids
+            .map(|id| u64::from_le_bytes(id.try_into().unwrap()))
+            .collect();
+        assert!(ids[..3].iter().all(|id| (70..=90).contains(id)), "{ids:?}");
+        assert_eq!(ids[3..], [u64::MAX; 2]);
+    }
+}

@@ -70,7 +70,7 @@ pub(super) fn read_shape(
             offset: 0,
             what: "the number of rows",
             found: all.to_string(),
-            expected: format!("{rows} or more, of which the name says that they are left,"),
+            expected: format!("{rows} or more, since the file name ends with .crop_nb_{rows},"),
         });
     }
     let expected = u128::from(HEADER) + u128::from(rows) * u128::from(dim) * element.size() as u128;

@@ -124,9 +124,9 @@ impl Index {
                 overlay,
                 moment: overlay.now(),
             },
-            nodes: self.len() as u32,
+            nodes: self.nodes() as u32,
             view: self.columns().view(),
-            live: overlay.live(self.len()) as u64,
+            live: overlay.live(self.nodes()) as u64,
         };
         let exported = standing.export(out.as_ref(), options, progress);
         exported.map_err(|error| self.outdated(error))
@@ -148,9 +148,9 @@ impl LiveIndex {
         loop {
             let (snapshot, nodes, view, live) = self.while_nobody_changes(|snapshot| {
                 let index = &snapshot.index;
-                let live = snapshot.overlay.live(index.len()) as u64;
+                let live = snapshot.overlay.live(index.nodes()) as u64;
                 let view = index.columns().view();
-                (snapshot.clone(), index.len() as u32, view, live)
+                (snapshot.clone(), index.nodes() as u32, view, live)
             });
             let standing = Standing {
                 index: &snapshot.index,

@@ -91,12 +91,16 @@ fn look(
     let came = off.split_off(count);
     off.sort_unstable_by(f64::total_cmp);
     let limit = TIMES * off[((count - 1) as f64 * BESIDE) as usize];
-    let drifted = came.iter().filter(|&&off| off > limit).count();
-    Ok(Some(drifted as f64 / came.len() as f64))
+    let drifted = came.iter().filter(|&&off| off > limit).count() as f64 / came.len() as f64;
+    Ok(Some(match drifted < CHANCE {
+        true => 0.0,
+        false => drifted,
+    }))
 }
 
 impl Index {
-    /// What a look at a sample of its vectors tells: up to 512 of them are read, where some were inserted directly since the last build or merge.
+    /// What a look at a sample of its vectors tells: up to 512 of them are read, where 256 or more were inserted directly since the last build or merge. A codebook
+    /// that the build was given stays whatever comes, and nothing is looked at.
     ///
     /// # Errors
     /// A read that failed or a page that is damaged.
@@ -106,7 +110,8 @@ impl Index {
             Seen { overlay, moment }.admission()
         });
         let came = came(self);
-        if self.has_clusters() || came == 0 {
+        let own = self.manifest().writer_features & GIVEN_CODEBOOK == 0;
+        if self.has_clusters() || !own || came < WORTH_A_LOOK {
             return Ok(IndexHealth::default());
         }
         let drifted = look(self, admission, progress)?;
@@ -154,7 +159,7 @@ impl LiveIndex {
                     tracing::warn!(index = %self.path().display(), "a look at its codes failed: {error}");
                     None
                 });
-                let drifted = found.filter(|&drifted| drifted >= CHANCE).unwrap_or(0.0);
+                let drifted = found.unwrap_or(0.0);
                 *looked = Looked { came, drifted };
             }
             Some(looked.of_all(index, seen))

@@ -1,7 +1,7 @@
 //! When a merge is due: OdinANN §3.4.2, and for vectors that wait in memory FreshDiskANN's share.
 //!
 //! ```text
-//!   deleted   vectors on storage that no search answers        10 % of them
+//!   deleted   vectors on storage that no search answers        10 % of them; of a few 20 %
 //!   reads     what a search reads, by its list size            1.1 times what it read when nothing was deleted, or the least
 //!   logged    vectors that wait in memory, or as many as rows  6 % of those on storage (OdinANN §4.1, of DiskANN)
 //!             in memory and in the log are worth
@@ -47,7 +47,7 @@ pub struct MergeWhen {
     pub grown: f64,
     /// Vectors that came since the last build or merge and are of a kind that the codes are not made for, as a share of all: those are found badly.
     pub drifted: f64,
-    /// Vectors that are worth a merge, at least; of those that drifted, 256 are, if this is no less. Where an index has grown by so many times, 32 are, if this is no less: as few as a
+    /// Vectors that are worth a merge, at least; of those that drifted, 256 are, and of those that were deleted 64, where they are twice the share that is due, if this is no less. Where an index has grown by so many times, 32 are, if this is no less: as few as a
     /// search looks at all of.
     pub least: u64,
 }
@@ -121,6 +121,8 @@ impl fmt::Display for Due {
 const QUERIES: u64 = 256;
 /// Of a mean that is followed, the weight of what comes in.
 const FOLLOW: f64 = 0.3;
+/// Deleted vectors that are worth a merge of a small index.
+const FEW: u64 = 64;
 /// Share of deleted vectors up to which nothing counts as deleted.
 const NOTHING: f64 = 0.01;
 
@@ -187,7 +189,12 @@ impl LiveIndex {
     pub fn due(&self, when: &MergeWhen) -> Option<Due> {
         let (stored, deleted, logged) = self.extents();
         let share = |part: u64| part as f64 / stored.max(1) as f64;
-        if deleted >= when.least && share(deleted) >= when.deleted {
+        // A small index is merged at once, and would else read several times what it has.
+        let most = match deleted >= when.least {
+            true => when.deleted,
+            false => 2.0 * when.deleted,
+        };
+        if deleted >= when.least.min(FEW) && share(deleted) >= most {
             return Some(Due::Deleted(share(deleted)));
         }
         if logged >= when.least && share(logged) >= when.logged && !self.takes_in_place() {

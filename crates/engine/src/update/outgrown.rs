@@ -3,10 +3,11 @@
 //! ```text
 //!   an even sample of the rows ─┬─ 4 of 5: a codebook is trained on them, for trial
 //!                               └─ 1 of 5: encoded by the index's and by that one: which is nearer to them?
+//!   all rows, if they are few  ─── a codebook is trained on all of them: which is nearer to them?
 //! ```
 //!
 //! A codebook of a handful of vectors tells none of those apart that come later; one of other vectors than there are now tells them apart
-//! badly. Neither a count of rows nor what was measured when it was trained says so of all cases; rows that neither codebook was trained
+//! badly. Few rows a codebook learns by heart: that is of use to all of them, and none need be held out. Neither a count of rows nor what was measured when it was trained says so of all cases; rows that neither codebook was trained
 //! on do, of indexes of any version. The trial is small, so it loses to a codebook that was trained on more of the same rows: then the
 //! codebook stays, and with it the codes of all vectors that do.
 
@@ -21,6 +22,8 @@ use crate::progress::{Progress, Stage};
 /// Rows that are looked at, at most, and one in so many of them that no trial is trained on.
 const ROWS: usize = 10_240;
 const HELD_OUT: usize = 5;
+/// So many rows, or fewer, are all trained on, and none is held out.
+const FEW: usize = 4_096;
 /// Lloyd's iterations of a trial: few, since the last of them gain little.
 const ITERATIONS: usize = 6;
 /// Rows are read so many at a time.
@@ -71,18 +74,24 @@ pub(super) fn outgrown(
             normalize(&mut floats);
         }
         match i % HELD_OUT {
-            0 => held_out.extend_from_slice(&floats),
+            0 if all > FEW => held_out.extend_from_slice(&floats),
             _ => trained.extend_from_slice(&floats),
         }
     }
+    let first = match held_out.is_empty() {
+        true => 0,
+        false => trained.len(),
+    };
     // Where some rows stand in crowds, errors of these count more, as they do in training.
-    let count = trained.len();
     trained.append(&mut held_out);
     let mut weights = crowds::weights(&trained, dim, options.threads);
     let weights = weights
         .as_mut()
-        .map(|weights| weights.split_off(count / dim));
-    let held_out = trained.split_off(count);
+        .map(|weights| weights.split_off(first / dim));
+    let looked_at = match first {
+        0 => trained.clone(),
+        first => trained.split_off(first),
+    };
     let training = Training {
         iterations: ITERATIONS,
         ..codebook::training(dim, options.threads, options.seed)
@@ -96,7 +105,7 @@ pub(super) fn outgrown(
         codebook.low_codes(),
     )?;
     let error = |codebook: &Codebook| -> f64 {
-        let errors = codebook.squared_errors(&held_out, options.threads);
+        let errors = codebook.squared_errors(&looked_at, options.threads);
         match &weights {
             None => errors.iter().sum(),
             Some(weights) => errors

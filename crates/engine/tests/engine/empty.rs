@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
-    BuildOptions, DirectOptions, Durability, Element, Error, ErrorKind, Filter, Index, LiveIndex,
-    MergeWhen, Metric, NoRows, OpenOptions, Preset, Progress, Range, RepairOptions, SearchOptions,
-    Silent, Strategy, VectorSource, WriteOptions, brute_force, build, create, plan_build, repair,
-    verify,
+    BuildOptions, DirectOptions, Durability, Element, Error, ErrorKind, ExportOptions, Filter,
+    Index, LiveIndex, MergeWhen, Metric, NoRows, OpenOptions, Preset, Progress, Range,
+    RepairOptions, SearchOptions, Silent, Strategy, VectorSource, WriteOptions, brute_force, build,
+    create, plan_build, repair, verify,
 };
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
@@ -457,5 +457,53 @@ fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
         eprintln!("{said}");
         assert!(grown_recall >= built_recall - 0.01, "{said}");
         assert!(verify(&grown, &Silent).unwrap().clean(), "{said}");
+    }
+}
+
+/// Ids and vectors as an export writes them, in the order of the ids.
+fn exported(folder: &Path, written: u64) -> Vec<(u64, Vec<u8>)> {
+    let ids = std::fs::read_to_string(folder.join("rows.ids")).unwrap();
+    let ids: Vec<u64> = ids.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(ids.len() as u64, written);
+    let vectors = std::fs::read(folder.join("rows.u8bin")).unwrap();
+    let bytes = (vectors.len() - 8) / ids.len();
+    let vectors = vectors[8..].chunks_exact(bytes).map(<[u8]>::to_vec);
+    let mut rows: Vec<_> = ids.into_iter().zip(vectors).collect();
+    rows.sort_unstable();
+    rows
+}
+
+#[test]
+fn all_of_an_index_that_began_with_nothing_is_exported() {
+    let options = ExportOptions {
+        overwrite: true,
+        ..ExportOptions::default()
+    };
+    for preset in PRESETS {
+        for count in [1, 5] {
+            let folder = tempfile::tempdir().unwrap();
+            let (path, out) = (
+                folder.path().join("index"),
+                folder.path().join("rows.u8bin"),
+            );
+            begin(&path, preset);
+            let (index, all) = (live(&path), head(SIFT_BASE, count));
+            index.insert(&all, None, &Silent).unwrap();
+            let bytes = all.bytes().chunks_exact(all.row_bytes());
+            let expected: Vec<_> = (0u64..).zip(bytes.map(<[u8]>::to_vec)).collect();
+            let report = index.export(&out, &options, &Silent).unwrap();
+            assert_eq!(
+                exported(folder.path(), report.vectors),
+                expected,
+                "{preset}"
+            );
+            drop(index);
+            let report = read_only(&path).export(&out, &options, &Silent).unwrap();
+            assert_eq!(
+                exported(folder.path(), report.vectors),
+                expected,
+                "{preset}"
+            );
+        }
     }
 }
