@@ -117,7 +117,8 @@ impl Index {
         let drifted = look(self, admission, progress)?;
         let share = came as f64 / (self.live() as f64).max(1.0);
         Ok(IndexHealth {
-            drifted: drifted.map(|drifted| share * drifted),
+            // Of those that came some may be deleted.
+            drifted: drifted.map(|drifted| (share * drifted).min(1.0)),
         })
     }
 }

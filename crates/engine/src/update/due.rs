@@ -197,7 +197,8 @@ impl LiveIndex {
         if deleted >= when.least.min(FEW) && share(deleted) >= most {
             return Some(Due::Deleted(share(deleted)));
         }
-        if logged >= when.least && share(logged) >= when.logged && !self.takes_in_place() {
+        let by_itself = self.takes_in_place() || self.is_filling();
+        if logged >= when.least && share(logged) >= when.logged && !by_itself {
             return Some(Due::Logged(share(logged)));
         }
         if let Some(times) = self.growth(when.least).filter(|&times| times >= when.grown) {

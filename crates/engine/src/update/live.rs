@@ -281,6 +281,8 @@ pub struct LiveIndex {
     reads: Arc<Reads>,
     /// What the last look told of the vectors that came since the last merge.
     drift: Drift,
+    /// Calls that let rows wait, and merge them by themselves.
+    filling: AtomicUsize,
     /// Searches that were submitted and have not ended.
     submitted: Arc<Submitted>,
     /// The sequence number of the log up to which the last checkpoint goes.
@@ -345,7 +347,7 @@ impl LiveIndex {
             release_code_pages();
         }
         let left = self
-            .drain_fresh()
+            .drain_few()
             .and_then(|()| self.checkpoint())
             .and_then(|_| self.leave_nothing());
         if let Err(error) = left {
@@ -480,6 +482,7 @@ impl LiveIndex {
             health,
             reads: Arc::default(),
             drift: Drift::default(),
+            filling: AtomicUsize::new(0),
             rebalance_after: AtomicU64::new(0),
             submitted: Arc::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),

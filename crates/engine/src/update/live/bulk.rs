@@ -5,8 +5,10 @@
 //!   all that come wait, or 256 MiB of them                             a merge: a build of all, or a search in memory for each that is new
 //! ```
 //!
-//! What waits is durable and is found like any other vector. A merge that fails leaves it so, and is made when one is due. So does a crash: who
-//! opens the index then leaves many that wait to the next merge, too.
+//! What waits is durable and is found like any other vector. Where the merge fails, what waits is left so, and the other rows of the call are inserted
+//! each by itself. What a call or a crash left goes on waiting for the next merge: it is in no checkpoint, and whoever opens the index reads it from the log.
+
+use std::sync::atomic::Ordering;
 
 use super::{LiveIndex, State};
 use crate::Error;
@@ -31,11 +33,9 @@ impl LiveIndex {
         let memory = state.index.memory();
         let room = match memory.budget {
             None => MOST_BYTES,
-            Some(_) => memory
-                .for_waiting()
-                .saturating_sub(state.overlay.charged_bytes())
-                .min(MOST_BYTES),
+            Some(_) => memory.for_waiting().min(MOST_BYTES),
         };
+        let room = room.saturating_sub(state.overlay.charged_bytes());
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let most = ((room / each) as usize).min(rows);
         match is_many(most, live) {
@@ -44,13 +44,28 @@ impl LiveIndex {
         }
     }
 
-    /// Merges what was left to wait. Where it cannot, nothing is lost: it waits on.
-    pub(super) fn merge_many(&self, progress: &dyn Progress) {
-        if let Err(error) = self.compact(progress)
-            && !matches!(error, Error::Interrupted)
-        {
-            self.health.trouble(Concern::Merge, &error);
+    /// Merges what was left to wait. Where it cannot, nothing is lost: it waits on, and this says false.
+    pub(super) fn merge_many(&self, progress: &dyn Progress) -> bool {
+        match self.compact(progress) {
+            Ok(_) => true,
+            Err(error) => {
+                if !matches!(error, Error::Interrupted) {
+                    self.health.trouble(Concern::Merge, &error);
+                }
+                false
+            }
         }
+    }
+
+    /// While what is returned is there, a call lets rows wait, and merges them by itself.
+    pub(super) fn fills(&self) -> Filling<'_> {
+        self.filling.fetch_add(1, Ordering::Relaxed);
+        Filling(self)
+    }
+
+    /// Whether a call lets rows wait that it merges by itself.
+    pub(in crate::update) fn is_filling(&self) -> bool {
+        self.filling.load(Ordering::Relaxed) > 0
     }
 
     /// Whether so many vectors wait that a merge is cheaper than to put in each by itself, and may wait.
@@ -59,6 +74,15 @@ impl LiveIndex {
         self.options.direct.merge_many
             && state.index.memory().budget.is_none()
             && is_many(waits, self.len().saturating_sub(waits))
+    }
+}
+
+/// A call that lets rows wait.
+pub(super) struct Filling<'a>(&'a LiveIndex);
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.filling.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

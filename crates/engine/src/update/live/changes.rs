@@ -272,7 +272,7 @@ impl LiveIndex {
         ids: &[u64],
         progress: &dyn Progress,
     ) -> Result<(), Error> {
-        let _stage = Stage::begin(progress, "inserting", ids.len() as u64);
+        let mut stage = Some(Stage::begin(progress, "inserting", ids.len() as u64));
         let next = ids.iter().max().map_or(0, |id| id.saturating_add(1));
         self.next_id.fetch_max(next, Ordering::Relaxed);
         let (mut rows, total) = (Vec::new(), ids.len());
@@ -283,6 +283,7 @@ impl LiveIndex {
         let mut first = 0;
         // How many of the next rows wait for a merge that puts them in with the others.
         let mut many = self.many_of(total);
+        let _filling = (many > 0).then(|| self.fills());
         while first < total {
             let ids = &ids[first..total.min(first + batch)];
             let way = match many {
@@ -317,12 +318,19 @@ impl LiveIndex {
                 Way::Later => {
                     many = many.saturating_sub(put);
                     if many == 0 {
-                        self.merge_many(progress);
-                        many = self.many_of(total - first);
+                        // The merge has stages of its own.
+                        drop(stage.take());
+                        let (merged, left) = (self.merge_many(progress), total - first);
+                        if merged {
+                            many = self.many_of(left);
+                        }
+                        stage =
+                            (left > 0).then(|| Stage::begin(progress, "inserting", left as u64));
                     }
                 }
             }
         }
+        drop(stage);
         Ok(())
     }
 

@@ -93,7 +93,7 @@ impl LiveIndex {
     /// take that back, it is what goes on, and both are kept until a later checkpoint: that is told as
     /// [`trouble`](crate::Stats::trouble).
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
-        let _one = self.merging.lock();
+        let _one = self.without_checkpoints(progress)?;
         self.health.check()?;
         let compacted = self.merge_now(NextCheckpoint::NewBuild, progress);
         match &compacted {
@@ -113,7 +113,7 @@ impl LiveIndex {
             return compacted;
         }
         // What cannot be moved now stays in memory and in the log.
-        if let Err(error) = self.drain_fresh() {
+        if let Err(error) = self.drain_few() {
             self.health.trouble(Concern::Vectors, &error);
         }
         compacted

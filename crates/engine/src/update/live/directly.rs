@@ -20,20 +20,28 @@ impl LiveIndex {
     /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
     pub(super) fn with_fresh_drained(self) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
-            self.drain_fresh()?;
+            self.drain_few()?;
             self.checkpoint()?;
         }
         Ok(self)
     }
 
-    /// Moves vectors from memory into the graph on storage, unless they are so many that a merge is to do it.
+    /// As [`drain_fresh`](Self::drain_fresh), unless vectors wait that are so many that a merge is to do it.
+    pub(super) fn drain_few(&self) -> Result<(), Error> {
+        match self.many_wait(&self.state()) {
+            true => Ok(()),
+            false => self.drain_fresh(),
+        }
+    }
+
+    /// Moves vectors from memory into the graph on storage.
     pub(super) fn drain_fresh(&self) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
             return Ok(());
         };
         let fresh = state.fresh();
-        if fresh.slots() == 0 || self.many_wait(&state) {
+        if fresh.slots() == 0 {
             return Ok(());
         }
         for ids in fresh.live_ids().chunks(direct.batch()) {
@@ -142,7 +150,7 @@ impl LiveIndex {
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
-            let made = self.drain_fresh().and_then(|()| self.checkpoint());
+            let made = self.drain_few().and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
                 // Vectors wait in memory, of which `Concern::Vectors` tells.
