@@ -206,9 +206,9 @@ impl Handle {
         self.index().at_home(&self.path, "stratann.open")?;
         loop {
             let writer = self.seen().writer;
-            let pass = loop {
+            let turn = loop {
                 match py.detach(|| writer.enter()) {
-                    Some(pass) => break pass,
+                    Some(turn) => break turn,
                     None => py.check_signals()?,
                 }
             };
@@ -220,7 +220,7 @@ impl Handle {
                 continue;
             }
             let wanted = (&self.options, self.changes);
-            let opened = py.detach(|| writer.open(self.user, index.value(), wanted, pass));
+            let opened = py.detach(|| writer.open(self.user, index.value(), wanted, turn));
             // With the lock given back: an error that is made waits for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
             self.let_go(&seen);
@@ -241,17 +241,23 @@ impl Handle {
             return given_up.map_err(|error| changing(py, error));
         }
         drop(live);
-        if writer.is_under_way_here() && !writer.has_others(self.user) {
+        let listener = Listener::new(None)?;
+        // Only this thread knows it: the work is done by another.
+        let within = writer.is_under_way_here();
+        let ended = run(py, &listener, |progress| match within {
+            true => writer.leave_from_within(self.user),
+            false => {
+                let object = (self.user, self.home.as_path());
+                writer.close(object, finish, progress).map(|()| true)
+            }
+        });
+        if !ended.map_err(|error| changing(py, error))? {
             return Err(StratannError::new_err(format!(
                 "{}: it is being changed by the call from which this is called, as of a callback or the handler of a signal: close it when that is done, \
                  or raise an exception, which ends it",
                 shown(&self.path)
             )));
         }
-        let listener = Listener::new(None)?;
-        run(py, &listener, |progress| {
-            writer.close((self.user, &self.home), finish, progress)
-        })
-        .map_err(|error| changing(py, error))
+        Ok(())
     }
 }

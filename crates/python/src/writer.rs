@@ -26,7 +26,7 @@ use stratann::{
 use crate::arguments::shown;
 use crate::errors::{InUseError, to_python};
 use crate::gate::{Gate, LOOK, Pass};
-use crate::process::Opened;
+use crate::process::{Opened, detached};
 
 /// How long a close waits for searches of other threads. After that the lock of the folder is given back when they end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -103,7 +103,8 @@ pub enum Standing {
 /// The index open for changes, for one change.
 pub struct UnderWay {
     live: Arc<Opened<LiveIndex>>,
-    _pass: Pass,
+    /// Given back after `live`.
+    _turn: Turn,
 }
 
 impl Deref for UnderWay {
@@ -111,6 +112,21 @@ impl Deref for UnderWay {
 
     fn deref(&self) -> &Opened<LiveIndex> {
         &self.live
+    }
+}
+
+/// The right to change something, until it is dropped. Where all objects have ended their changes meanwhile, the last one closes the index.
+pub struct Turn {
+    writer: Arc<Writer>,
+    pass: Option<Pass>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.pass.take());
+        if self.writer.is_left() {
+            detached(|| self.writer.close_if_left());
+        }
     }
 }
 
@@ -255,8 +271,12 @@ impl Writer {
     }
 
     /// Waits for a moment at most while it is closed; `None` if that was not enough.
-    pub fn enter(&self) -> Option<Pass> {
-        self.gate.enter()
+    pub fn enter(self: &Arc<Self>) -> Option<Turn> {
+        let pass = self.gate.enter()?;
+        Some(Turn {
+            writer: self.clone(),
+            pass: Some(pass),
+        })
     }
 
     /// The index open for changes, which takes the lock of its folder, for one change of an object: it is not closed before that is done. `index` is how
@@ -266,7 +286,7 @@ impl Writer {
         user: User,
         index: &Arc<stratann::Index>,
         wanted: (&OpenOptions, Changes),
-        pass: Pass,
+        turn: Turn,
     ) -> Result<UnderWay, Refused> {
         let (_, changes) = wanted;
         let _one = self.opening.lock();
@@ -282,7 +302,7 @@ impl Writer {
             live
         };
         if let Some(live) = open {
-            return Ok(UnderWay { live, _pass: pass });
+            return Ok(UnderWay { live, _turn: turn });
         }
         // One that was closed, and that a search of another thread still goes by, has the lock.
         let (closed, before) = {
@@ -308,14 +328,34 @@ impl Writer {
         state.users.push(user);
         state.left = None;
         state.live = Some(live.clone());
-        Ok(UnderWay { live, _pass: pass })
+        Ok(UnderWay { live, _turn: turn })
+    }
+
+    /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does, and those of objects that nobody has any more by then.
+    pub fn close(
+        self: &Arc<Self>,
+        object: (User, &Path),
+        finish: bool,
+        progress: &dyn Progress,
+    ) -> Result<(), stratann::Error> {
+        let closed = self.close_in_turn(object, finish, progress);
+        self.close_if_left();
+        closed
+    }
+
+    /// Ends the changes of an object from within a change, which cannot close the index. Whether it was left to others; if not, all is as before.
+    pub fn leave_from_within(&self, user: User) -> Result<bool, stratann::Error> {
+        match self.changing() {
+            Some(live) => self.leave(user, &live),
+            None => Ok(true),
+        }
     }
 
     /// Ends the changes of an object. If others have changed something, too, they go on, and what was changed is made durable. The last one closes the
     /// index once nobody changes it. Where it is to `finish`, a merge that is due is made before that, while changes go on, unless `progress` ends
     /// it. All that was acknowledged is found all the time: searches go by what is closed until it is open for reading. `home` is where the object
     /// has the folder, which may have been moved since it was opened for changes.
-    pub fn close(
+    fn close_in_turn(
         &self,
         (user, home): (User, &Path),
         finish: bool,
@@ -331,8 +371,8 @@ impl Writer {
         let Some(live) = self.changing() else {
             return Ok(());
         };
-        if self.has_others(user) {
-            return self.leave(user, &live);
+        if self.has_others(user) && self.leave(user, &live)? {
+            return Ok(());
         }
         // What merges is ended, or ends its merge, before anything is closed.
         let (merger, changes) = {
@@ -350,8 +390,11 @@ impl Writer {
             .inspect_err(|_| self.merge_again(&live, changes));
         let _closing = closing?;
         if self.has_others(user) {
-            self.merge_again(&live, changes);
-            return self.leave(user, &live);
+            let left = self.leave(user, &live);
+            if !matches!(left, Ok(false)) {
+                self.merge_again(&live, changes);
+                return left.map(drop);
+            }
         }
         let flushed = live.flush();
         // Where it takes no changes any more, or another has its place, there is nothing to stay with.
@@ -395,15 +438,24 @@ impl Writer {
         if !self.is_home() {
             return;
         }
-        {
-            let mut state = self.state.lock();
-            let users = state.users.len();
-            state.users.retain(|&other| other != user);
-            if state.users.len() == users || !state.users.is_empty() {
-                return;
-            }
+        self.state.lock().users.retain(|&other| other != user);
+        self.close_if_left();
+    }
+
+    /// Whether it is open for changes, and no object has changed something that has not ended its changes.
+    fn is_left(&self) -> bool {
+        if !self.is_home() {
+            return false;
         }
-        // Where a change is under way, its object is the last one.
+        let state = self.state.lock();
+        state.live.is_some() && state.users.is_empty()
+    }
+
+    /// Closes what all objects have left. Where a change is under way, or another thread closes, that one does this at its end.
+    fn close_if_left(self: &Arc<Self>) {
+        if !self.is_left() {
+            return;
+        }
         let Some(_closing) = self.gate.close_if_idle() else {
             return;
         };
@@ -454,14 +506,18 @@ impl Writer {
         self.state.lock().users.iter().any(|&other| other != user)
     }
 
-    /// Leaves an index open for changes to the others. What this object has changed is durable then.
-    fn leave(&self, user: User, live: &Opened<LiveIndex>) -> Result<(), stratann::Error> {
-        if !self.is_used_by(user) {
-            return Ok(());
+    /// Leaves an index open for changes to the others. What this object has changed is durable then. `false`: there are none, and it stays.
+    fn leave(&self, user: User, live: &Opened<LiveIndex>) -> Result<bool, stratann::Error> {
+        if self.is_used_by(user) {
+            live.flush()?;
         }
-        live.flush()?;
-        self.state.lock().users.retain(|&other| other != user);
-        Ok(())
+        // The others may have ended their changes meanwhile.
+        let mut state = self.state.lock();
+        let has_others = state.users.iter().any(|&other| other != user);
+        if has_others {
+            state.users.retain(|&other| other != user);
+        }
+        Ok(has_others)
     }
 
     /// Puts what is open for reading in the place of what was open for changes.

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 
 import numpy
 import pytest
@@ -281,3 +282,48 @@ def test_a_forked_process_has_a_writer_of_its_own(path, small):
     index.insert(small[1001], ids=[1001])
     index.close()
     assert len(index) == BUILT + 2
+
+
+def test_a_callback_leaves_an_index_that_another_thread_closes(path, small, elsewhere):
+    """Whoever closes waits for the insert, and the insert for its callback, which is not to wait for whoever closes."""
+    one, begun, said = stratann.open(path), threading.Event(), []
+
+    def close():
+        begun.set()
+        one.close()
+
+    closer = threading.Thread(target=close, daemon=True)
+
+    def look(*_):
+        if said:
+            return
+        said.append("called")
+        closer.start()
+        begun.wait()
+        # Each order is right. After this the other thread mostly waits, which is the order that stood still.
+        time.sleep(0.3)
+        with stratann.open(path) as two:
+            said.append(1000 in two or len(two) >= BUILT)
+
+    inserter = threading.Thread(target=lambda: one.insert(small[1000:1100], progress=look), daemon=True)
+    inserter.start()
+    inserter.join(120)
+    closer.join(120)
+    assert not inserter.is_alive() and not closer.is_alive()
+    assert said == ["called", True] and len(one) == BUILT + 100
+    assert elsewhere(path, 7000) == "done"
+
+
+def test_what_all_objects_leave_in_the_midst_of_a_change_is_closed_at_its_end(path, small, elsewhere):
+    one, others = stratann.open(path), [stratann.open(path)]
+    others[0].insert(small[1500], ids=[1500])
+
+    def leave(*_):
+        if others:
+            # The first leaves it to the second, which nobody has any more.
+            one.close()
+            others.clear()
+
+    one.insert(small[1000:1100], progress=leave)
+    assert not others and len(one) == BUILT + 101
+    assert elsewhere(path, 7000) == "done"
