@@ -12,7 +12,7 @@ use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
 use crate::process::Opened;
 use crate::progress::{Listener, run};
-use crate::writer::{Changes, Standing, UnderWay, User, Writer, reads_alike};
+use crate::writer::{self, Changes, Standing, UnderWay, User, Writer, reads_alike};
 
 /// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
 pub type Now = (Arc<Opened<stratann::Index>>, Option<Arc<Opened<LiveIndex>>>);
@@ -41,13 +41,20 @@ struct Seen {
 }
 
 impl Seen {
-    /// An index that was just opened, when the writer of its folder had been closed so often. `None`: nobody has looked.
-    fn new(py: Python<'_>, index: Arc<Opened<stratann::Index>>, closes: Option<u64>) -> Self {
+    /// An index that was just opened, when the writer of its folder had been closed so often. `None`: nobody has looked. `before` is what
+    /// [`closes`] said before it was opened.
+    fn new(
+        py: Python<'_>,
+        index: Arc<Opened<stratann::Index>>,
+        closes: Option<u64>,
+        before: u64,
+    ) -> Self {
         let writer = Writer::of(py, &index);
         let closes = closes.unwrap_or_else(|| match writer.standing() {
             Standing::Open(_) => 0,
+            // This writer may be new, and one that is gone may have changed the folder meanwhile.
+            Standing::Closed { closes: 0, .. } if before == writer::closes() => 0,
             // Changes that were made while it was opened may not be in it. Then it is opened again when it is asked.
-            Standing::Closed { closes: 0, .. } => 0,
             Standing::Closed { closes, .. } => match index.is_current() {
                 Ok(true) => closes,
                 _ => u64::MAX,
@@ -75,18 +82,20 @@ impl Handle {
         options: &OpenOptions,
         changes: Changes,
     ) -> PyResult<Self> {
+        let before = writer::closes();
         let index = py
             .detach(|| stratann::Index::open(&path, options))
             .map_err(to_python)?;
-        Ok(Self::of(py, Arc::new(index), path, changes))
+        Ok(Self::of(py, Arc::new(index), path, changes, before))
     }
 
-    /// One that is open.
+    /// One that is open. `before` is what [`closes`](writer::closes) said before it was opened.
     pub fn of(
         py: Python<'_>,
         index: Arc<stratann::Index>,
         path: PathBuf,
         changes: Changes,
+        before: u64,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -95,7 +104,7 @@ impl Handle {
             home: index.path().to_owned(),
             options: index.options().clone(),
             changes,
-            seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None)),
+            seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None, before)),
         }
     }
 
@@ -160,7 +169,7 @@ impl Handle {
         closes: u64,
         left: Option<Arc<Opened<stratann::Index>>>,
     ) -> PyResult<()> {
-        let seen = self.seen();
+        let (seen, before) = (self.seen(), writer::closes());
         if let (Some(own), Some(left)) = (&seen.index, &left)
             && own.folder() != left.folder()
         {
@@ -179,15 +188,16 @@ impl Handle {
             }
         };
         let same = Arc::ptr_eq(&seen.writer, &Writer::of(py, &index));
-        *self.seen.write() = Seen::new(py, index, same.then_some(closes));
+        *self.seen.write() = Seen::new(py, index, same.then_some(closes), before);
         Ok(())
     }
 
     /// Opens for reading what stands now where the index was opened, wherever the process has gone since.
     pub fn open_again(&self, py: Python<'_>) -> PyResult<()> {
+        let before = writer::closes();
         let open = || stratann::Index::open(&self.home, &self.options);
         let index = py.detach(open).map_err(to_python)?;
-        *self.seen.write() = Seen::new(py, Arc::new(Opened::new(Arc::new(index))), None);
+        *self.seen.write() = Seen::new(py, Arc::new(Opened::new(Arc::new(index))), None, before);
         Ok(())
     }
 

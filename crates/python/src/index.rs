@@ -55,10 +55,10 @@ impl Index {
         })
     }
 
-    /// One that a catalog has opened.
-    pub fn of(py: Python<'_>, index: Arc<stratann::Index>, path: PathBuf) -> Self {
+    /// One that a catalog has opened. `before` is what [`closes`](crate::writer::closes) said before that.
+    pub fn of(py: Python<'_>, index: Arc<stratann::Index>, path: PathBuf, before: u64) -> Self {
         Self {
-            handle: Handle::of(py, index, path.clone(), Changes::default()),
+            handle: Handle::of(py, index, path.clone(), Changes::default(), before),
             path,
             report: None,
             arguments: None,

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,14 @@ pub struct User(pub u64);
 /// The writers of this process by device and inode of their folders. Locked for a moment, and only with the interpreter, so that no thread forks meanwhile.
 static WRITERS: Mutex<BTreeMap<(u64, u64), Weak<Writer>>> = Mutex::new(BTreeMap::new());
 
+/// How often this process has closed an index that was open for changes, of whatever folder.
+static CLOSES: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process has closed an index, of whatever folder. Where that stays the same, whoever opens one meanwhile misses nothing that was closed.
+pub fn closes() -> u64 {
+    CLOSES.load(Ordering::SeqCst)
+}
+
 /// What the objects of one folder share.
 pub struct Writer {
     /// The process whose threads change it.
@@ -85,6 +94,16 @@ struct State {
     left: Option<Arc<Opened<stratann::Index>>>,
     /// How often it was closed.
     closes: u64,
+}
+
+impl State {
+    /// Takes note that what was open for changes is closed.
+    fn has_closed(&mut self, live: &Arc<Opened<LiveIndex>>) {
+        CLOSES.fetch_add(1, Ordering::SeqCst);
+        self.closed = Some(Arc::downgrade(live));
+        self.closes += 1;
+        self.live = None;
+    }
 }
 
 /// How a folder stands at a moment.
@@ -473,8 +492,7 @@ impl Writer {
         // Nobody else has the folder open.
         if Arc::strong_count(self) == 1 {
             let mut state = self.state.lock();
-            state.closed = Some(Arc::downgrade(&live));
-            state.live = None;
+            state.has_closed(&live);
             return;
         }
         let flushed = live.flush();
@@ -523,11 +541,9 @@ impl Writer {
     /// Puts what is open for reading in the place of what was open for changes.
     fn put_away(&self, live: &Arc<Opened<LiveIndex>>, index: &Arc<Opened<stratann::Index>>) {
         let mut state = self.state.lock();
-        state.closed = Some(Arc::downgrade(live));
-        state.closes += 1;
+        state.has_closed(live);
         state.left = Some(index.clone());
         state.users.clear();
-        state.live = None;
     }
 
     /// Goes on merging in the background where a close was broken off: without it changes go on all the same.

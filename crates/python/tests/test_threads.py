@@ -327,3 +327,16 @@ def test_what_all_objects_leave_in_the_midst_of_a_change_is_closed_at_its_end(pa
     one.insert(small[1000:1100], progress=leave)
     assert not others and len(one) == BUILT + 101
     assert elsewhere(path, 7000) == "done"
+
+
+def test_an_index_of_a_catalog_has_what_an_object_changed_that_is_gone(path, small):
+    catalog = stratann.Catalog(path.parent)
+    assert 1000 not in catalog[path.name]
+    with stratann.open(path) as index:
+        index.insert(small[1000], ids=[1000])
+    del index
+    assert 1000 in catalog[path.name]
+    index = stratann.open(path)
+    index.insert(small[1001], ids=[1001])
+    del index
+    assert 1001 in catalog[path.name] and len(catalog[path.name]) == BUILT + 2
