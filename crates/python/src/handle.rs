@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use pyo3::prelude::*;
-use stratann::{LiveIndex, OpenOptions};
+use stratann::OpenOptions;
 
 use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
-use crate::process::Opened;
+use crate::process::{Opened, detached};
 use crate::progress::{Listener, run};
-use crate::writer::{self, Changes, Standing, UnderWay, User, Writer, reads_alike};
+use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike};
 
 /// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
-pub type Now = (Arc<Opened<stratann::Index>>, Option<Arc<Opened<LiveIndex>>>);
+pub type Now = (Arc<Opened<stratann::Index>>, Held);
 
 /// An index that is open.
 pub struct Handle {
@@ -51,7 +51,7 @@ impl Seen {
     ) -> Self {
         let writer = Writer::of(py, &index);
         let closes = closes.unwrap_or_else(|| match writer.standing() {
-            Standing::Open(_) => 0,
+            Standing::Open(..) => 0,
             // This writer may be new, and one that is gone may have changed the folder meanwhile.
             Standing::Closed { closes: 0, .. } if before == writer::closes() => 0,
             // Changes that were made while it was opened may not be in it. Then it is opened again when it is asked.
@@ -70,7 +70,13 @@ impl Seen {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.seen.get_mut().writer.forsake(self.user);
+        let writer = &self.seen.get_mut().writer;
+        if writer.forsake(self.user) {
+            match writer.take_alone() {
+                Some(last) => detached(move || drop(last)),
+                None => detached(|| writer.close_if_left()),
+            }
+        }
     }
 }
 
@@ -126,7 +132,7 @@ impl Handle {
             }
             // One of the two is always there; while the one takes the place of the other, both are.
             match seen.writer.standing() {
-                Standing::Open(live) => return Arc::new(live.beside(live.index())),
+                Standing::Open(live, _) => return live,
                 Standing::Closed {
                     left: Some(left), ..
                 } => return left,
@@ -140,14 +146,14 @@ impl Handle {
         loop {
             let seen = self.seen();
             match seen.writer.standing() {
-                Standing::Open(live) => {
+                Standing::Open(live, held) => {
                     if seen.index.is_some() {
                         self.let_go(&seen);
                     }
-                    return Ok((Arc::new(live.beside(live.index())), Some(live)));
+                    return Ok((live, held));
                 }
                 Standing::Closed { closes, left } => match seen.index {
-                    Some(index) if seen.closes == closes => return Ok((index, None)),
+                    Some(index) if seen.closes == closes => return Ok((index, Held::nothing())),
                     _ => self.catch_up(py, closes, left)?,
                 },
             }
@@ -202,7 +208,7 @@ impl Handle {
     }
 
     /// The index open for changes, if it is, by whichever object of this process.
-    pub fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
+    pub fn changing(&self) -> Held {
         self.seen().writer.changing()
     }
 
@@ -241,16 +247,17 @@ impl Handle {
     /// Ends the changes of this object, and of all if no other one has changed something; then a merge that is due is made if it is to `finish`.
     pub fn end_changes(&self, py: Python<'_>, finish: bool) -> PyResult<()> {
         let writer = self.seen().writer;
-        let Some(live) = writer.changing() else {
+        let held = writer.changing();
+        let Some(live) = &*held else {
             return Ok(());
         };
-        if live.at_home(&self.path, "stratann.open").is_err() {
+        let at_home = live.at_home(&self.path, "stratann.open").is_ok();
+        drop(held);
+        if !at_home {
             // Of a forked process: who changes it, and what merges it, are in another one.
-            drop(live);
             let given_up = py.detach(|| writer.give_up()).map_err(to_python);
             return given_up.map_err(|error| changing(py, error));
         }
-        drop(live);
         let listener = Listener::new(None)?;
         // Only this thread knows it: the work is done by another.
         let within = writer.is_under_way_here();

@@ -90,9 +90,10 @@ impl Index {
 
     /// The vectors that a search can find.
     fn vectors(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(match self.now(py)? {
-            (_, Some(live)) => live.len(),
-            (inner, None) => inner.live(),
+        let (inner, live) = self.now(py)?;
+        Ok(match &*live {
+            Some(live) => live.len(),
+            None => inner.live(),
         })
     }
 }
@@ -196,7 +197,7 @@ impl Index {
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
-        let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&live, &filter) {
+        let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&*live, &filter) {
             (Some(live), None) => live.search_observed(source, &options, progress),
             (None, None) => index.search_observed(source, &options, progress),
             (Some(live), Some(filter)) => {
@@ -207,13 +208,13 @@ impl Index {
             }
         };
         let results = if rows.rows() == 0 {
-            match &live {
+            match &*live {
                 Some(live) => live.check_search(&options),
                 None => index.check_search(&options),
             }
             .map_err(to_python)?;
             if let Some(filter) = &filter {
-                match &live {
+                match &*live {
                     Some(live) => live.check_filter(filter),
                     None => index.check_filter(filter),
                 }
@@ -277,13 +278,13 @@ impl Index {
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let search = if rows.rows() == 0 {
-            match &live {
+            match &*live {
                 Some(live) => live.check_search(&options),
                 None => inner.check_search(&options),
             }
             .map_err(to_python)?;
             if let Some(filter) = &filter {
-                match &live {
+                match &*live {
                     Some(live) => live.check_filter(filter),
                     None => index.check_filter(filter),
                 }
@@ -292,7 +293,7 @@ impl Index {
             asynchronous::Search::ended(nothing(k))
         } else {
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
-            let submitted = py.detach(|| match (&live, &filter) {
+            let submitted = py.detach(|| match (&*live, &filter) {
                 (Some(live), None) => live.submit(queries, &options, deadline),
                 (None, None) => inner.value().submit(queries, &options, deadline),
                 (Some(live), Some(filter)) => {
@@ -453,7 +454,7 @@ impl Index {
         let index = inner.at_home(&self.path, "stratann.open")?;
         let most = count.unwrap_or(usize::MAX);
         let filter = filter.map(attributes::filter).transpose()?;
-        let ids = py.detach(|| match (&live, &filter) {
+        let ids = py.detach(|| match (&*live, &filter) {
             (Some(live), None) => live.ids(after, most),
             (None, None) => index.ids(after, most),
             (Some(live), Some(filter)) => live.ids_matching(filter, after, most),
@@ -475,7 +476,7 @@ impl Index {
         let Some(filter) = filter.map(attributes::filter).transpose()? else {
             return Ok(self.vectors(py)? as u64);
         };
-        py.detach(|| match &live {
+        py.detach(|| match &*live {
             Some(live) => live.count(&filter),
             None => index.count(&filter),
         })
@@ -577,7 +578,7 @@ impl Index {
         };
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
-        py.detach(|| match &live {
+        py.detach(|| match &*live {
             Some(live) => live.contains(id),
             None => index.contains(id),
         })
@@ -610,10 +611,10 @@ impl Index {
     /// a merge that could not be made; vectors of a kind that the codes are not made for, which are found badly until a merge. "health" has their share of all
     /// ("drifted"; None where few came since the last build or merge, or nobody has looked yet).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let now = self.now(py)?;
-        let stats = py.detach(|| match now {
-            (_, Some(live)) => live.stats(),
-            (inner, None) => Stats {
+        let (inner, live) = self.now(py)?;
+        let stats = py.detach(|| match &*live {
+            Some(live) => live.stats(),
+            None => Stats {
                 // A page that cannot be read is for `verify` to tell.
                 health: inner.health(&Silent).unwrap_or_default(),
                 ..inner.stats()
@@ -742,7 +743,8 @@ impl Index {
     /// Makes every change durable that was made before. With `durability="always"` they are already.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.inner().at_home(&self.path, "stratann.open")?;
-        let Some(live) = self.handle.changing() else {
+        let held = self.handle.changing();
+        let Some(live) = &*held else {
             return Ok(());
         };
         live.at_home(&self.path, "stratann.open")?;
@@ -795,10 +797,10 @@ impl Index {
         self.inner().at_home(&self.path, "stratann.open")?;
         let (_, live) = self.now(py)?;
         let listener = Listener::new(progress)?;
-        if let Some(live) = &live {
+        if let Some(live) = &*live {
             live.at_home(&self.path, "stratann.open")?;
         }
-        let report = run(py, &listener, |progress| match &live {
+        let report = run(py, &listener, |progress| match &*live {
             Some(live) => live.snapshot(&dest, progress),
             None => stratann::snapshot(self.handle.home(), &dest, progress),
         })?;
@@ -844,7 +846,7 @@ impl Index {
             attributes,
             overwrite,
         };
-        let report = run(py, &listener, |progress| match &live {
+        let report = run(py, &listener, |progress| match &*live {
             Some(live) => live.export(&out, &options, progress),
             None => index.export(&out, &options, progress),
         })?;
@@ -864,10 +866,10 @@ impl Index {
     /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
     /// `refresh` would show more, and when its folder was moved or removed, or another has taken its place.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        let now = self.now(py)?;
-        py.detach(|| match now {
-            (_, Some(live)) => live.is_current(),
-            (inner, None) => inner.is_current(),
+        let (inner, live) = self.now(py)?;
+        py.detach(|| match &*live {
+            Some(live) => live.is_current(),
+            None => inner.is_current(),
         })
         .map_err(to_python)
     }
@@ -934,9 +936,10 @@ impl Index {
     /// The columns of its attributes: a dict of names and types ("boolean", "integer", "float", "string", "timestamp", "list of strings", "list of integers").
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let schema = match self.now(py)? {
-            (_, Some(live)) => live.schema(),
-            (inner, None) => inner.schema(),
+        let (inner, live) = self.now(py)?;
+        let schema = match &*live {
+            Some(live) => live.schema(),
+            None => inner.schema(),
         };
         attributes::columns(py, &schema)
     }
@@ -988,7 +991,7 @@ impl Index {
     ) -> PyResult<stratann::Rows> {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
-        let look_up = |progress: &dyn Progress| match &live {
+        let look_up = |progress: &dyn Progress| match &*live {
             Some(live) => live.vectors(ids, progress),
             None => index.vectors(ids, progress),
         };
@@ -1007,7 +1010,7 @@ impl Index {
         let ids = arrays::ids_asked(ids)?;
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
-        py.detach(|| match &live {
+        py.detach(|| match &*live {
             Some(live) => live.attributes(&ids),
             None => index.attributes(&ids),
         })

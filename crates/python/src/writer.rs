@@ -106,10 +106,37 @@ impl State {
     }
 }
 
+/// The index open for changes, if it is, as a thread of Python holds it for one call. A close that came meanwhile may have given it up. Then this holds the last
+/// of it, and what that does at its end, such as a checkpoint, is done without the interpreter.
+pub struct Held(Option<Arc<Opened<LiveIndex>>>);
+
+impl Held {
+    /// It is not open for changes.
+    pub fn nothing() -> Self {
+        Self(None)
+    }
+}
+
+impl Deref for Held {
+    type Target = Option<Arc<Opened<LiveIndex>>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(last) = self.0.take().and_then(Arc::into_inner) {
+            detached(move || drop(last));
+        }
+    }
+}
+
 /// How a folder stands at a moment.
 pub enum Standing {
-    /// Open for changes: all searches go by this.
-    Open(Arc<Opened<LiveIndex>>),
+    /// Open for changes: all searches go by this, and by its checkpoint.
+    Open(Arc<Opened<stratann::Index>>, Held),
     /// Nobody changes it through this process.
     Closed {
         /// How often it was closed. What was opened before the last time knows less than there is.
@@ -265,8 +292,12 @@ impl Writer {
     /// How the folder stands now.
     pub fn standing(&self) -> Standing {
         let state = self.state.lock();
-        match &state.live {
-            Some(live) => Standing::Open(live.clone()),
+        match state.live.clone() {
+            Some(live) => {
+                drop(state);
+                let index = live.beside(live.index());
+                Standing::Open(Arc::new(index), Held(Some(live)))
+            }
             None => Standing::Closed {
                 closes: state.closes,
                 left: state.left.clone(),
@@ -275,7 +306,11 @@ impl Writer {
     }
 
     /// The index open for changes, if it is.
-    pub fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
+    pub fn changing(&self) -> Held {
+        Held(self.live())
+    }
+
+    fn live(&self) -> Option<Arc<Opened<LiveIndex>>> {
         self.state.lock().live.clone()
     }
 
@@ -352,7 +387,7 @@ impl Writer {
 
     /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does, and those of objects that nobody has any more by then.
     pub fn close(
-        self: &Arc<Self>,
+        &self,
         object: (User, &Path),
         finish: bool,
         progress: &dyn Progress,
@@ -364,7 +399,7 @@ impl Writer {
 
     /// Ends the changes of an object from within a change, which cannot close the index. Whether it was left to others; if not, all is as before.
     pub fn leave_from_within(&self, user: User) -> Result<bool, stratann::Error> {
-        match self.changing() {
+        match self.live() {
             Some(live) => self.leave(user, &live),
             None => Ok(true),
         }
@@ -387,7 +422,7 @@ impl Writer {
                 None => {}
             }
         };
-        let Some(live) = self.changing() else {
+        let Some(live) = self.live() else {
             return Ok(());
         };
         if self.has_others(user) && self.leave(user, &live)? {
@@ -452,13 +487,13 @@ impl Writer {
         flushed
     }
 
-    /// Ends the changes of an object that nobody has any more, which waits for nobody and makes no merge.
-    pub fn forsake(self: &Arc<Self>, user: User) {
+    /// Ends the changes of an object that nobody has any more. Whether it was the last one: then [`close_if_left`](Self::close_if_left) is to follow.
+    pub fn forsake(&self, user: User) -> bool {
         if !self.is_home() {
-            return;
+            return false;
         }
         self.state.lock().users.retain(|&other| other != user);
-        self.close_if_left();
+        self.is_left()
     }
 
     /// Whether it is open for changes, and no object has changed something that has not ended its changes.
@@ -470,15 +505,28 @@ impl Writer {
         state.live.is_some() && state.users.is_empty()
     }
 
-    /// Closes what all objects have left. Where a change is under way, or another thread closes, that one does this at its end.
-    fn close_if_left(self: &Arc<Self>) {
+    /// What an object leaves that alone has the folder open: what merges the index, and the index, which is closed when it is dropped. `None`: others have the folder
+    /// open. With the interpreter nobody else gets this writer meanwhile, who would find neither this index nor one that takes its place.
+    pub fn take_alone(self: &Arc<Self>) -> Option<(Option<Merger>, Arc<Opened<LiveIndex>>)> {
+        if Arc::strong_count(self) > 1 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let live = state.live.clone()?;
+        state.has_closed(&live);
+        Some((state.merger.take(), live))
+    }
+
+    /// Closes what all objects have left, and makes no merge. It waits for nobody: where a change is under way, or another thread closes, that one does this
+    /// at its end.
+    pub fn close_if_left(&self) {
         if !self.is_left() {
             return;
         }
         let Some(_closing) = self.gate.close_if_idle() else {
             return;
         };
-        let Some(live) = self.changing() else {
+        let Some(live) = self.live() else {
             return;
         };
         let (merger, changes) = {
@@ -489,12 +537,6 @@ impl Writer {
             (state.merger.take(), state.changes)
         };
         drop(merger);
-        // Nobody else has the folder open.
-        if Arc::strong_count(self) == 1 {
-            let mut state = self.state.lock();
-            state.has_closed(&live);
-            return;
-        }
         let flushed = live.flush();
         let open = || stratann::Index::open(live.path(), live.index().options());
         match flushed.and_then(|()| open()) {

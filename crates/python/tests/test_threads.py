@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 
@@ -340,3 +341,27 @@ def test_an_index_of_a_catalog_has_what_an_object_changed_that_is_gone(path, sma
     index.insert(small[1001], ids=[1001])
     del index
     assert 1001 in catalog[path.name] and len(catalog[path.name]) == BUILT + 2
+
+
+def test_other_threads_go_on_while_an_object_ends_that_nobody_has_any_more(path, small):
+    """With a switch interval that nothing reaches, another thread goes on only when this one gives the interpreter up."""
+    went, interval = [], sys.getswitchinterval()
+    # A thread that wakes late may miss one turn.
+    for turn in range(50):
+        index, go = stratann.open(path, durability="flush"), threading.Lock()
+        index.insert(small[1000 + turn], ids=[1000 + turn])
+        go.acquire()
+        thread = threading.Thread(target=lambda go=go: (go.acquire(), went.append(True)))
+        thread.start()
+        sys.setswitchinterval(1000)
+        try:
+            go.release()
+            del index
+            seen = bool(went)
+        finally:
+            sys.setswitchinterval(interval)
+        thread.join()
+        went.clear()
+        if seen:
+            return
+    raise AssertionError("no other thread went on")
