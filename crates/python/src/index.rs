@@ -542,7 +542,7 @@ impl Index {
                 "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
             ));
         };
-        let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
+        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
         run_rows(py, &listener, Some(ids.len()), |progress| {
             live.set_attributes(&ids, &rows, progress)
         })
@@ -660,11 +660,9 @@ impl Index {
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (live, listener, source) = (
-            self.handle.change(py)?,
-            Listener::new(progress)?,
-            rows.source()?,
-        );
+        // What may be refused comes first: a change takes the lock of the folder, which stays taken until it is closed.
+        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let live = self.handle.change(py)?;
         let total = Some(rows.rows());
         let inserted = run_rows(py, &listener, total, |progress| match &beside {
             Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
@@ -689,11 +687,8 @@ impl Index {
         let rows = self.rows(vectors, "vectors")?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (live, listener, source) = (
-            self.handle.change(py)?,
-            Listener::new(progress)?,
-            rows.source()?,
-        );
+        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let live = self.handle.change(py)?;
         run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
             Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
             None => live.upsert(&source, &ids, progress),
@@ -716,7 +711,7 @@ impl Index {
         let deleted = match (ids, filter) {
             (Some(ids), None) => {
                 let ids = arrays::ids(ids, None)?;
-                let (live, listener) = (self.handle.change(py)?, Listener::new(None)?);
+                let (listener, live) = (Listener::new(None)?, self.handle.change(py)?);
                 // Watched, since it waits for calls that change one of these.
                 run(py, &listener, |progress| {
                     live.delete_observed(&ids, progress)
@@ -725,7 +720,7 @@ impl Index {
             }
             (None, Some(filter)) => {
                 let filter = attributes::filter(filter)?;
-                let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
+                let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
                 run(py, &listener, |progress| {
                     live.delete_matching_observed(&filter, progress)
                 })
@@ -763,7 +758,7 @@ impl Index {
         py: Python<'py>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
+        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
         let report = run(py, &listener, |progress| live.compact(progress))
             .map_err(|error| changing(py, error))?;
         to_dict(py, &report)

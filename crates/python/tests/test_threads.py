@@ -343,6 +343,23 @@ def test_an_index_of_a_catalog_has_what_an_object_changed_that_is_gone(path, sma
     assert 1001 in catalog[path.name] and len(catalog[path.name]) == BUILT + 2
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index, rows: index.insert(rows, progress=5),
+        lambda index, rows: index.upsert(rows, range(len(rows)), progress=5),
+        lambda index, rows: index.delete(filter="year == 1", progress=5),
+        lambda index, rows: index.compact(progress=5),
+        lambda index, rows: index.set_attributes([0], [{"year": 1}], progress=5),
+    ],
+)
+def test_a_call_that_is_refused_takes_no_lock(change, path, small, elsewhere):
+    index = stratann.open(path)
+    with pytest.raises(TypeError, match="progress must be"):
+        change(index, small[1000:1002])
+    assert elsewhere(path, 7000) == "done"
+
+
 def test_other_threads_go_on_while_an_object_ends_that_nobody_has_any_more(path, small):
     """With a switch interval that nothing reaches, another thread goes on only when this one gives the interpreter up."""
     went, interval = [], sys.getswitchinterval()
