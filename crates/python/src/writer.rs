@@ -186,6 +186,8 @@ pub enum Refused {
         option: &'static str,
         open: String,
         wanted: String,
+        /// Whether it was closed, and only a search still goes by it.
+        closed: bool,
     },
 }
 
@@ -196,6 +198,24 @@ impl<E: Into<stratann::Error>> From<E> for Refused {
 }
 
 impl Refused {
+    /// The same of an index that was closed, and that a search still goes by.
+    fn of_closed(self) -> Self {
+        match self {
+            Self::Otherwise {
+                option,
+                open,
+                wanted,
+                ..
+            } => Self::Otherwise {
+                option,
+                open,
+                wanted,
+                closed: true,
+            },
+            engine @ Self::Engine(_) => engine,
+        }
+    }
+
     /// The exception for it; `path` is that of the object that wanted to change something.
     pub fn into_python(self, path: &Path) -> PyErr {
         match self {
@@ -204,6 +224,17 @@ impl Refused {
                 option,
                 open,
                 wanted,
+                closed: true,
+            } => InUseError::new_err(format!(
+                "{option}={wanted}: {} was closed in this process with {option}={open}, and a search or another call still reads by that. Call again when \
+                 it is done, or open both objects alike",
+                shown(path)
+            )),
+            Self::Otherwise {
+                option,
+                open,
+                wanted,
+                closed: false,
             } => InUseError::new_err(format!(
                 "{option}={wanted}: {} is open for changes in this process with {option}={open}. Open both objects alike, or close the other one first",
                 shown(path)
@@ -365,15 +396,23 @@ impl Writer {
         };
         let was_closed = closed.is_some();
         let closed = closed.and_then(|closed| closed.upgrade());
-        let live = match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
-            Some(live) => {
-                agree(&live, before, wanted)?;
-                live
-            }
-            None => {
-                let live = opened(index, changes, was_closed)?;
-                Arc::new(Opened::new(Arc::new(live)))
-            }
+        let (again, otherwise) =
+            match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
+                Some(live) => match agree(&live, before, wanted) {
+                    Ok(()) => (Some(live), None),
+                    // It is let go here. It ends when the search does.
+                    Err(otherwise) => (None, Some(otherwise)),
+                },
+                None => (None, None),
+            };
+        let live = match again {
+            Some(live) => live,
+            None => match (opened(index, changes, was_closed), otherwise) {
+                (Err(error), Some(otherwise)) if is_in_use(&error) => {
+                    return Err(otherwise.of_closed());
+                }
+                (live, _) => Arc::new(Opened::new(Arc::new(live?))),
+            },
         };
         let merger = merge_when_due(&live, changes)?;
         let mut state = self.state.lock();
@@ -611,6 +650,7 @@ fn agree(
             option,
             open,
             wanted,
+            closed: false,
         }),
     }
 }
@@ -632,12 +672,17 @@ fn opened(
     let began = Instant::now();
     loop {
         let opened = LiveIndex::over(index, &options);
-        let in_use = matches!(&opened, Err(stratann::Error::Tier(TierError::InUse { .. })));
+        let in_use = opened.as_ref().is_err_and(is_in_use);
         if !in_use || !was_closed || began.elapsed() > PATIENCE {
             return opened;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether another one has the lock of the folder.
+fn is_in_use(error: &stratann::Error) -> bool {
+    matches!(error, stratann::Error::Tier(TierError::InUse { .. }))
 }
 
 /// Begins to merge in the background, if that is wanted.

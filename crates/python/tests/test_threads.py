@@ -360,6 +360,26 @@ def test_a_call_that_is_refused_takes_no_lock(change, path, small, elsewhere):
     assert elsewhere(path, 7000) == "done"
 
 
+def test_an_object_of_other_options_is_told_of_a_call_that_still_reads(path, small, tmp_path):
+    one, two = stratann.open(path, durability="flush"), stratann.open(path)
+    one.insert(small[1000], ids=[1000])
+    said = []
+
+    def change(*_):
+        if said:
+            return
+        one.close()
+        with pytest.raises(stratann.InUseError) as error:
+            two.insert(small[1001], ids=[1001])
+        said.append(str(error.value))
+
+    one.export(tmp_path / "all.npy", progress=change)
+    for words in ['durability="always"', 'was closed in this process with durability="flush"', "Call again when"]:
+        assert words in said[0]
+    two.insert(small[1001], ids=[1001])
+    assert {1000, 1001} <= set(one.ids().tolist())
+
+
 def test_other_threads_go_on_while_an_object_ends_that_nobody_has_any_more(path, small):
     """With a switch interval that nothing reaches, another thread goes on only when this one gives the interpreter up."""
     went, interval = [], sys.getswitchinterval()
