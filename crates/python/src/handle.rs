@@ -42,7 +42,7 @@ struct Seen {
 
 impl Seen {
     /// An index that was just opened, when the writer of its folder had been closed so often. `None`: nobody has looked. `before` is what
-    /// [`closes`] said before it was opened.
+    /// [`closes`](writer::closes) said before it was opened.
     fn new(
         py: Python<'_>,
         index: Arc<Opened<stratann::Index>>,

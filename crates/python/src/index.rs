@@ -870,17 +870,27 @@ impl Index {
     }
 
     /// Opens the index anew if somebody else has changed it since it was opened here: what stands at its path now. Returns whether
-    /// it was. Raises OutdatedError where it was opened for changes and takes none any more.
+    /// it was. Raises OutdatedError where this object, or another one of the process, has it open for changes and it takes none any more.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_current(py)? {
             return Ok(false);
         }
-        if self.handle.has_changed() {
-            return Err(to_python(stratann::Error::Outdated {
+        let outdated = || {
+            to_python(stratann::Error::Outdated {
                 path: self.path.clone(),
-            }));
+            })
+        };
+        if self.handle.has_changed() {
+            return Err(outdated());
         }
         self.handle.open_again(py)?;
+        // Another object has the same folder open for changes, and that takes none any more: searches go by it until it is closed.
+        let held = self.handle.changing();
+        if let Some(live) = &*held
+            && !py.detach(|| live.is_current()).map_err(to_python)?
+        {
+            return Err(outdated());
+        }
         Ok(true)
     }
 

@@ -246,7 +246,8 @@ impl Refused {
 impl Drop for Writer {
     fn drop(&mut self) {
         // Before the index that it merges.
-        self.state.lock().merger.take();
+        // Nobody else has this, so no lock is taken: a thread of the process that this was forked from may have held it.
+        self.state.get_mut().merger.take();
     }
 }
 
