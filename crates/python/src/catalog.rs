@@ -15,6 +15,7 @@ use crate::index::Index;
 use crate::process::Opened;
 use crate::progress::{Listener, run};
 use crate::searching::{Asked, WATCHED, answers, nothing};
+use crate::writer::closes;
 
 /// A folder of indexes that share one memory budget, their threads, and the codebooks that they have in common.
 ///
@@ -45,6 +46,8 @@ use crate::searching::{Asked, WATCHED, answers, nothing};
 pub struct Catalog {
     inner: Opened<stratann::Catalog>,
     path: PathBuf,
+    /// What [`closes`] said before it was opened: before any of its indexes was.
+    before: u64,
 }
 
 #[pymethods]
@@ -71,10 +74,12 @@ impl Catalog {
                 ..OpenOptions::default()
             },
         };
+        let before = closes();
         let inner = stratann::Catalog::open(&path, &options).map_err(to_python)?;
         Ok(Self {
             inner: Opened::new(Arc::new(inner)),
             path,
+            before,
         })
     }
 
@@ -191,7 +196,7 @@ impl Catalog {
         let catalog = self.at_home()?;
         let index = py.detach(|| catalog.index(name)).map_err(to_python)?;
         let path = index.path().to_owned();
-        Ok(Index::of(py, index, path))
+        Ok(Index::of(py, index, path, self.before))
     }
 
     fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> bool {

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use pyo3::prelude::*;
-use stratann::{LiveIndex, OpenOptions};
+use stratann::OpenOptions;
 
 use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
-use crate::process::Opened;
+use crate::process::{Opened, detached};
 use crate::progress::{Listener, run};
-use crate::writer::{Changes, Standing, UnderWay, User, Writer, reads_alike};
+use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike};
 
 /// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
-pub type Now = (Arc<Opened<stratann::Index>>, Option<Arc<Opened<LiveIndex>>>);
+pub type Now = (Arc<Opened<stratann::Index>>, Held);
 
 /// An index that is open.
 pub struct Handle {
@@ -41,13 +41,20 @@ struct Seen {
 }
 
 impl Seen {
-    /// An index that was just opened, when the writer of its folder had been closed so often. `None`: nobody has looked.
-    fn new(py: Python<'_>, index: Arc<Opened<stratann::Index>>, closes: Option<u64>) -> Self {
+    /// An index that was just opened, when the writer of its folder had been closed so often. `None`: nobody has looked. `before` is what
+    /// [`closes`](writer::closes) said before it was opened.
+    fn new(
+        py: Python<'_>,
+        index: Arc<Opened<stratann::Index>>,
+        closes: Option<u64>,
+        before: u64,
+    ) -> Self {
         let writer = Writer::of(py, &index);
         let closes = closes.unwrap_or_else(|| match writer.standing() {
-            Standing::Open(_) => 0,
+            Standing::Open(..) => 0,
+            // This writer may be new, and one that is gone may have changed the folder meanwhile.
+            Standing::Closed { closes: 0, .. } if before == writer::closes() => 0,
             // Changes that were made while it was opened may not be in it. Then it is opened again when it is asked.
-            Standing::Closed { closes: 0, .. } => 0,
             Standing::Closed { closes, .. } => match index.is_current() {
                 Ok(true) => closes,
                 _ => u64::MAX,
@@ -63,7 +70,13 @@ impl Seen {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.seen.get_mut().writer.forsake(self.user);
+        let writer = &self.seen.get_mut().writer;
+        if writer.forsake(self.user) {
+            match writer.take_alone() {
+                Some(last) => detached(move || drop(last)),
+                None => detached(|| writer.close_if_left()),
+            }
+        }
     }
 }
 
@@ -75,18 +88,20 @@ impl Handle {
         options: &OpenOptions,
         changes: Changes,
     ) -> PyResult<Self> {
+        let before = writer::closes();
         let index = py
             .detach(|| stratann::Index::open(&path, options))
             .map_err(to_python)?;
-        Ok(Self::of(py, Arc::new(index), path, changes))
+        Ok(Self::of(py, Arc::new(index), path, changes, before))
     }
 
-    /// One that is open.
+    /// One that is open. `before` is what [`closes`](writer::closes) said before it was opened.
     pub fn of(
         py: Python<'_>,
         index: Arc<stratann::Index>,
         path: PathBuf,
         changes: Changes,
+        before: u64,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -95,7 +110,7 @@ impl Handle {
             home: index.path().to_owned(),
             options: index.options().clone(),
             changes,
-            seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None)),
+            seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None, before)),
         }
     }
 
@@ -117,7 +132,7 @@ impl Handle {
             }
             // One of the two is always there; while the one takes the place of the other, both are.
             match seen.writer.standing() {
-                Standing::Open(live) => return Arc::new(live.beside(live.index())),
+                Standing::Open(live, _) => return live,
                 Standing::Closed {
                     left: Some(left), ..
                 } => return left,
@@ -131,14 +146,14 @@ impl Handle {
         loop {
             let seen = self.seen();
             match seen.writer.standing() {
-                Standing::Open(live) => {
+                Standing::Open(live, held) => {
                     if seen.index.is_some() {
                         self.let_go(&seen);
                     }
-                    return Ok((Arc::new(live.beside(live.index())), Some(live)));
+                    return Ok((live, held));
                 }
                 Standing::Closed { closes, left } => match seen.index {
-                    Some(index) if seen.closes == closes => return Ok((index, None)),
+                    Some(index) if seen.closes == closes => return Ok((index, Held::nothing())),
                     _ => self.catch_up(py, closes, left)?,
                 },
             }
@@ -160,7 +175,7 @@ impl Handle {
         closes: u64,
         left: Option<Arc<Opened<stratann::Index>>>,
     ) -> PyResult<()> {
-        let seen = self.seen();
+        let (seen, before) = (self.seen(), writer::closes());
         if let (Some(own), Some(left)) = (&seen.index, &left)
             && own.folder() != left.folder()
         {
@@ -179,20 +194,21 @@ impl Handle {
             }
         };
         let same = Arc::ptr_eq(&seen.writer, &Writer::of(py, &index));
-        *self.seen.write() = Seen::new(py, index, same.then_some(closes));
+        *self.seen.write() = Seen::new(py, index, same.then_some(closes), before);
         Ok(())
     }
 
     /// Opens for reading what stands now where the index was opened, wherever the process has gone since.
     pub fn open_again(&self, py: Python<'_>) -> PyResult<()> {
+        let before = writer::closes();
         let open = || stratann::Index::open(&self.home, &self.options);
         let index = py.detach(open).map_err(to_python)?;
-        *self.seen.write() = Seen::new(py, Arc::new(Opened::new(Arc::new(index))), None);
+        *self.seen.write() = Seen::new(py, Arc::new(Opened::new(Arc::new(index))), None, before);
         Ok(())
     }
 
     /// The index open for changes, if it is, by whichever object of this process.
-    pub fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
+    pub fn changing(&self) -> Held {
         self.seen().writer.changing()
     }
 
@@ -206,9 +222,9 @@ impl Handle {
         self.index().at_home(&self.path, "stratann.open")?;
         loop {
             let writer = self.seen().writer;
-            let pass = loop {
+            let turn = loop {
                 match py.detach(|| writer.enter()) {
-                    Some(pass) => break pass,
+                    Some(turn) => break turn,
                     None => py.check_signals()?,
                 }
             };
@@ -220,7 +236,7 @@ impl Handle {
                 continue;
             }
             let wanted = (&self.options, self.changes);
-            let opened = py.detach(|| writer.open(self.user, index.value(), wanted, pass));
+            let opened = py.detach(|| writer.open(self.user, index.value(), wanted, turn));
             // With the lock given back: an error that is made waits for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
             self.let_go(&seen);
@@ -231,27 +247,34 @@ impl Handle {
     /// Ends the changes of this object, and of all if no other one has changed something; then a merge that is due is made if it is to `finish`.
     pub fn end_changes(&self, py: Python<'_>, finish: bool) -> PyResult<()> {
         let writer = self.seen().writer;
-        let Some(live) = writer.changing() else {
+        let held = writer.changing();
+        let Some(live) = &*held else {
             return Ok(());
         };
-        if live.at_home(&self.path, "stratann.open").is_err() {
+        let at_home = live.at_home(&self.path, "stratann.open").is_ok();
+        drop(held);
+        if !at_home {
             // Of a forked process: who changes it, and what merges it, are in another one.
-            drop(live);
             let given_up = py.detach(|| writer.give_up()).map_err(to_python);
             return given_up.map_err(|error| changing(py, error));
         }
-        drop(live);
-        if writer.is_under_way_here() && !writer.has_others(self.user) {
+        let listener = Listener::new(None)?;
+        // Only this thread knows it: the work is done by another.
+        let within = writer.is_under_way_here();
+        let ended = run(py, &listener, |progress| match within {
+            true => writer.leave_from_within(self.user),
+            false => {
+                let object = (self.user, self.home.as_path());
+                writer.close(object, finish, progress).map(|()| true)
+            }
+        });
+        if !ended.map_err(|error| changing(py, error))? {
             return Err(StratannError::new_err(format!(
                 "{}: it is being changed by the call from which this is called, as of a callback or the handler of a signal: close it when that is done, \
                  or raise an exception, which ends it",
                 shown(&self.path)
             )));
         }
-        let listener = Listener::new(None)?;
-        run(py, &listener, |progress| {
-            writer.close((self.user, &self.home), finish, progress)
-        })
-        .map_err(|error| changing(py, error))
+        Ok(())
     }
 }

@@ -55,10 +55,10 @@ impl Index {
         })
     }
 
-    /// One that a catalog has opened.
-    pub fn of(py: Python<'_>, index: Arc<stratann::Index>, path: PathBuf) -> Self {
+    /// One that a catalog has opened. `before` is what [`closes`](crate::writer::closes) said before that.
+    pub fn of(py: Python<'_>, index: Arc<stratann::Index>, path: PathBuf, before: u64) -> Self {
         Self {
-            handle: Handle::of(py, index, path.clone(), Changes::default()),
+            handle: Handle::of(py, index, path.clone(), Changes::default(), before),
             path,
             report: None,
             arguments: None,
@@ -90,9 +90,10 @@ impl Index {
 
     /// The vectors that a search can find.
     fn vectors(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(match self.now(py)? {
-            (_, Some(live)) => live.len(),
-            (inner, None) => inner.live(),
+        let (inner, live) = self.now(py)?;
+        Ok(match &*live {
+            Some(live) => live.len(),
+            None => inner.live(),
         })
     }
 }
@@ -196,7 +197,7 @@ impl Index {
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
-        let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&live, &filter) {
+        let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&*live, &filter) {
             (Some(live), None) => live.search_observed(source, &options, progress),
             (None, None) => index.search_observed(source, &options, progress),
             (Some(live), Some(filter)) => {
@@ -207,13 +208,13 @@ impl Index {
             }
         };
         let results = if rows.rows() == 0 {
-            match &live {
+            match &*live {
                 Some(live) => live.check_search(&options),
                 None => index.check_search(&options),
             }
             .map_err(to_python)?;
             if let Some(filter) = &filter {
-                match &live {
+                match &*live {
                     Some(live) => live.check_filter(filter),
                     None => index.check_filter(filter),
                 }
@@ -277,13 +278,13 @@ impl Index {
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let search = if rows.rows() == 0 {
-            match &live {
+            match &*live {
                 Some(live) => live.check_search(&options),
                 None => inner.check_search(&options),
             }
             .map_err(to_python)?;
             if let Some(filter) = &filter {
-                match &live {
+                match &*live {
                     Some(live) => live.check_filter(filter),
                     None => index.check_filter(filter),
                 }
@@ -292,7 +293,7 @@ impl Index {
             asynchronous::Search::ended(nothing(k))
         } else {
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
-            let submitted = py.detach(|| match (&live, &filter) {
+            let submitted = py.detach(|| match (&*live, &filter) {
                 (Some(live), None) => live.submit(queries, &options, deadline),
                 (None, None) => inner.value().submit(queries, &options, deadline),
                 (Some(live), Some(filter)) => {
@@ -453,7 +454,7 @@ impl Index {
         let index = inner.at_home(&self.path, "stratann.open")?;
         let most = count.unwrap_or(usize::MAX);
         let filter = filter.map(attributes::filter).transpose()?;
-        let ids = py.detach(|| match (&live, &filter) {
+        let ids = py.detach(|| match (&*live, &filter) {
             (Some(live), None) => live.ids(after, most),
             (None, None) => index.ids(after, most),
             (Some(live), Some(filter)) => live.ids_matching(filter, after, most),
@@ -475,7 +476,7 @@ impl Index {
         let Some(filter) = filter.map(attributes::filter).transpose()? else {
             return Ok(self.vectors(py)? as u64);
         };
-        py.detach(|| match &live {
+        py.detach(|| match &*live {
             Some(live) => live.count(&filter),
             None => index.count(&filter),
         })
@@ -541,7 +542,7 @@ impl Index {
                 "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
             ));
         };
-        let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
+        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
         run_rows(py, &listener, Some(ids.len()), |progress| {
             live.set_attributes(&ids, &rows, progress)
         })
@@ -577,7 +578,7 @@ impl Index {
         };
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
-        py.detach(|| match &live {
+        py.detach(|| match &*live {
             Some(live) => live.contains(id),
             None => index.contains(id),
         })
@@ -610,10 +611,10 @@ impl Index {
     /// a merge that could not be made; vectors of a kind that the codes are not made for, which are found badly until a merge. "health" has their share of all
     /// ("drifted"; None where few came since the last build or merge, or nobody has looked yet).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let now = self.now(py)?;
-        let stats = py.detach(|| match now {
-            (_, Some(live)) => live.stats(),
-            (inner, None) => Stats {
+        let (inner, live) = self.now(py)?;
+        let stats = py.detach(|| match &*live {
+            Some(live) => live.stats(),
+            None => Stats {
                 // A page that cannot be read is for `verify` to tell.
                 health: inner.health(&Silent).unwrap_or_default(),
                 ..inner.stats()
@@ -659,11 +660,9 @@ impl Index {
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (live, listener, source) = (
-            self.handle.change(py)?,
-            Listener::new(progress)?,
-            rows.source()?,
-        );
+        // What may be refused comes first: a change takes the lock of the folder, which stays taken until it is closed.
+        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let live = self.handle.change(py)?;
         let total = Some(rows.rows());
         let inserted = run_rows(py, &listener, total, |progress| match &beside {
             Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
@@ -688,11 +687,8 @@ impl Index {
         let rows = self.rows(vectors, "vectors")?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (live, listener, source) = (
-            self.handle.change(py)?,
-            Listener::new(progress)?,
-            rows.source()?,
-        );
+        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let live = self.handle.change(py)?;
         run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
             Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
             None => live.upsert(&source, &ids, progress),
@@ -715,7 +711,7 @@ impl Index {
         let deleted = match (ids, filter) {
             (Some(ids), None) => {
                 let ids = arrays::ids(ids, None)?;
-                let (live, listener) = (self.handle.change(py)?, Listener::new(None)?);
+                let (listener, live) = (Listener::new(None)?, self.handle.change(py)?);
                 // Watched, since it waits for calls that change one of these.
                 run(py, &listener, |progress| {
                     live.delete_observed(&ids, progress)
@@ -724,7 +720,7 @@ impl Index {
             }
             (None, Some(filter)) => {
                 let filter = attributes::filter(filter)?;
-                let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
+                let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
                 run(py, &listener, |progress| {
                     live.delete_matching_observed(&filter, progress)
                 })
@@ -742,7 +738,8 @@ impl Index {
     /// Makes every change durable that was made before. With `durability="always"` they are already.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.inner().at_home(&self.path, "stratann.open")?;
-        let Some(live) = self.handle.changing() else {
+        let held = self.handle.changing();
+        let Some(live) = &*held else {
             return Ok(());
         };
         live.at_home(&self.path, "stratann.open")?;
@@ -761,7 +758,7 @@ impl Index {
         py: Python<'py>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (live, listener) = (self.handle.change(py)?, Listener::new(progress)?);
+        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
         let report = run(py, &listener, |progress| live.compact(progress))
             .map_err(|error| changing(py, error))?;
         to_dict(py, &report)
@@ -795,10 +792,10 @@ impl Index {
         self.inner().at_home(&self.path, "stratann.open")?;
         let (_, live) = self.now(py)?;
         let listener = Listener::new(progress)?;
-        if let Some(live) = &live {
+        if let Some(live) = &*live {
             live.at_home(&self.path, "stratann.open")?;
         }
-        let report = run(py, &listener, |progress| match &live {
+        let report = run(py, &listener, |progress| match &*live {
             Some(live) => live.snapshot(&dest, progress),
             None => stratann::snapshot(self.handle.home(), &dest, progress),
         })?;
@@ -844,7 +841,7 @@ impl Index {
             attributes,
             overwrite,
         };
-        let report = run(py, &listener, |progress| match &live {
+        let report = run(py, &listener, |progress| match &*live {
             Some(live) => live.export(&out, &options, progress),
             None => index.export(&out, &options, progress),
         })?;
@@ -864,26 +861,36 @@ impl Index {
     /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
     /// `refresh` would show more, and when its folder was moved or removed, or another has taken its place.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        let now = self.now(py)?;
-        py.detach(|| match now {
-            (_, Some(live)) => live.is_current(),
-            (inner, None) => inner.is_current(),
+        let (inner, live) = self.now(py)?;
+        py.detach(|| match &*live {
+            Some(live) => live.is_current(),
+            None => inner.is_current(),
         })
         .map_err(to_python)
     }
 
     /// Opens the index anew if somebody else has changed it since it was opened here: what stands at its path now. Returns whether
-    /// it was. Raises OutdatedError where it was opened for changes and takes none any more.
+    /// it was. Raises OutdatedError where this object, or another one of the process, has it open for changes and it takes none any more.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_current(py)? {
             return Ok(false);
         }
-        if self.handle.has_changed() {
-            return Err(to_python(stratann::Error::Outdated {
+        let outdated = || {
+            to_python(stratann::Error::Outdated {
                 path: self.path.clone(),
-            }));
+            })
+        };
+        if self.handle.has_changed() {
+            return Err(outdated());
         }
         self.handle.open_again(py)?;
+        // Another object has the same folder open for changes, and that takes none any more: searches go by it until it is closed.
+        let held = self.handle.changing();
+        if let Some(live) = &*held
+            && !py.detach(|| live.is_current()).map_err(to_python)?
+        {
+            return Err(outdated());
+        }
         Ok(true)
     }
 
@@ -934,9 +941,10 @@ impl Index {
     /// The columns of its attributes: a dict of names and types ("boolean", "integer", "float", "string", "timestamp", "list of strings", "list of integers").
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let schema = match self.now(py)? {
-            (_, Some(live)) => live.schema(),
-            (inner, None) => inner.schema(),
+        let (inner, live) = self.now(py)?;
+        let schema = match &*live {
+            Some(live) => live.schema(),
+            None => inner.schema(),
         };
         attributes::columns(py, &schema)
     }
@@ -988,7 +996,7 @@ impl Index {
     ) -> PyResult<stratann::Rows> {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
-        let look_up = |progress: &dyn Progress| match &live {
+        let look_up = |progress: &dyn Progress| match &*live {
             Some(live) => live.vectors(ids, progress),
             None => index.vectors(ids, progress),
         };
@@ -1007,7 +1015,7 @@ impl Index {
         let ids = arrays::ids_asked(ids)?;
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
-        py.detach(|| match &live {
+        py.detach(|| match &*live {
             Some(live) => live.attributes(&ids),
             None => index.attributes(&ids),
         })

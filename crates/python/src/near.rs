@@ -52,7 +52,7 @@ pub fn range<'py>(
     let (inner, live) = index.now(py)?;
     let stored = inner.at_home(&index.path, "stratann.open")?;
     let filter = filter.as_ref();
-    let page = run(py, &Listener::new(None)?, |progress| match &live {
+    let page = run(py, &Listener::new(None)?, |progress| match &*live {
         Some(live) => live.search_range(&source, &range, &options, filter, progress),
         None => stored.search_range(&source, &range, &options, filter, progress),
     })?;
@@ -93,7 +93,7 @@ pub fn like<'py>(
     let (inner, live) = index.now(py)?;
     let stored = inner.at_home(&index.path, "stratann.open")?;
     let filter = filter.as_ref();
-    let search = |progress: &dyn Progress| match &live {
+    let search = |progress: &dyn Progress| match &*live {
         Some(live) => live.search_like(&ids, &options, filter, progress),
         None => stored.search_like(&ids, &options, filter, progress),
     };

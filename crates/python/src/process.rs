@@ -12,6 +12,15 @@ use pyo3::prelude::*;
 
 use crate::errors::StratannError;
 
+/// Does `work`, which may take long, without the interpreter, so that other threads of Python go on. When the interpreter is being taken down there are none.
+pub fn detached(work: impl FnOnce() + Send) {
+    let mut work = Some(work);
+    Python::try_attach(|py| work.take().map(|work| py.detach(work)));
+    if let Some(work) = work {
+        work();
+    }
+}
+
 /// Something with threads that knows where it was opened.
 pub struct Opened<T> {
     value: Arc<T>,

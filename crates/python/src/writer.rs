@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ use stratann::{
 use crate::arguments::shown;
 use crate::errors::{InUseError, to_python};
 use crate::gate::{Gate, LOOK, Pass};
-use crate::process::Opened;
+use crate::process::{Opened, detached};
 
 /// How long a close waits for searches of other threads. After that the lock of the folder is given back when they end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -55,6 +56,14 @@ pub struct User(pub u64);
 
 /// The writers of this process by device and inode of their folders. Locked for a moment, and only with the interpreter, so that no thread forks meanwhile.
 static WRITERS: Mutex<BTreeMap<(u64, u64), Weak<Writer>>> = Mutex::new(BTreeMap::new());
+
+/// How often this process has closed an index that was open for changes, of whatever folder.
+static CLOSES: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process has closed an index, of whatever folder. Where that stays the same, whoever opens one meanwhile misses nothing that was closed.
+pub fn closes() -> u64 {
+    CLOSES.load(Ordering::SeqCst)
+}
 
 /// What the objects of one folder share.
 pub struct Writer {
@@ -87,10 +96,47 @@ struct State {
     closes: u64,
 }
 
+impl State {
+    /// Takes note that what was open for changes is closed.
+    fn has_closed(&mut self, live: &Arc<Opened<LiveIndex>>) {
+        CLOSES.fetch_add(1, Ordering::SeqCst);
+        self.closed = Some(Arc::downgrade(live));
+        self.closes += 1;
+        self.live = None;
+    }
+}
+
+/// The index open for changes, if it is, as a thread of Python holds it for one call. A close that came meanwhile may have given it up. Then this holds the last
+/// of it, and what that does at its end, such as a checkpoint, is done without the interpreter.
+pub struct Held(Option<Arc<Opened<LiveIndex>>>);
+
+impl Held {
+    /// It is not open for changes.
+    pub fn nothing() -> Self {
+        Self(None)
+    }
+}
+
+impl Deref for Held {
+    type Target = Option<Arc<Opened<LiveIndex>>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(last) = self.0.take().and_then(Arc::into_inner) {
+            detached(move || drop(last));
+        }
+    }
+}
+
 /// How a folder stands at a moment.
 pub enum Standing {
-    /// Open for changes: all searches go by this.
-    Open(Arc<Opened<LiveIndex>>),
+    /// Open for changes: all searches go by this, and by its checkpoint.
+    Open(Arc<Opened<stratann::Index>>, Held),
     /// Nobody changes it through this process.
     Closed {
         /// How often it was closed. What was opened before the last time knows less than there is.
@@ -103,7 +149,8 @@ pub enum Standing {
 /// The index open for changes, for one change.
 pub struct UnderWay {
     live: Arc<Opened<LiveIndex>>,
-    _pass: Pass,
+    /// Given back after `live`.
+    _turn: Turn,
 }
 
 impl Deref for UnderWay {
@@ -111,6 +158,21 @@ impl Deref for UnderWay {
 
     fn deref(&self) -> &Opened<LiveIndex> {
         &self.live
+    }
+}
+
+/// The right to change something, until it is dropped. Where all objects have ended their changes meanwhile, the last one closes the index.
+pub struct Turn {
+    writer: Arc<Writer>,
+    pass: Option<Pass>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.pass.take());
+        if self.writer.is_left() {
+            detached(|| self.writer.close_if_left());
+        }
     }
 }
 
@@ -124,6 +186,8 @@ pub enum Refused {
         option: &'static str,
         open: String,
         wanted: String,
+        /// Whether it was closed, and only a search still goes by it.
+        closed: bool,
     },
 }
 
@@ -134,6 +198,24 @@ impl<E: Into<stratann::Error>> From<E> for Refused {
 }
 
 impl Refused {
+    /// The same of an index that was closed, and that a search still goes by.
+    fn of_closed(self) -> Self {
+        match self {
+            Self::Otherwise {
+                option,
+                open,
+                wanted,
+                ..
+            } => Self::Otherwise {
+                option,
+                open,
+                wanted,
+                closed: true,
+            },
+            engine @ Self::Engine(_) => engine,
+        }
+    }
+
     /// The exception for it; `path` is that of the object that wanted to change something.
     pub fn into_python(self, path: &Path) -> PyErr {
         match self {
@@ -142,6 +224,17 @@ impl Refused {
                 option,
                 open,
                 wanted,
+                closed: true,
+            } => InUseError::new_err(format!(
+                "{option}={wanted}: {} was closed in this process with {option}={open}, and a search or another call still reads by that. Call again when \
+                 it is done, or open both objects alike",
+                shown(path)
+            )),
+            Self::Otherwise {
+                option,
+                open,
+                wanted,
+                closed: false,
             } => InUseError::new_err(format!(
                 "{option}={wanted}: {} is open for changes in this process with {option}={open}. Open both objects alike, or close the other one first",
                 shown(path)
@@ -153,7 +246,8 @@ impl Refused {
 impl Drop for Writer {
     fn drop(&mut self) {
         // Before the index that it merges.
-        self.state.lock().merger.take();
+        // Nobody else has this, so no lock is taken: a thread of the process that this was forked from may have held it.
+        self.state.get_mut().merger.take();
     }
 }
 
@@ -230,8 +324,12 @@ impl Writer {
     /// How the folder stands now.
     pub fn standing(&self) -> Standing {
         let state = self.state.lock();
-        match &state.live {
-            Some(live) => Standing::Open(live.clone()),
+        match state.live.clone() {
+            Some(live) => {
+                drop(state);
+                let index = live.beside(live.index());
+                Standing::Open(Arc::new(index), Held(Some(live)))
+            }
             None => Standing::Closed {
                 closes: state.closes,
                 left: state.left.clone(),
@@ -240,7 +338,11 @@ impl Writer {
     }
 
     /// The index open for changes, if it is.
-    pub fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
+    pub fn changing(&self) -> Held {
+        Held(self.live())
+    }
+
+    fn live(&self) -> Option<Arc<Opened<LiveIndex>>> {
         self.state.lock().live.clone()
     }
 
@@ -255,8 +357,12 @@ impl Writer {
     }
 
     /// Waits for a moment at most while it is closed; `None` if that was not enough.
-    pub fn enter(&self) -> Option<Pass> {
-        self.gate.enter()
+    pub fn enter(self: &Arc<Self>) -> Option<Turn> {
+        let pass = self.gate.enter()?;
+        Some(Turn {
+            writer: self.clone(),
+            pass: Some(pass),
+        })
     }
 
     /// The index open for changes, which takes the lock of its folder, for one change of an object: it is not closed before that is done. `index` is how
@@ -266,7 +372,7 @@ impl Writer {
         user: User,
         index: &Arc<stratann::Index>,
         wanted: (&OpenOptions, Changes),
-        pass: Pass,
+        turn: Turn,
     ) -> Result<UnderWay, Refused> {
         let (_, changes) = wanted;
         let _one = self.opening.lock();
@@ -282,7 +388,7 @@ impl Writer {
             live
         };
         if let Some(live) = open {
-            return Ok(UnderWay { live, _pass: pass });
+            return Ok(UnderWay { live, _turn: turn });
         }
         // One that was closed, and that a search of another thread still goes by, has the lock.
         let (closed, before) = {
@@ -291,15 +397,23 @@ impl Writer {
         };
         let was_closed = closed.is_some();
         let closed = closed.and_then(|closed| closed.upgrade());
-        let live = match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
-            Some(live) => {
-                agree(&live, before, wanted)?;
-                live
-            }
-            None => {
-                let live = opened(index, changes, was_closed)?;
-                Arc::new(Opened::new(Arc::new(live)))
-            }
+        let (again, otherwise) =
+            match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
+                Some(live) => match agree(&live, before, wanted) {
+                    Ok(()) => (Some(live), None),
+                    // It is let go here. It ends when the search does.
+                    Err(otherwise) => (None, Some(otherwise)),
+                },
+                None => (None, None),
+            };
+        let live = match again {
+            Some(live) => live,
+            None => match (opened(index, changes, was_closed), otherwise) {
+                (Err(error), Some(otherwise)) if is_in_use(&error) => {
+                    return Err(otherwise.of_closed());
+                }
+                (live, _) => Arc::new(Opened::new(Arc::new(live?))),
+            },
         };
         let merger = merge_when_due(&live, changes)?;
         let mut state = self.state.lock();
@@ -308,14 +422,34 @@ impl Writer {
         state.users.push(user);
         state.left = None;
         state.live = Some(live.clone());
-        Ok(UnderWay { live, _pass: pass })
+        Ok(UnderWay { live, _turn: turn })
+    }
+
+    /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does, and those of objects that nobody has any more by then.
+    pub fn close(
+        &self,
+        object: (User, &Path),
+        finish: bool,
+        progress: &dyn Progress,
+    ) -> Result<(), stratann::Error> {
+        let closed = self.close_in_turn(object, finish, progress);
+        self.close_if_left();
+        closed
+    }
+
+    /// Ends the changes of an object from within a change, which cannot close the index. Whether it was left to others; if not, all is as before.
+    pub fn leave_from_within(&self, user: User) -> Result<bool, stratann::Error> {
+        match self.live() {
+            Some(live) => self.leave(user, &live),
+            None => Ok(true),
+        }
     }
 
     /// Ends the changes of an object. If others have changed something, too, they go on, and what was changed is made durable. The last one closes the
     /// index once nobody changes it. Where it is to `finish`, a merge that is due is made before that, while changes go on, unless `progress` ends
     /// it. All that was acknowledged is found all the time: searches go by what is closed until it is open for reading. `home` is where the object
     /// has the folder, which may have been moved since it was opened for changes.
-    pub fn close(
+    fn close_in_turn(
         &self,
         (user, home): (User, &Path),
         finish: bool,
@@ -328,11 +462,11 @@ impl Writer {
                 None => {}
             }
         };
-        let Some(live) = self.changing() else {
+        let Some(live) = self.live() else {
             return Ok(());
         };
-        if self.has_others(user) {
-            return self.leave(user, &live);
+        if self.has_others(user) && self.leave(user, &live)? {
+            return Ok(());
         }
         // What merges is ended, or ends its merge, before anything is closed.
         let (merger, changes) = {
@@ -350,8 +484,11 @@ impl Writer {
             .inspect_err(|_| self.merge_again(&live, changes));
         let _closing = closing?;
         if self.has_others(user) {
-            self.merge_again(&live, changes);
-            return self.leave(user, &live);
+            let left = self.leave(user, &live);
+            if !matches!(left, Ok(false)) {
+                self.merge_again(&live, changes);
+                return left.map(drop);
+            }
         }
         let flushed = live.flush();
         // Where it takes no changes any more, or another has its place, there is nothing to stay with.
@@ -390,24 +527,46 @@ impl Writer {
         flushed
     }
 
-    /// Ends the changes of an object that nobody has any more, which waits for nobody and makes no merge.
-    pub fn forsake(self: &Arc<Self>, user: User) {
+    /// Ends the changes of an object that nobody has any more. Whether it was the last one: then [`close_if_left`](Self::close_if_left) is to follow.
+    pub fn forsake(&self, user: User) -> bool {
         if !self.is_home() {
+            return false;
+        }
+        self.state.lock().users.retain(|&other| other != user);
+        self.is_left()
+    }
+
+    /// Whether it is open for changes, and no object has changed something that has not ended its changes.
+    fn is_left(&self) -> bool {
+        if !self.is_home() {
+            return false;
+        }
+        let state = self.state.lock();
+        state.live.is_some() && state.users.is_empty()
+    }
+
+    /// What an object leaves that alone has the folder open: what merges the index, and the index, which is closed when it is dropped. `None`: others have the folder
+    /// open. With the interpreter nobody else gets this writer meanwhile, who would find neither this index nor one that takes its place.
+    pub fn take_alone(self: &Arc<Self>) -> Option<(Option<Merger>, Arc<Opened<LiveIndex>>)> {
+        if Arc::strong_count(self) > 1 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let live = state.live.clone()?;
+        state.has_closed(&live);
+        Some((state.merger.take(), live))
+    }
+
+    /// Closes what all objects have left, and makes no merge. It waits for nobody: where a change is under way, or another thread closes, that one does this
+    /// at its end.
+    pub fn close_if_left(&self) {
+        if !self.is_left() {
             return;
         }
-        {
-            let mut state = self.state.lock();
-            let users = state.users.len();
-            state.users.retain(|&other| other != user);
-            if state.users.len() == users || !state.users.is_empty() {
-                return;
-            }
-        }
-        // Where a change is under way, its object is the last one.
         let Some(_closing) = self.gate.close_if_idle() else {
             return;
         };
-        let Some(live) = self.changing() else {
+        let Some(live) = self.live() else {
             return;
         };
         let (merger, changes) = {
@@ -418,13 +577,6 @@ impl Writer {
             (state.merger.take(), state.changes)
         };
         drop(merger);
-        // Nobody else has the folder open.
-        if Arc::strong_count(self) == 1 {
-            let mut state = self.state.lock();
-            state.closed = Some(Arc::downgrade(&live));
-            state.live = None;
-            return;
-        }
         let flushed = live.flush();
         let open = || stratann::Index::open(live.path(), live.index().options());
         match flushed.and_then(|()| open()) {
@@ -454,24 +606,26 @@ impl Writer {
         self.state.lock().users.iter().any(|&other| other != user)
     }
 
-    /// Leaves an index open for changes to the others. What this object has changed is durable then.
-    fn leave(&self, user: User, live: &Opened<LiveIndex>) -> Result<(), stratann::Error> {
-        if !self.is_used_by(user) {
-            return Ok(());
+    /// Leaves an index open for changes to the others. What this object has changed is durable then. `false`: there are none, and it stays.
+    fn leave(&self, user: User, live: &Opened<LiveIndex>) -> Result<bool, stratann::Error> {
+        if self.is_used_by(user) {
+            live.flush()?;
         }
-        live.flush()?;
-        self.state.lock().users.retain(|&other| other != user);
-        Ok(())
+        // The others may have ended their changes meanwhile.
+        let mut state = self.state.lock();
+        let has_others = state.users.iter().any(|&other| other != user);
+        if has_others {
+            state.users.retain(|&other| other != user);
+        }
+        Ok(has_others)
     }
 
     /// Puts what is open for reading in the place of what was open for changes.
     fn put_away(&self, live: &Arc<Opened<LiveIndex>>, index: &Arc<Opened<stratann::Index>>) {
         let mut state = self.state.lock();
-        state.closed = Some(Arc::downgrade(live));
-        state.closes += 1;
+        state.has_closed(live);
         state.left = Some(index.clone());
         state.users.clear();
-        state.live = None;
     }
 
     /// Goes on merging in the background where a close was broken off: without it changes go on all the same.
@@ -497,6 +651,7 @@ fn agree(
             option,
             open,
             wanted,
+            closed: false,
         }),
     }
 }
@@ -518,12 +673,17 @@ fn opened(
     let began = Instant::now();
     loop {
         let opened = LiveIndex::over(index, &options);
-        let in_use = matches!(&opened, Err(stratann::Error::Tier(TierError::InUse { .. })));
+        let in_use = opened.as_ref().is_err_and(is_in_use);
         if !in_use || !was_closed || began.elapsed() > PATIENCE {
             return opened;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether another one has the lock of the folder.
+fn is_in_use(error: &stratann::Error) -> bool {
+    matches!(error, stratann::Error::Tier(TierError::InUse { .. }))
 }
 
 /// Begins to merge in the background, if that is wanted.

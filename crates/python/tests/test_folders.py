@@ -73,6 +73,23 @@ def test_a_reader_knows_that_another_index_has_taken_its_place(path, small):
         writer.close()
 
 
+def test_a_reader_is_told_that_another_object_takes_no_more_changes(path, small, tmp_path):
+    """The folder is the same and its files are another index's: searches go by the object that changed it until that is closed."""
+    stratann.build(small[:200], tmp_path / "other.idx", degree=16, build_list=32)
+    reader, writer = stratann.open(path), stratann.open(path)
+    writer.insert(small[300:301])
+    for file in path.iterdir():
+        file.unlink()
+    shutil.copytree(tmp_path / "other.idx", path, dirs_exist_ok=True)
+    assert not reader.is_current()
+    for index in (reader, writer):
+        with pytest.raises(stratann.OutdatedError):
+            index.refresh()
+    with pytest.raises(stratann.OutdatedError):
+        writer.close()
+    assert len(reader) == 200 and reader.is_current()
+
+
 def test_logging_says_what_the_engine_does(path, caplog):
     with caplog.at_level(logging.DEBUG, logger="stratann"):
         stratann.open(path)

@@ -3,7 +3,9 @@
 import os
 import shutil
 import signal
+import sys
 import threading
+import time
 
 import numpy
 import pytest
@@ -281,3 +283,122 @@ def test_a_forked_process_has_a_writer_of_its_own(path, small):
     index.insert(small[1001], ids=[1001])
     index.close()
     assert len(index) == BUILT + 2
+
+
+def test_a_callback_leaves_an_index_that_another_thread_closes(path, small, elsewhere):
+    """Whoever closes waits for the insert, and the insert for its callback, which is not to wait for whoever closes."""
+    one, begun, said = stratann.open(path), threading.Event(), []
+
+    def close():
+        begun.set()
+        one.close()
+
+    closer = threading.Thread(target=close, daemon=True)
+
+    def look(*_):
+        if said:
+            return
+        said.append("called")
+        closer.start()
+        begun.wait()
+        # Each order is right. After this the other thread mostly waits, which is the order that stood still.
+        time.sleep(0.3)
+        with stratann.open(path) as two:
+            said.append(1000 in two or len(two) >= BUILT)
+
+    inserter = threading.Thread(target=lambda: one.insert(small[1000:1100], progress=look), daemon=True)
+    inserter.start()
+    inserter.join(120)
+    closer.join(120)
+    assert not inserter.is_alive() and not closer.is_alive()
+    assert said == ["called", True] and len(one) == BUILT + 100
+    assert elsewhere(path, 7000) == "done"
+
+
+def test_what_all_objects_leave_in_the_midst_of_a_change_is_closed_at_its_end(path, small, elsewhere):
+    one, others = stratann.open(path), [stratann.open(path)]
+    others[0].insert(small[1500], ids=[1500])
+
+    def leave(*_):
+        if others:
+            # The first leaves it to the second, which nobody has any more.
+            one.close()
+            others.clear()
+
+    one.insert(small[1000:1100], progress=leave)
+    assert not others and len(one) == BUILT + 101
+    assert elsewhere(path, 7000) == "done"
+
+
+def test_an_index_of_a_catalog_has_what_an_object_changed_that_is_gone(path, small):
+    catalog = stratann.Catalog(path.parent)
+    assert 1000 not in catalog[path.name]
+    with stratann.open(path) as index:
+        index.insert(small[1000], ids=[1000])
+    del index
+    assert 1000 in catalog[path.name]
+    index = stratann.open(path)
+    index.insert(small[1001], ids=[1001])
+    del index
+    assert 1001 in catalog[path.name] and len(catalog[path.name]) == BUILT + 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index, rows: index.insert(rows, progress=5),
+        lambda index, rows: index.upsert(rows, range(len(rows)), progress=5),
+        lambda index, rows: index.delete(filter="year == 1", progress=5),
+        lambda index, rows: index.compact(progress=5),
+        lambda index, rows: index.set_attributes([0], [{"year": 1}], progress=5),
+    ],
+)
+def test_a_call_that_is_refused_takes_no_lock(change, path, small, elsewhere):
+    index = stratann.open(path)
+    with pytest.raises(TypeError, match="progress must be"):
+        change(index, small[1000:1002])
+    assert elsewhere(path, 7000) == "done"
+
+
+def test_an_object_of_other_options_is_told_of_a_call_that_still_reads(path, small, tmp_path):
+    one, two = stratann.open(path, durability="flush"), stratann.open(path)
+    one.insert(small[1000], ids=[1000])
+    said = []
+
+    def change(*_):
+        if said:
+            return
+        one.close()
+        with pytest.raises(stratann.InUseError) as error:
+            two.insert(small[1001], ids=[1001])
+        said.append(str(error.value))
+
+    one.export(tmp_path / "all.npy", progress=change)
+    for words in ['durability="always"', 'was closed in this process with durability="flush"', "Call again when"]:
+        assert words in said[0]
+    two.insert(small[1001], ids=[1001])
+    assert {1000, 1001} <= set(one.ids().tolist())
+
+
+def test_other_threads_go_on_while_an_object_ends_that_nobody_has_any_more(path, small):
+    """With a switch interval that nothing reaches, another thread goes on only when this one gives the interpreter up."""
+    went, interval = [], sys.getswitchinterval()
+    # A thread that wakes late may miss one turn.
+    for turn in range(50):
+        index, go = stratann.open(path, durability="flush"), threading.Lock()
+        index.insert(small[1000 + turn], ids=[1000 + turn])
+        go.acquire()
+        thread = threading.Thread(target=lambda go=go: (go.acquire(), went.append(True)))
+        thread.start()
+        sys.setswitchinterval(1000)
+        try:
+            go.release()
+            del index
+            seen = bool(went)
+        finally:
+            sys.setswitchinterval(interval)
+        thread.join()
+        went.clear()
+        if seen:
+            return
+    raise AssertionError("no other thread went on")

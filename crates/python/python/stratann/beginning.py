@@ -41,7 +41,7 @@ def create(
     """Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and `Index.upsert` bring the vectors.
 
     Columns of attributes come with the first vectors that have them. As the index grows, merges (`Index.compact`, or those that
-    `merge_when` makes) train its codes anew, until it is as good as one that was built of all its vectors.
+    `merges=True` of `open` allows) train its codes anew, until it is as good as one that was built of all its vectors.
 
     Parameters
     ----------
