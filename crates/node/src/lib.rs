@@ -15,8 +15,8 @@
 //! [`stratann_tier::remote::Client`] does. Nor do the roles know vectors or graphs: in a search node numbers go from one to another, and the query's row
 //! to memory and to storage; low codes go once, from the memory server to a compute server that starts. What the engine computes for them is in one module (`halves`). This is a crate of its own because it may not have `unsafe`, and is another artefact.
 //!
-//! **Who may ask.** On loopback everybody on the machine, unless there is a secret; on any other address only who knows the secret, without
-//! which no server listens there. With a certificate all connections are encrypted. Who comes to a server of another kind than he wants is told which it is.
+//! **Who may ask.** Where a server has a secret, only who knows it. Without one no server listens but on loopback, where all users of the machine reach it.
+//! The command and Python therefore give each server on loopback a secret: that of its user, where there is no other. With a certificate all connections are encrypted. Who comes to a server of another kind than he wants is told which it is.
 //!
 //! **What it takes to misbehave.** Everything that comes from a client is bounded before it is believed: greetings have five seconds and are few at a time,
 //! frames, names and reads have largest lengths, files count towards the limit when they are begun, queries in flight and clients have a number. Who sends what is no

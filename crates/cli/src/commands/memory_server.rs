@@ -28,11 +28,10 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
         ucx: arguments.ucx,
         ..listening(&arguments.listen, &arguments.server)?
     };
-    let how = match (&options.secret, &options.certificate) {
-        (Some(_), Some(_)) => "with a secret and TLS",
-        (Some(_), None) => "with a secret, not encrypted",
-        // Refused above.
-        (None, _) => "without a secret",
+    // On loopback it has a secret, if only that of its user; elsewhere it does not start without one.
+    let how = match &options.certificate {
+        Some(_) => "with a secret and TLS",
+        None => "with a secret, not encrypted",
     };
     let running = Running::start(store, options).map_err(refused)?;
     // The lock of the output ends before the wait: whoever reads it is to see the line now.

@@ -33,7 +33,7 @@ fn vector_files() {
     place.write("empty.u8bin", &[]);
     build_refused(&place, &["empty.u8bin", "i"], 1, &["empty.u8bin"]);
     place.write("norows.u8bin", &u8s(0, DIM, 1));
-    assert_ne!(place.run(&["build", "norows.u8bin", "i"]).status, Some(0));
+    place.run(&["build", "norows.u8bin", "empty"]).done();
     build_refused(&place, &[".", "i"], 2, &[".fbin"]);
 }
 

@@ -2,7 +2,7 @@
 
 use super::error::DataError;
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -70,12 +70,34 @@ impl Output {
         written.map_err(|source| DataError::io(&self.name, "write the header again", source))
     }
 
-    /// Makes the file appear under its name.
-    pub(crate) fn commit(mut self) -> Result<(), DataError> {
+    /// Puts all bytes on storage. The file does not appear yet.
+    pub(crate) fn complete(&mut self) -> Result<(), DataError> {
         let failed = |source| DataError::io(&self.name, "write", source);
         self.writer.flush().map_err(failed)?;
+        match self.beside {
+            Some(_) => self.writer.get_ref().sync_all().map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the file whose place this one is to take, if there is one.
+    pub(crate) fn remove_old(&self) -> Result<(), DataError> {
+        if self.beside.is_none() {
+            return Ok(());
+        }
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(DataError::io(&self.name, "replace", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the file appear under its name.
+    pub(crate) fn commit(mut self) -> Result<(), DataError> {
+        self.complete()?;
         if let Some(beside) = &self.beside {
-            self.writer.get_ref().sync_all().map_err(failed)?;
+            let failed = |source| DataError::io(&self.name, "write", source);
             std::fs::rename(beside, &self.path).map_err(failed)?;
             self.beside = None;
         }

@@ -126,7 +126,7 @@ impl GroundTruth {
         };
         let ids = match width {
             8 => table.read(bin::HEADER, wide)?,
-            _ => table.read(bin::HEADER, narrow)?,
+            _ => table.read(bin::HEADER, |bytes| padded(narrow(bytes)))?,
         };
         if extension == "ibin" {
             let offset =
@@ -137,7 +137,7 @@ impl GroundTruth {
         Ok(GroundTruth {
             queries: table.queries,
             k: table.k,
-            ids: ids.into_iter().map(padded).collect(),
+            ids,
             distances: with_distances.then(|| read(ids_only as u64)).transpose()?,
         })
     }
@@ -698,6 +698,13 @@ mod tests {
         let two = GroundTruth::read_nearest(&path, 2).unwrap();
         assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
         assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
+        // In 64 bits the largest of 32 is an id as any other.
+        let large = GroundTruth {
+            ids: vec![5, 6, 7, NONE, 1, 2, u64::MAX, u64::MAX],
+            ..sample()
+        };
+        let (_keep, path_of_large) = written(&large, "t.bin64");
+        assert_eq!(GroundTruth::read(&path_of_large).unwrap(), large);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..8 + 64]).unwrap();
         let without = GroundTruth {

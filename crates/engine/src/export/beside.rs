@@ -50,11 +50,16 @@ impl IdsFile {
         }
     }
 
-    /// Makes the file appear.
-    pub(super) fn commit(mut self, ids: u64) -> Result<(), DataError> {
+    /// Puts all of it, with so many ids, on storage; it does not appear yet.
+    pub(super) fn complete(&mut self, ids: u64) -> Result<(), DataError> {
         if let Some(header) = &self.header {
             self.output.write_in_front(&header.bytes(ids))?;
         }
+        self.output.complete()
+    }
+
+    /// Makes the complete file appear.
+    pub(super) fn commit(self) -> Result<(), DataError> {
         self.output.commit()
     }
 }
@@ -111,7 +116,12 @@ impl AttributesFile {
         Ok(self.output.write(&line)?)
     }
 
-    /// Makes the file appear. Returns the columns that are times, and the key of the payload, if there is one.
+    /// Puts all of it on storage; it does not appear yet.
+    pub(super) fn complete(&mut self) -> Result<(), DataError> {
+        self.output.complete()
+    }
+
+    /// Makes the complete file appear. Returns the columns that are times, and the key of the payload, if there is one.
     pub(super) fn commit(self) -> Result<(Vec<String>, Option<String>), DataError> {
         self.output.commit()?;
         Ok((self.times, self.has_payload.then_some(self.payload)))

@@ -99,7 +99,8 @@ struct Files {
 impl Index {
     /// Writes all vectors that lived in the index when it was opened to the file `out`, whose extension says the format: `.npy`, or
     /// `.fbin .hbin .u8bin .i8bin`, by the elements. Their ids, attributes and payloads go to files beside it ([`ExportOptions`]). Each file
-    /// appears when it is complete, that of the vectors last.
+    /// appears when all are complete, that of the vectors last. Where files are replaced, the old one of vectors is removed before: an export that was cut
+    /// off leaves no vectors beside ids of others.
     ///
     /// # Errors
     /// A name whose extension does not fit the elements, or that is taken; a full disk; an interruption through `progress`;
@@ -209,12 +210,7 @@ impl Standing<'_> {
                 remedy: "Take a snapshot (`stratann snapshot`), and export that".into(),
             });
         }
-        let (times, payload) = match files.attributes {
-            Some(attributes) => attributes.commit()?,
-            None => (Vec::new(), None),
-        };
-        files.ids.commit(vectors)?;
-        files.rows.commit()?;
+        let (times, payload) = files.commit()?;
         Ok(ExportReport {
             vectors,
             dimension: dim,
@@ -346,6 +342,25 @@ impl Files {
             attributes.push(row)?;
         }
         Ok(())
+    }
+
+    /// Makes the files appear, that of the vectors last. An old one of vectors is removed before: vectors never stand beside ids or attributes of
+    /// others, wherever this ends. Returns the columns that are times, and the key of the payload, if there is one.
+    fn commit(mut self) -> Result<(Vec<String>, Option<String>), DataError> {
+        // A full disk shows before anything is replaced.
+        self.rows.complete()?;
+        self.ids.complete(self.rows.rows())?;
+        if let Some(attributes) = &mut self.attributes {
+            attributes.complete()?;
+        }
+        self.rows.remove_old()?;
+        let said = match self.attributes {
+            Some(attributes) => attributes.commit()?,
+            None => (Vec::new(), None),
+        };
+        self.ids.commit()?;
+        self.rows.commit()?;
+        Ok(said)
     }
 }
 

@@ -79,10 +79,20 @@ impl RowsFile {
         self.output.write(vector)
     }
 
-    /// Makes the file appear.
-    pub(super) fn commit(mut self) -> Result<(), DataError> {
+    /// Puts all of it on storage; it does not appear yet.
+    pub(super) fn complete(&mut self) -> Result<(), DataError> {
         let header = self.header.bytes(self.rows)?;
         self.output.write_in_front(&header)?;
+        self.output.complete()
+    }
+
+    /// Removes the file whose place it takes, if there is one.
+    pub(super) fn remove_old(&self) -> Result<(), DataError> {
+        self.output.remove_old()
+    }
+
+    /// Makes the complete file appear.
+    pub(super) fn commit(self) -> Result<(), DataError> {
         self.output.commit()
     }
 }

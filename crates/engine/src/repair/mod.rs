@@ -207,6 +207,8 @@ struct Found {
     changes: Changes,
     from_log: u64,
     vectors_lost: u64,
+    /// Vectors that the log may have had and has no more, at most.
+    log_lost: u64,
     lost: Vec<Lost>,
 }
 
@@ -219,6 +221,7 @@ impl Work<'_> {
             mut changes,
             from_log,
             vectors_lost,
+            log_lost,
             mut lost,
         } = self.salvage(scratch.path())?;
         let logged = std::mem::take(&mut changes.rows);
@@ -227,7 +230,7 @@ impl Work<'_> {
             lost.append(&mut attributes.lost);
         }
         let worst = lost.iter().max_by_key(|lost| lost.vectors);
-        let nothing_left = rows.ids.is_empty() && vectors_lost > 0;
+        let nothing_left = rows.ids.is_empty() && (vectors_lost > 0 || log_lost > 0);
         if let Some(Lost { file, what, .. }) = worst.filter(|_| nothing_left) {
             return Err(Error::Unrepairable {
                 path: self.path.to_owned(),
@@ -252,10 +255,8 @@ impl Work<'_> {
         let codebook = self.codebook();
         let kept = codebook.is_some();
         let (source, ids) = rows.finish()?;
-        match &mut attributes {
-            Some(_) if ids.is_empty() => attributes = None,
-            Some(attributes) => attributes.of_ids(&ids),
-            None => {}
+        if let Some(attributes) = &mut attributes {
+            attributes.of_ids(&ids);
         }
         let options = BuildOptions {
             code_bytes: match (&codebook, &manifest.kind) {
@@ -367,6 +368,8 @@ impl Work<'_> {
             },
         )?;
         lost.extend(changes.lost.iter().cloned());
+        let in_log = changes.lost.iter().map(|lost| lost.vectors);
+        let log_lost = in_log.fold(wrong, u64::saturating_add);
         if wrong > 0 {
             lost.push(Lost {
                 file: volume.name(),
@@ -381,6 +384,7 @@ impl Work<'_> {
         Ok(Found {
             from_log: (rows.ids.len() - kept) as u64,
             vectors_lost: all.saturating_sub(known),
+            log_lost,
             lost,
             rows,
             changes,

@@ -20,8 +20,8 @@ use crate::progress::Silent;
 use crate::slow::{crashes, slow};
 use crate::update::each_vector;
 use crate::{
-    Compression, Durability, Layout, LiveIndex, OpenOptions, Order, SearchOptions, Update,
-    WriteOptions,
+    Compression, Durability, Layout, LiveIndex, OpenOptions, Order, Row, RowTable, SearchOptions,
+    Update, Value, WriteOptions,
 };
 
 mod placed;
@@ -739,6 +739,87 @@ fn change(volume: &SimVolume, name: &str, how: &dyn Fn(&mut Vec<u8>)) {
     let mut bytes = volume.read(name).unwrap();
     how(&mut bytes);
     volume.create(name).unwrap().write_at(0, &bytes).unwrap();
+}
+
+/// Where all vectors that there are were in the log, and the log has none of them any more, no empty index takes the place of the damaged one.
+#[test]
+fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
+    let place = Place::new(Layout::Packed);
+    let live = place.live();
+    let all: Vec<u64> = place.model.keys().copied().collect();
+    live.delete(&all).unwrap();
+    live.compact(&Silent).unwrap();
+    drop(live);
+    let emptied = place.volume.fork();
+    let live = place.live();
+    live.insert(&photos(5_000, 2), Some(&[7, 8]), &Silent)
+        .unwrap();
+    drop(live);
+    let names = place.volume.list().unwrap();
+    let log = names.iter().rfind(|name| log_number(name).is_some());
+    let record = (28 + DIM).next_multiple_of(8);
+    change(&place.volume, log.unwrap(), &|bytes| {
+        for record in 0..2 * record / 8 {
+            bytes[FIRST_RECORD as usize + 8 * record] ^= 1;
+        }
+    });
+    assert!(!verify_in(&place.volume, &Silent).unwrap().clean());
+    let before = contents_of(&place.volume);
+    let error = place.repair(&place.volume).unwrap_err();
+    assert!(matches!(error, Error::Unrepairable { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("not one vector") && text.contains("/log-0"),
+        "{text}"
+    );
+    assert_eq!(contents_of(&place.volume), before);
+    // Where nothing was, nothing is lost.
+    let files = stored::manifest(&emptied).unwrap().files;
+    let vectors = files
+        .iter()
+        .find(|file| has_vectors(file.kind().unwrap().0));
+    change(&emptied, &vectors.unwrap().name, &|bytes| bytes[0] ^= 1);
+    let report = place.repair(&emptied).unwrap();
+    assert!(report.repaired, "{report:?}");
+    assert_eq!((report.vectors, report.vectors_lost), (0, 0));
+}
+
+#[test]
+fn columns_outlive_the_last_vector() {
+    for layout in [Layout::Packed, Layout::Replicated] {
+        let place = Place::new(layout);
+        let has_column = |volume: &SimVolume, what: &str| {
+            assert!(verify_in(volume, &Silent).unwrap().clean(), "{what}");
+            let live = Place {
+                volume: volume.clone(),
+                ..place.copy()
+            }
+            .live();
+            assert_eq!(live.len(), 0, "{what}");
+            assert!(live.schema().get("old").is_some(), "{layout}, {what}");
+        };
+        let live = place.live();
+        let row = Row {
+            attributes: [("old".to_owned(), Value::Boolean(true))].into(),
+            payload: None,
+        };
+        live.set_attributes(&[FIRST], &RowTable::new(vec![row]), &Silent)
+            .unwrap();
+        let all: Vec<u64> = place.model.keys().copied().collect();
+        live.delete(&all).unwrap();
+        live.compact(&Silent).unwrap();
+        drop(live);
+        has_column(&place.volume, "a merge");
+        let files = place.manifest().files;
+        let vectors = files
+            .iter()
+            .find(|file| has_vectors(file.kind().unwrap().0));
+        change(&place.volume, &vectors.unwrap().name, &|bytes| {
+            bytes[0] ^= 1
+        });
+        assert!(place.repair(&place.volume).unwrap().repaired);
+        has_column(&place.volume, "a repair");
+    }
 }
 
 #[test]

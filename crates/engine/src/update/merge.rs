@@ -88,7 +88,18 @@ pub(super) fn merge(
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
     if source.rows() == 0 {
-        let (built, committed) = empty(volume, index, inputs, options, &scratch, ready, progress)?;
+        // Its columns stay, with nothing in them.
+        let columns = MergedRows::of(index, &rows);
+        let columns = columns.as_ref().map(|rows| rows as &dyn CarriedRows);
+        let (built, committed) = empty(
+            (volume, index),
+            inputs,
+            options,
+            columns,
+            &scratch,
+            ready,
+            progress,
+        )?;
         let report = CompactReport {
             removed: removed(index, &rows),
             bytes_before,
@@ -182,10 +193,10 @@ fn removed(index: &Index, rows: &Rows) -> u64 {
 /// Writes and commits the checkpoint of an index of which no vector is left. Its codebook stays: it may serve what comes as it served what went, and
 /// the first merge with vectors looks at that.
 fn empty(
-    volume: &Arc<dyn Volume>,
-    index: &Index,
+    (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,
     options: BuildOptions,
+    columns: Option<&dyn CarriedRows>,
     scratch: &build::ScratchFolder,
     ready: build::Ready<'_>,
     progress: &dyn Progress,
@@ -203,7 +214,7 @@ fn empty(
         next_id: inputs.next_id,
         known: None,
         kept: &[],
-        rows: None,
+        rows: columns,
         given_codebook: index.manifest().writer_features & GIVEN_CODEBOOK != 0,
         placeholder: true,
     };

@@ -31,7 +31,8 @@ def read(path: Path, *, mmap: bool = False) -> Any:
     """The array that a file holds; of a ground-truth file (.bin, .bin64), the pair `(ids, distances)`.
 
     With `mmap` the rows stay on disk and are read when they are touched, except those of .fvecs, .bvecs and .ivecs.
-    `distances` is None if the file has none. Where there are fewer than k neighbours, the last ids are 2^32 - 1, at infinite distance.
+    `distances` is None if the file has none. Where there are fewer than k neighbours, the last ids are 2^32 - 1
+    (2^64 - 1 in .bin64 and .npy), at infinite distance.
     """
     path = pathlib.Path(path)
     cropped = _CROPPED.fullmatch(path.suffix)

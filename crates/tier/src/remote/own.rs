@@ -3,11 +3,15 @@
 //! A port of a machine is open to all its users. So a server there always has a secret: where none is given it is that in a file of this user alone,
 //! which whoever comes first makes: `$XDG_STATE_HOME/stratann/secret`, or `~/.local/state/stratann/secret`.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::net::ToSocketAddrs;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use super::Server;
 use super::wire::Secret;
@@ -15,6 +19,11 @@ use crate::error::TierError;
 
 /// How often a file is looked for that somebody else makes, or removes.
 const TRIES: usize = 8;
+/// How long a file that is being written is left alone until it is looked at again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Gives a file a second name, as [`fs::hard_link`].
+type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
     /// A secret that is given or, where none is and a server of this name or address is on this machine alone, that of this user, which is made if it is
@@ -33,43 +42,114 @@ impl Secret {
     /// That of this user.
     fn of_user() -> Result<Secret, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let state = match (of("XDG_STATE_HOME"), of("HOME")) {
-            (Some(state), _) => PathBuf::from(state),
-            (None, Some(home)) => Path::new(&home).join(".local/state"),
+        let place = Place::of(of("XDG_STATE_HOME"), of("HOME"))?;
+        Self::kept_in(&place, link)
+    }
+
+    /// That in a folder, where it is made if it is not there.
+    fn kept_in(place: &Place, link: Link) -> Result<Secret, TierError> {
+        let path = place.folder.join("secret");
+        for tried in 1..=TRIES {
+            match Self::read(&path) {
+                Err(TierError::Missing { .. }) => {
+                    place.check_owner()?;
+                    make(&place.folder, &path, link).map_err(|source| failed(&path, &source))?;
+                }
+                // Another process may be writing it.
+                Err(_) if tried < TRIES && is_short(&path) => thread::sleep(PAUSE),
+                Err(error) => return Err(with_remedy(&path, error)),
+                Ok(secret) => return Ok(secret),
+            }
+        }
+        Err(failed(&path, &"it is removed as often as it is made"))
+    }
+}
+
+/// Where the secret of a user is kept.
+struct Place {
+    folder: PathBuf,
+    /// The home folder that it is in, if it is in that.
+    home: Option<PathBuf>,
+}
+
+impl Place {
+    /// That which the environment says: a relative path is none.
+    fn of(state: Option<OsString>, home: Option<OsString>) -> Result<Self, TierError> {
+        let absolute =
+            |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
+        let (state, home) = match (absolute(state), absolute(home)) {
+            (Some(state), _) => (state, None),
+            (None, Some(home)) => (home.join(".local/state"), Some(home)),
             (None, None) => {
                 return Err(TierError::Unsupported {
                     what: "a secret of this user".to_owned(),
                     reason: format!(
-                        "neither XDG_STATE_HOME nor HOME says where to keep it: set {} to a file with a secret",
-                        Self::FILE
+                        "neither XDG_STATE_HOME nor HOME is an absolute path: set {} to a file with a secret",
+                        Secret::FILE
                     ),
                 });
             }
         };
-        Self::kept_in(&state.join("stratann"))
+        Ok(Self {
+            folder: state.join("stratann"),
+            home,
+        })
     }
 
-    /// That in a folder, where it is made if it is not there.
-    fn kept_in(folder: &Path) -> Result<Secret, TierError> {
-        let path = folder.join("secret");
-        let place = path.display().to_string();
-        let failed = |source: io::Error| TierError::Unsupported {
-            what: format!("the secret of this user in {place}"),
-            reason: format!(
-                "{source}: let this user write there, or set {} to a file with a secret",
-                Self::FILE
-            ),
-        };
-        for _ in 0..TRIES {
-            match Self::read(&path) {
-                Err(TierError::Missing { .. }) => make(folder, &path).map_err(failed)?,
-                read => return read,
-            }
+    /// Refuses the home folder of another user, who could not use it any more if this one made folders there.
+    fn check_owner(&self) -> Result<(), TierError> {
+        let user = rustix::process::geteuid().as_raw();
+        match &self.home {
+            // One that cannot be looked at fails when the folder is made.
+            Some(home) => match fs::metadata(home) {
+                Ok(facts) => check_owner(home, facts.uid(), user),
+                Err(_) => Ok(()),
+            },
+            None => Ok(()),
         }
-        Err(failed(io::Error::other(
-            "it is removed as often as it is made",
-        )))
     }
+}
+
+/// Refuses a home folder whose owner is neither this user nor root.
+fn check_owner(home: &Path, owner: u32, user: u32) -> Result<(), TierError> {
+    match [user, 0].contains(&owner) {
+        true => Ok(()),
+        false => Err(TierError::Unsupported {
+            what: "a secret of this user".to_owned(),
+            reason: format!(
+                "HOME is {}, which belongs to another user: run with this user's own HOME (`sudo -H`), or set {} to a file with a secret",
+                home.display(),
+                Secret::FILE
+            ),
+        }),
+    }
+}
+
+/// The secret of this user cannot be made or read.
+fn failed(path: &Path, cause: &dyn Display) -> TierError {
+    TierError::Unsupported {
+        what: format!("the secret of this user in {}", path.display()),
+        reason: format!(
+            "{cause}: let this user read and write there, or set {} to a file with a secret",
+            Secret::FILE
+        ),
+    }
+}
+
+/// An error of reading the secret of this user, which says that another file can be named.
+fn with_remedy(path: &Path, error: TierError) -> TierError {
+    match error {
+        TierError::Unsupported { what, reason } => TierError::Unsupported {
+            what,
+            reason: format!("{reason}, or set {} to a file with a secret", Secret::FILE),
+        },
+        error => failed(path, &error),
+    }
+}
+
+/// Whether a file has too few bytes for a secret.
+fn is_short(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|facts| facts.len() < Secret::LEAST_BYTES as u64)
 }
 
 /// Whether a server is on this machine alone, by its name or the address that it listens at.
@@ -86,8 +166,13 @@ fn is_here(name: &str) -> bool {
     found.peek().is_some() && found.all(|address| address.ip().is_loopback())
 }
 
-/// Makes the file, with random bytes. It has all of them when it gets its name; where somebody else was as fast, theirs stays.
-fn make(folder: &Path, path: &Path) -> io::Result<()> {
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    fs::hard_link(from, to)
+}
+
+/// Makes the file, with random bytes; where somebody else was as fast, theirs stays. It has all of them when it gets its name, but for a file system
+/// without links: there it is empty for a moment.
+fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -95,25 +180,36 @@ fn make(folder: &Path, path: &Path) -> io::Result<()> {
     let [number, secret]: [[u8; 32]; 2] = [crate::random()?, crate::random()?];
     let text =
         |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let line = format!("{}\n", text(&secret));
     let beside = folder.join(format!("secret.new-{}", text(&number[..8])));
+    write_new(&beside, &line)?;
+    let made = match link(&beside, path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        // A file system without links.
+        Err(_) => match write_new(path, &line) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        },
+    };
+    let _ = fs::remove_file(&beside);
+    made
+}
+
+/// Writes a file that is not there yet, for this user alone. It is gone again where that fails.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&beside)?;
-    let made = (|| {
-        writeln!(file, "{}", text(&secret))?;
-        file.sync_all()?;
-        match fs::hard_link(&beside, path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            // A file system without links: who is as fast may have read another one, and is refused until it starts anew.
-            Err(_) => fs::rename(&beside, path),
-            Ok(()) => Ok(()),
-        }
-    })();
-    // It is gone where it was renamed.
-    let _ = fs::remove_file(&beside);
-    made
+        .open(path)?;
+    let fill = |file: &mut File| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    fill(&mut file).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })
 }
 
 #[cfg(test)]
@@ -122,13 +218,80 @@ mod tests {
 
     use super::*;
 
+    fn place(folder: &Path) -> Place {
+        Place {
+            folder: folder.to_owned(),
+            home: None,
+        }
+    }
+
+    fn no_links(_: &Path, _: &Path) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    #[test]
+    fn without_links_a_secret_that_is_there_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("stratann");
+        let path = folder.join("secret");
+        let first = Secret::kept_in(&place(&folder), no_links).unwrap();
+        // Another process that saw none either.
+        make(&folder, &path, no_links).unwrap();
+        let again = Secret::kept_in(&place(&folder), no_links).unwrap();
+        assert_eq!(again.fingerprint(), first.fingerprint());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        // One that stays too short is no secret, and is left alone.
+        fs::write(&path, "short").unwrap();
+        let text = Secret::kept_in(&place(&folder), no_links).err().unwrap();
+        assert!(text.to_string().contains(Secret::FILE), "{text}");
+        assert_eq!(fs::read(&path).unwrap(), b"short");
+    }
+
+    #[test]
+    fn a_secret_has_an_absolute_place_that_belongs_to_this_user() {
+        let folder = |state: &str, home: &str| {
+            let of = |path: &str| (!path.is_empty()).then(|| path.into());
+            Place::of(of(state), of(home)).map(|place| place.folder)
+        };
+        let in_home = Path::new("/home/me/.local/state/stratann");
+        assert_eq!(folder("", "/home/me").unwrap(), in_home);
+        assert_eq!(folder("state", "/home/me").unwrap(), in_home);
+        assert_eq!(
+            folder("/state", "/home/me").unwrap(),
+            Path::new("/state/stratann")
+        );
+        for neither in [("", ""), ("state", ""), ("", "home")] {
+            let text = folder(neither.0, neither.1).unwrap_err().to_string();
+            assert!(text.contains(Secret::FILE), "{text}");
+        }
+        let home = Path::new("/home/me");
+        check_owner(home, 1000, 1000).unwrap();
+        // That of a container whose user has no name.
+        check_owner(home, 0, 1000).unwrap();
+        let text = check_owner(home, 1000, 0).unwrap_err().to_string();
+        assert!(
+            text.contains("sudo -H") && text.contains(Secret::FILE),
+            "{text}"
+        );
+    }
+
     #[test]
     fn a_user_has_one_secret_whoever_makes_it_and_nobody_else_can_read_it() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("state/stratann");
         let all: Vec<[u8; 32]> = std::thread::scope(|scope| {
             let makers: Vec<_> = (0..16)
-                .map(|_| scope.spawn(|| Secret::kept_in(&folder).unwrap().fingerprint()))
+                .map(|_| {
+                    scope.spawn(|| {
+                        Secret::kept_in(&place(&folder), link)
+                            .unwrap()
+                            .fingerprint()
+                    })
+                })
                 .collect();
             makers
                 .into_iter()
@@ -142,12 +305,13 @@ mod tests {
         // Nothing else is left.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         let others = tempfile::tempdir().unwrap();
-        let other = Secret::kept_in(others.path()).unwrap();
+        let other = Secret::kept_in(&place(others.path()), link).unwrap();
         assert_ne!(other.fingerprint(), all[0]);
         // One that others can read is none.
         let wide = fs::Permissions::from_mode(0o644);
         fs::set_permissions(folder.join("secret"), wide).unwrap();
-        assert!(Secret::kept_in(&folder).is_err());
+        let error = Secret::kept_in(&place(&folder), link).err().unwrap();
+        assert!(error.to_string().contains(Secret::FILE), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::update::logged::vector_charge;
 /// Rows that are many, and the part of what is there that they have to be.
 const MANY: usize = 1_000;
 const PART: usize = 8;
-/// Bytes that may wait where no budget says how much.
+/// Bytes that may wait.
 const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
@@ -30,12 +30,11 @@ impl LiveIndex {
             return 0;
         }
         let live = self.len();
-        let memory = state.index.memory();
-        let room = match memory.budget {
-            None => MOST_BYTES,
-            Some(_) => memory.for_waiting().min(MOST_BYTES),
-        };
-        let room = room.saturating_sub(state.overlay.charged_bytes());
+        // A merge may take more than a budget leaves.
+        if state.index.memory().budget.is_some() {
+            return 0;
+        }
+        let room = MOST_BYTES.saturating_sub(state.overlay.charged_bytes());
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let most = ((room / each) as usize).min(rows);
         match is_many(most, live) {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::Error;
 use crate::progress::Progress;
@@ -36,7 +36,7 @@ pub(super) struct Reserved {
 #[derive(Debug, Default)]
 struct State {
     held: HashSet<u64>,
-    /// The thread of each call that has ids.
+    /// The thread of each call that has ids, or that asks its host whether it is to go on waiting for some.
     threads: Vec<ThreadId>,
     /// The calls that wait, in the order in which they came.
     waiting: Vec<Waiting>,
@@ -68,9 +68,7 @@ impl Drop for Reservation<'_> {
         for id in &*self.ids {
             state.held.remove(id);
         }
-        if let Some(at) = state.threads.iter().position(|it| *it == self.thread) {
-            state.threads.swap_remove(at);
-        }
+        state.leaves(self.thread);
         drop(state);
         self.reserved.changed.notify_all();
     }
@@ -85,6 +83,13 @@ impl State {
             before.any(|waiting| waiting.ids.contains(id))
         };
         !ids.iter().any(|id| self.held.contains(id) || waits(id))
+    }
+
+    /// A call of a thread has ended.
+    fn leaves(&mut self, thread: ThreadId) {
+        if let Some(at) = self.threads.iter().position(|it| *it == thread) {
+            self.threads.swap_remove(at);
+        }
     }
 }
 
@@ -119,7 +124,7 @@ impl Reserved {
         loop {
             self.changed.wait_for(&mut state, LOOK);
             let free = state.are_free(ids, ticket);
-            if free || progress.interrupted() {
+            if free || is_ended(&mut state, progress) {
                 state.waiting.retain(|waiting| waiting.ticket != ticket);
                 // Others may have waited behind this one.
                 self.changed.notify_all();
@@ -184,7 +189,7 @@ impl Reserved {
                 _ => return Ok(self.take(&mut state, free.into(), thread)),
             }
             self.changed.wait_for(&mut state, LOOK);
-            if progress.interrupted() {
+            if is_ended(&mut state, progress) {
                 return Err(Error::Interrupted);
             }
         }
@@ -204,6 +209,15 @@ impl Reserved {
             thread,
         }
     }
+}
+
+/// Whether a wait is to end. Nothing is locked while the host is asked, which may begin another change: that one never waits, as any within a change.
+fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool {
+    let thread = std::thread::current().id();
+    state.threads.push(thread);
+    let ended = MutexGuard::unlocked(state, || progress.interrupted());
+    state.leaves(thread);
+    ended
 }
 
 /// The refusal of a call that would wait for the one that it is made from.
@@ -286,6 +300,40 @@ mod tests {
         assert!(reserved.state.lock().waiting.is_empty());
         drop(held);
         drop(reserved.all(&[1, 2], &Silent).unwrap());
+    }
+
+    /// Makes other changes when a wait asks whether it is to go on.
+    struct Changes<'a>(&'a Reserved);
+
+    impl Progress for Changes<'_> {
+        fn begin(&self, _: &str, _: u64) {}
+        fn advance(&self, _: u64) {}
+        fn end(&self) {}
+        fn warn(&self, _: &str) {}
+        fn interrupted(&self) -> bool {
+            assert!(self.0.state.try_lock().is_some());
+            assert!(self.0.all(&[1, 2], &Silent).is_err());
+            assert!(self.0.free(&[1], &Silent).is_err());
+            drop(self.0.all(&[2, 3], &Silent).unwrap());
+            true
+        }
+    }
+
+    #[test]
+    fn whoever_is_asked_whether_a_wait_goes_on_may_make_another_change() {
+        let reserved = Reserved::default();
+        let held = reserved.all(&[1], &Silent).unwrap();
+        std::thread::scope(|scope| {
+            let waits = || {
+                let asked = Changes(&reserved);
+                let all = matches!(reserved.all(&[1, 2], &asked), Err(Error::Interrupted));
+                all && matches!(reserved.free(&[1], &asked), Err(Error::Interrupted))
+            };
+            assert!(scope.spawn(waits).join().unwrap());
+        });
+        drop(held);
+        let state = reserved.state.lock();
+        assert!(state.held.is_empty() && state.threads.is_empty() && state.waiting.is_empty());
     }
 
     #[test]

@@ -216,3 +216,43 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
         assert!(there().contains(&name.to_owned()), "{name}: {:?}", there());
     }
 }
+
+/// Vectors never stand beside the ids and attributes of others: where the new vectors cannot be written, nothing is replaced.
+#[test]
+fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(PACKED, folder.path());
+    let live = open(PACKED, &volume, folder.path(), Durability::OnFlush).unwrap();
+    let (ids, rows) = (
+        folder.path().join("rows.ids"),
+        folder.path().join("rows.jsonl"),
+    );
+    let options = ExportOptions {
+        attributes: Some(rows.clone()),
+        ..replacing()
+    };
+    for path in [&ids, &rows] {
+        std::fs::write(path, "of another export").unwrap();
+    }
+    // A device without space.
+    let full = folder.path().join("rows.u8bin");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    let error = live.export(&full, &options, &Silent).unwrap_err();
+    assert!(error.to_string().contains("No space left"), "{error}");
+    for path in [&ids, &rows] {
+        assert_eq!(std::fs::read(path).unwrap(), b"of another export");
+    }
+    // The ids cannot take their name when all is written: vectors of another export do not stand beside new attributes.
+    std::fs::remove_file(&full).unwrap();
+    std::fs::write(&full, "vectors of another export").unwrap();
+    let deed = || {
+        std::fs::remove_file(&ids).unwrap();
+        std::fs::create_dir(&ids).unwrap();
+    };
+    live.export(&full, &options, &Meddling::at(2, &deed))
+        .unwrap_err();
+    assert!(!full.exists());
+    std::fs::remove_dir(&ids).unwrap();
+    let report = live.export(&full, &options, &Silent).unwrap();
+    assert!(read(&report, Some(&live)) == first());
+}
