@@ -181,17 +181,13 @@ fn where_there_are_fewer_rows_than_neighbours_truth_has_no_other_ids() {
     let place = Place::new();
     place.write("few.u8bin", &u8s(3, 16, 7));
     place.write("few.ids", b"70 80 90");
-    for ids in [["--first-id", "70"], ["--ids", "few.ids"]] {
-        let words = [
-            "truth",
-            "few.u8bin",
-            "queries.u8bin",
-            "few.bin64",
-            "-k",
-            "5",
-        ];
+    for (out, ids) in [
+        ("first.bin64", ["--first-id", "70"]),
+        ("ids.bin64", ["--ids", "few.ids"]),
+    ] {
+        let words = ["truth", "few.u8bin", "queries.u8bin", out, "-k", "5"];
         place.run(&[&words[..], &ids[..]].concat()).done();
-        let file = fs::read(place.path("few.bin64")).unwrap();
+        let file = fs::read(place.path(out)).unwrap();
         let ids = file[8..48].chunks_exact(8);
         let ids: Vec<u64> = ids
             .map(|id| u64::from_le_bytes(id.try_into().unwrap()))

@@ -309,7 +309,8 @@ fn insert_delete_upsert_compact() {
         "vectors_rewritten",
     ];
     assert_eq!(keys(report), expected);
-    assert_eq!(report["codebook"], "kept");
+    // So few rows a codebook learns by heart.
+    assert_eq!(report["codebook"], "trained");
     assert_eq!(compacted["vectors"], 2_303);
     let parts = ["vectors", "merged", "direct", "removed"].map(|key| report[key].as_u64().unwrap());
     assert_eq!(parts, [2_303, 307, 0, 4]);
