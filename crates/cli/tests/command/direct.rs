@@ -237,10 +237,10 @@ fn ways_to_insert_may_change() {
 #[test]
 fn a_merge_that_is_due_is_said() {
     let place = place("stratann");
-    place.write("ids", &lines(0..999));
+    place.write("ids", &lines(0..399));
     let few = place.run(&["delete", "index", "ids", "--json"]).done();
     assert!(few.json()["due"].is_null(), "{few:?}");
-    place.write("ids", &lines(999..1_010));
+    place.write("ids", &lines(399..1_010));
     let many = place.run(&["delete", "index", "ids", "--json"]).done();
     let due = many.json()["due"].as_str().map(str::to_owned);
     assert!(due.is_some_and(|due| due.contains("deleted")), "{many:?}");

@@ -27,6 +27,8 @@ use crate::search::{Admission, Exactness, Nodes};
 const SAMPLE: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
+/// A memory budget below this has no room for a sample: then nobody looks.
+const LEAST_BUDGET: u64 = 32 << 20;
 /// Nodes of each half that are there, at least: fewer say nothing.
 const LEAST: usize = 32;
 /// How many times more codes are off, and than those of which share of the others.
@@ -100,7 +102,7 @@ fn look(
 
 impl Index {
     /// What a look at a sample of its vectors tells: up to 512 of them are read, where 256 or more were inserted directly since the last build or merge. A codebook
-    /// that the build was given stays whatever comes, and nothing is looked at.
+    /// that the build was given stays whatever comes, and nothing is looked at; nor is it under a memory budget below 32 MiB, which has no room for a sample.
     ///
     /// # Errors
     /// A read that failed or a page that is damaged.
@@ -110,8 +112,7 @@ impl Index {
             Seen { overlay, moment }.admission()
         });
         let came = came(self);
-        let own = self.manifest().writer_features & GIVEN_CODEBOOK == 0;
-        if self.has_clusters() || !own || came < WORTH_A_LOOK {
+        if !can_look(self) || came < WORTH_A_LOOK {
             return Ok(IndexHealth::default());
         }
         let drifted = look(self, admission, progress)?;
@@ -146,9 +147,8 @@ impl LiveIndex {
     /// sample whenever a quarter more have come than at the last look.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
-            let own = index.manifest().writer_features & GIVEN_CODEBOOK == 0;
             let came = came(index);
-            if index.has_clusters() || !own || came < least.min(WORTH_A_LOOK) {
+            if !can_look(index) || came < least.min(WORTH_A_LOOK) {
                 return None;
             }
             let mut looked = self.drifts().0.lock();
@@ -185,6 +185,13 @@ impl Looked {
         let live = seen.overlay.live(index.nodes()).max(1) as f64;
         (self.drifted * came(index) as f64 / live).min(1.0)
     }
+}
+
+/// Whether there are codes that a merge would train anew, and room for a sample in the budget.
+fn can_look(index: &Index) -> bool {
+    let own = index.manifest().writer_features & GIVEN_CODEBOOK == 0;
+    let budget = index.memory().budget.unwrap_or(u64::MAX);
+    !index.has_clusters() && own && budget >= LEAST_BUDGET
 }
 
 /// Nodes that came since the last build or merge.
