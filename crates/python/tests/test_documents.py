@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -332,6 +333,52 @@ def test_two_stores_of_a_process_share_what_they_see(tmp_path):
     second.put([document(3)])
     assert len(first) == 3
     first.close()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_folder_that_is_removed_is_an_empty_store(tmp_path, closed):
+    # As where the cells of a notebook run again.
+    folder = tmp_path / "a.idx"
+    old = Documents(folder)
+    old.put([document(1)])
+    if closed:
+        old.close()
+    shutil.rmtree(folder)
+    new = Documents(folder)
+    assert len(new) == len(old) == 0 and new.get(["id 1"]) == [None] and new.search(vector(1)) == []
+    new.put([document(2)])
+    assert [one.id for one in old.scan()] == ["id 2"]
+    # Another index, which this process has not built, in its place.
+    new.close()
+    shutil.rmtree(folder)
+    with child(tmp_path, "documents.put([document(3)]); documents.close()") as other:
+        other.communicate()
+    assert [one.id for one in old.scan()] == [one.id for one in new.scan()] == ["id 3"]
+    old.put([document(4)])
+    assert len(new) == 2
+    new.close()
+
+
+def test_a_store_stays_where_it_is_when_the_process_goes_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Documents("a.idx") as documents:
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+        documents.put([document(1)])
+        assert len(documents) == 1
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.idx", "a.idx.lock", "other"] and not any((tmp_path / "other").iterdir())
+
+
+def test_an_index_that_lacks_a_file_is_not_an_empty_store(tmp_path):
+    with Documents(tmp_path / "a.idx") as documents:
+        documents.put([document(1)])
+    del documents
+    [codes] = (tmp_path / "a.idx").glob("codes-*")
+    codes.rename(tmp_path / "codes")
+    with pytest.raises(FileNotFoundError, match="codes-"):
+        Documents(tmp_path / "a.idx")
+    (tmp_path / "codes").rename(codes)
+    assert len(Documents(tmp_path / "a.idx")) == 1
 
 
 CHILD = """

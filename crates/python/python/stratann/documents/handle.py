@@ -12,9 +12,18 @@ from typing import Any, Dict, List, Optional, Union
 import numpy
 
 from .. import _stratann
-from .._stratann import Index, InUseError, OutdatedError
+from .._stratann import Index, InUseError, OutdatedError, StratannError
 
 Path = Union[str, "os.PathLike[str]"]
+
+
+def is_current(index: Index) -> bool:
+    """Whether an index is still what stands at its path, with all that anyone has changed."""
+    try:
+        return index.is_current()
+    except (FileNotFoundError, StratannError):
+        # It was removed, or is being removed: what stands there is found out by opening it.
+        return False
 
 
 class Handle:
@@ -35,7 +44,7 @@ class Handle:
         with cls._opening:
             found = cls._open.get(name)
             if found is None:
-                found = cls._open[name] = cls(pathlib.Path(path), memory)
+                found = cls._open[name] = cls(pathlib.Path(os.path.abspath(path)), memory)
             return found
 
     def __init__(self, path: pathlib.Path, memory: Union[int, str, None]) -> None:
@@ -48,37 +57,31 @@ class Handle:
     def index(self) -> Optional[Index]:
         """The index as it is now, other processes' changes included; None if there is none yet."""
         with self.lock:
-            if self._index is not None and self._beside is None:
-                try:
-                    self._index.refresh()
-                except FileNotFoundError:
-                    self._index = None
-            if self._index is None:
-                try:
-                    self._index = _stratann.open(self.path, memory=self._memory)
-                except FileNotFoundError:
-                    return None
+            if self._index is None or not is_current(self._index):
+                self._index = self._opened()
             return self._index
+
+    def _opened(self) -> Optional[Index]:
+        """What stands at the path; None if nothing does. An index that lacks a file is an error: taken for none, it would be built over."""
+        try:
+            return _stratann.open(self.path, memory=self._memory)
+        except (FileNotFoundError, StratannError):
+            if os.path.lexists(self.path):
+                raise
+            return None
 
     def hold(self) -> Optional[Index]:
         """The index for changes: no other process makes any until `close`. Raises InUseError if one does."""
         with self.lock:
-            if self._beside is None:
-                self._beside = self._take()
-                try:
-                    # What another process did before it gave the lock back.
-                    self._reopen()
-                except BaseException:
-                    self._give_back()
-                    raise
-            return self._index
-
-    def _reopen(self) -> None:
-        self._index = None
-        try:
-            self._index = _stratann.open(self.path, memory=self._memory)
-        except FileNotFoundError:
-            pass
+            if self._beside is not None:
+                return self.index()
+            self._beside = self._take()
+            try:
+                # With what another process did before it gave the lock back.
+                return self.index()
+            except BaseException:
+                self._give_back()
+                raise
 
     def _take(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,10 +118,10 @@ class Handle:
             self._index.close()
         rows = numpy.ascontiguousarray(vectors, numpy.float32)
         _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=True, **options)
-        self._reopen()
-        if self._index is None:
+        built = self.index()
+        if built is None:
             raise OutdatedError(f"{self.path}: the index was removed while it was built: build it again")
-        return self._index
+        return built
 
     def close(self) -> None:
         """Makes changes durable and gives the locks back. The next change takes them again."""
