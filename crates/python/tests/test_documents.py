@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 
 import numpy
@@ -357,6 +358,42 @@ def test_a_folder_that_is_removed_is_an_empty_store(tmp_path, closed):
     old.put([document(4)])
     assert len(new) == 2
     new.close()
+
+
+class Meanwhile:
+    """A callback of progress that once, in the midst of a build, has another thread read, and waits for its answer."""
+
+    def __init__(self):
+        self.read = None
+        self.answers = []
+
+    def __call__(self, stage, done, total):
+        if self.read is None:
+            return
+        read, self.read = self.read, None
+        thread = threading.Thread(target=lambda: self.answers.append(read()), daemon=True)
+        thread.start()
+        # Far more than it takes: without an answer the reader waits for the build.
+        thread.join(60)
+
+
+def test_readers_do_not_wait_for_writers(tmp_path):
+    meanwhile = Meanwhile()
+
+    def read():
+        nearest = [one.id for one, _ in documents.search(vector(1), 1)]
+        return nearest, documents.get(["id 1", "id 9"]), len(documents), len(list(documents.scan())), documents.count(), documents.columns().keys()
+
+    with Documents(tmp_path / "a.idx", progress=meanwhile) as documents:
+        meanwhile.read = read
+        documents.put([document(n, n=n) for n in range(3)])
+        assert meanwhile.answers == [([], [None, None], 0, 0, 0, [])]
+        # This one is built anew, of more than four times as many.
+        meanwhile.read = read
+        documents.put([document(n, n=-n) for n in range(20)])
+        nearest, [one, other], *counts, keys = meanwhile.answers[1]
+        assert nearest == ["id 1"] and one.metadata == {"n": 1} and other is None and counts == [3, 3, 3] and keys == ["n"]
+        assert len(documents) == 20 and documents.get(["id 1"])[0].metadata == {"n": -1}
 
 
 def test_a_store_stays_where_it_is_when_the_process_goes_elsewhere(tmp_path, monkeypatch):

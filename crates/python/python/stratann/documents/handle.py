@@ -50,15 +50,29 @@ class Handle:
     def __init__(self, path: pathlib.Path, memory: Union[int, str, None]) -> None:
         self.path = path
         self.lock = threading.RLock()
+        """Held by writers alone, over all that they do: readers go on with the index that is published."""
         self._memory = memory
+        self._publishing = threading.Lock()
+        """Held while an index is opened, and put in place of the one that is published."""
         self._index: Optional[Index] = None
+        """The index that is published: the last that was opened."""
+        self._beginning = False
+        """Whether the first index is being built."""
         self._beside: Optional[int] = None
 
     def index(self) -> Optional[Index]:
         """The index as it is now, other processes' changes included; None if there is none yet."""
-        with self.lock:
-            if self._index is None or not is_current(self._index):
-                self._index = self._opened()
+        index = self._index
+        if index is not None and is_current(index):
+            return index
+        with self._publishing:
+            # Another thread may have opened it meanwhile.
+            if self._index is not None and is_current(self._index):
+                return self._index
+            # What a first build has written so far is no index yet.
+            if self._index is None and self._beginning:
+                return None
+            self._index = self._opened()
             return self._index
 
     def _opened(self) -> Optional[Index]:
@@ -117,7 +131,11 @@ class Handle:
         if self._index is not None:
             self._index.close()
         rows = numpy.ascontiguousarray(vectors, numpy.float32)
-        _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=True, **options)
+        self._beginning = self._index is None
+        try:
+            _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=True, **options)
+        finally:
+            self._beginning = False
         built = self.index()
         if built is None:
             raise OutdatedError(f"{self.path}: the index was removed while it was built: build it again")

@@ -85,6 +85,7 @@ class Documents:
         Of `stratann.build`: preset, degree, build_list, ...
 
     Any number of threads may use one, and any number of processes read; one process at a time writes, from its first change to `close`.
+    Threads that read do not wait for one that writes; threads that write wait for each other.
     Two stores of one folder in a process share what they see.
     """
 
