@@ -128,15 +128,20 @@ class Handle:
         options: Dict[str, Any],
     ) -> Index:
         """Builds the index of these alone, in place of what there is; a crash leaves the one or the other. Only for who holds it."""
-        if self._index is not None:
-            self._index.close()
+        before = self._index
+        if before is not None:
+            before.close()
         rows = numpy.ascontiguousarray(vectors, numpy.float32)
-        self._beginning = self._index is None
+        self._beginning = before is None
         try:
             _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=True, **options)
         finally:
             self._beginning = False
-        built = self.index()
+        with self._publishing:
+            # A reader may have opened it already.
+            if self._index is before:
+                self._index = self._opened()
+            built = self._index
         if built is None:
             raise OutdatedError(f"{self.path}: the index was removed while it was built: build it again")
         return built

@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
 from numpy.typing import NDArray
 
-from .._stratann import Filter, Index, StratannError, column
+from .._stratann import Filter, Index, OutdatedError, StratannError, column
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
@@ -33,6 +33,7 @@ _GROWTH = 4
 _ENOUGH = 5_000
 
 FilterLike = Union[Filter, str, None]
+T = TypeVar("T")
 
 
 class DuplicateError(ValueError):
@@ -126,7 +127,24 @@ class Documents:
         index = self.index()
         if index is None:
             return Columns({}, filterable=self._filterable)
-        return Columns(index.columns, filterable=self._filterable, count=index.count, deleting=deleting)
+        return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
+
+    def _reading(self, read: Callable[[Index], T], index: Optional[Index] = None) -> Optional[Tuple[Index, T]]:
+        """What `read` gives of an index, or else of the index as it is now, and of which it gave that; None if there is none.
+
+        An index opens some of its files when they are asked for. They are gone where it was built anew meanwhile: then the new one is read.
+        """
+        index = index or self.index()
+        failed = None
+        while index is not None:
+            try:
+                return index, read(index)
+            except (FileNotFoundError, OutdatedError):
+                # Twice of one and the same index: it lacks a file.
+                if index is failed:
+                    raise
+                failed, index = index, self.index()
+        return None
 
     def __len__(self) -> int:
         index = self.index()
@@ -134,26 +152,35 @@ class Documents:
 
     def count(self, filter: FilterLike = None) -> int:
         """How many documents there are, or match."""
-        index = self.index()
-        if index is None:
-            return 0
-        return len(index) if filter is None else index.count(filter)
+        found = self._reading(lambda index: len(index) if filter is None else index.count(filter))
+        return 0 if found is None else found[1]
 
     def get(self, ids: Sequence[str], *, vectors: bool = False) -> List[Optional[Document]]:
         """Documents by their ids, in that order; None for those that are not there."""
-        index = self.index()
-        if index is None or not len(ids):
-            return [None] * len(ids)
+        if not len(ids):
+            return []
         numbers = _hashes(ids)
-        found = self._read(index, numbers, vectors)
-        return [document if document is not None and document.id == id else None for id, document in zip(ids, found)]
+        found = self._reading(lambda index: self._read(index, numbers, vectors))
+        if found is None:
+            return [None] * len(ids)
+        return [document if document is not None and document.id == id else None for id, document in zip(ids, found[1])]
 
     def scan(self, filter: FilterLike = None, *, vectors: bool = False) -> Iterator[Document]:
         """All documents, or those that match, in an order that stays the same. What is there throughout comes once, whatever changes meanwhile."""
-        index, after = self.index(), None
-        while index is not None:
+        index: Optional[Index] = None
+        after: Optional[int] = None
+
+        def page(index: Index) -> Tuple[NDArray[numpy.uint64], List[Optional[Document]]]:
             ids = index.ids(after, _BATCH, filter=filter)
-            for document in self._read(index, ids, vectors):
+            return ids, self._read(index, ids, vectors)
+
+        while True:
+            found = self._reading(page, index)
+            if found is None:
+                return
+            # Where another index has taken this one's place, the documents that stay have the ids that they had.
+            index, (ids, documents) = found
+            for document in documents:
                 if document is not None:
                     yield document
             if len(ids) < _BATCH:
@@ -177,8 +204,21 @@ class Documents:
         """
         if k < 1:
             raise ValueError(f"k is {k}: it must be 1 or more")
-        index = self.index()
-        if index is None or len(index) == 0:
+        found = self._reading(lambda index: self._nearest(index, vector, k, filter, check, vectors, options))
+        return [] if found is None else found[1]
+
+    def _nearest(
+        self,
+        index: Index,
+        vector: Any,
+        k: int,
+        filter: FilterLike,
+        check: Optional[Callable[[Document], bool]],
+        vectors: bool,
+        options: Dict[str, Any],
+    ) -> List[Tuple[Document, float]]:
+        """The answers of a search of an index."""
+        if len(index) == 0:
             return []
         filter = self._with_vectors(index, filter)
         if filter is not None and index.dim == 1 and not index.count(filter):
