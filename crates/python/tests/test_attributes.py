@@ -210,6 +210,20 @@ def test_whole_floats_of_arrays_go_where_integers_are():
         assert made(series, {"a": "integer"}) == ("integer", [1, None, -3])
 
 
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 2**63 - 1])
+def test_a_whole_number_that_no_float_is_stays_out_of_floats(tmp_path, small, number):
+    for given in ([number, 7, 0.5], [0.5, 7, number], [0.5, None, number]):
+        with pytest.raises(ValueError, match=rf"attributes\['n'\]: row {given.index(number)} is {number}, .*exactly"):
+            stratann.build(small[:3], tmp_path / "a.idx", attributes={"n": given})
+    index = stratann.build(small[:3], tmp_path / "a.idx", attributes={"n": [2**53, -(2**53), 0.5], "m": [number, 7, None]})
+    assert index.attributes([0, 1]) == [{"n": 2.0**53, "m": number}, {"n": -(2.0**53), "m": 7}]
+    with pytest.raises(ValueError, match="row 1 is .*exactly"):
+        index.set_attributes([1, 2], [{"n": 0.5}, {"n": number}])
+    with pytest.raises(ValueError, match="exactly"):
+        index.set_attributes([1], [{"n": number}])
+    assert index.attributes([1]) == [{"n": -(2.0**53), "m": 7}]
+
+
 def test_an_integer_column_takes_whole_floats_of_pandas(tmp_path, small):
     pandas = pytest.importorskip("pandas")
     index = stratann.build(small[:3], tmp_path / "a.idx", attributes={"a": [1, 2, 3]})

@@ -160,6 +160,13 @@ def test_a_key_has_values_of_many_kinds(documents):
     assert columns.keys() == ["x"] and set(columns.kinds("x")) == {"number", "integer", "boolean", "string", "time", "strings", "integers"}
 
 
+def test_a_whole_number_is_compared_with_floats_as_it_is(documents):
+    documents.put([document(1, x=2.0**60), document(2, x=0.5)])
+    columns = documents.columns()
+    assert found(documents, columns.order("x", "<", 2**60 + 1)) == ["id 1", "id 2"] and found(documents, columns.order("x", ">=", 2**60 + 1)) == []
+    assert found(documents, columns.order("x", ">", 2**60 - 1)) == ["id 1"] and found(documents, columns.order("x", "<=", 2**60 - 1)) == ["id 2"]
+
+
 def test_texts_are_times_where_that_is_asked_for(tmp_path):
     with Documents(tmp_path / "a.idx", moments=True) as documents:
         times = ["2024-01-01", "2024-01-01T00:00:00Z", "2023-12-31T23:30:00-01:00", "yesterday", datetime.datetime(2025, 1, 1)]

@@ -4,8 +4,8 @@
     a payload for each: anything that JSON can say
 
 A value is a bool, an int of 64 bits, a float, a str, a datetime or date, or a list of str or of int. None, NaN, NaT and an empty list are no
-value. Whole numbers in a column with floats are floats; an array or Series of floats that are whole, as pandas has integers with gaps, goes into
-a column of the index that has integers. A datetime without a time zone is taken for UTC, and what comes out has UTC.
+value. Whole numbers in a column with floats are floats, and an error where no float is exactly the same; an array or Series of floats that are
+whole, as pandas has integers with gaps, goes into a column of the index that has integers. A datetime without a time zone is taken for UTC, and what comes out has UTC.
 
 The functions here are called by the part that is written in Rust, which gets each column as its type and a list.
 """
@@ -170,8 +170,19 @@ def _column(name: str, values: List[Any]) -> Column:
             f"attributes[{name!r}]: row {row} is {given!r}, of type {found}, and row {kind_of} of type {kind}: a column has one type"
         )
     if kind == "float":
-        made = [None if one is None else float(one) for one in made]
+        made = [None if one is None else _as_float(name, row, one) if isinstance(one, int) else float(one) for row, one in enumerate(made)]
     return kind or "none", made
+
+
+def _as_float(name: str, row: int, given: int) -> float:
+    """A whole number of a column that has floats. Beyond 2^53, and so below -2^53, most whole numbers are no floats."""
+    made = float(given)
+    if made != given:
+        raise ValueError(
+            f"attributes[{name!r}]: row {row} is {given}, which a float cannot be exactly, and the column has floats in other rows: pass whole "
+            f"numbers alone for a column of integers, or round it, float({given})"
+        )
+    return made
 
 
 def _value(given: Any) -> Tuple[Optional[str], Any]:

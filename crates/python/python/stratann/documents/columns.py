@@ -274,7 +274,7 @@ class Columns:
         if kind not in ("number", "integer"):
             raise TypeError(f"{key!r} {operator} {value!r}: only numbers and times are greater or smaller")
         numbers, integers = self._find("number", key), self._find("integer", key)
-        found = NOTHING if numbers is None else _ordered(numbers, operator, float(held))
+        found = NOTHING if numbers is None else _ordered(numbers, operator, held)
         return found if integers is None else either(found, _whole(integers, operator, value))
 
     def contains(self, key: str, values: Iterable[Any], every: bool) -> Filter:
