@@ -185,6 +185,30 @@ def test_only_some_keys_are_filterable(tmp_path):
         assert documents.columns().keys() == ["year"] and len(documents.get(["id 3"])[0].metadata) == 101
 
 
+def test_keys_beyond_the_columns_of_an_index_are_told(tmp_path):
+    def many(number, begin, end):
+        return document(number, year=number, **{f"key {n}": n for n in range(begin, end)})
+
+    said = "take 1[0-9]{3} columns; an index has at most 1024.*filterable="
+    with Documents(tmp_path / "a.idx") as documents:
+        with pytest.raises(ValueError, match=said):
+            documents.put([many(1, 0, 600), many(2, 600, 1100)])
+        assert len(documents) == 0 and not (tmp_path / "a.idx").exists()
+        documents.put([many(n, 0, 1000) for n in range(3)])
+        # Put to the others, in a build of all, by a change.
+        for refused in (
+            lambda: documents.put([many(3, 1000, 1030)]),
+            lambda: documents.put([many(n, 1000, 1030) for n in range(3, 30)]),
+            lambda: documents.update("year == 1", lambda one: many(1, 1000, 1030)),
+        ):
+            with pytest.raises(ValueError, match=said):
+                refused()
+            assert len(documents) == 3 and documents.get(["id 1"])[0].metadata == many(1, 0, 1000).metadata
+    with Documents(tmp_path / "a.idx", filterable=["year"]) as documents:
+        documents.put([many(3, 1000, 1030)])
+        assert documents.get(["id 3"])[0].metadata == many(3, 1000, 1030).metadata and found(documents, "year == 3") == ["id 3"]
+
+
 def test_keys_that_filters_cannot_ask_are_told_from_those_that_nothing_has(tmp_path):
     with Documents(tmp_path / "a.idx", filterable=["year"]) as documents:
         documents.put(document(n, year=n, note=f"{n}", **{"x" * 200: 1}) for n in range(3))

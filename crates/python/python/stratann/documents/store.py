@@ -24,6 +24,7 @@ from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
 
 _MOST_PAYLOAD = 64 << 10
+_MOST_COLUMNS = 1024
 _BATCH = 1024
 _NO_ID = 2**64 - 1
 _MOST_ANSWERS = 65_536
@@ -78,7 +79,8 @@ class Documents:
     memory : int or str, optional
         What searches may take, as in `stratann.open`.
     filterable : iterable of str, optional
-        The keys of metadata that filters may ask; None is all. An index has at most 1024 columns. `columns` refuses others by name, as it does
+        The keys of metadata that filters may ask; None is all. An index has at most 1024 columns, some of which are the store's own: with more keys
+        than that `put` and `update` raise ValueError, and this says which take columns. `columns` refuses others by name, as it does
         keys that documents have which came when they were not filterable.
     moments : bool
         Texts of metadata in ISO 8601 can be compared as times, too.
@@ -311,10 +313,13 @@ class Documents:
         if index is not None and not anew:
             for row in rows if late else []:
                 row[LATE] = True
+            _check_columns(index.columns, rows)
             index.upsert(vectors, ids, attributes=rows, payload=payload)
             return
         if index is not None and there:
             vectors, ids, rows, payload = self._joined(index, vectors, ids, rows, payload)
+        # What goes is no column any more.
+        _check_columns((), rows)
         self._handle.build(vectors, ids, rows, payload, {"metric": self._metric, **self._options})
 
     def _has_vectors(self, index: Index) -> bool:
@@ -363,6 +368,7 @@ class Documents:
                 for row, (before, _) in zip(rows, pairs):
                     row.pop(BARE, None)
                     row.update({name: True for name in (BARE, LATE) if before and name in before})
+                _check_columns(index.columns, rows)
                 index.set_attributes(numbers, rows, payload=payload)
             return len(every)
 
@@ -420,6 +426,16 @@ def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
         if document.id not in by_id or existing == "replace":
             by_id[document.id] = document
     return list(by_id.values())
+
+
+def _check_columns(there: Iterable[str], rows: List[Dict[str, Any]]) -> None:
+    """Raises ValueError where an index that has these columns would have too many with those of rows."""
+    names = set(there).union(*rows)
+    if len(names) > _MOST_COLUMNS:
+        raise ValueError(
+            f"the keys of metadata take {len(names)} columns; an index has at most {_MOST_COLUMNS}. Open the store with the keys that filters "
+            "ask in filterable=: all others take no column, and come back with their document as before"
+        )
 
 
 def _without(row: Dict[str, Any], name: str) -> Dict[str, Any]:
