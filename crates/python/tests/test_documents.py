@@ -505,6 +505,28 @@ def test_an_index_that_lacks_a_file_is_not_an_empty_store(tmp_path):
     assert len(Documents(tmp_path / "a.idx")) == 1
 
 
+def test_the_size_of_memory_that_is_given_last_counts_for_all_stores_of_a_folder(tmp_path):
+    def size(store):
+        [_, (_, options)] = store.index().__reduce__()
+        return options.get("memory")
+
+    first = Documents(tmp_path / "a.idx")
+    first.put([document(1)])
+    with pytest.raises(ValueError, match="memory is '64MiB'; .*open for changes, with memory=None.*Close"):
+        Documents(tmp_path / "a.idx", memory="64MiB")
+    assert size(first) is None and len(Documents(tmp_path / "a.idx")) == 1
+    first.close()
+    second = Documents(tmp_path / "a.idx", memory="64MiB")
+    assert size(first) == size(second) == size(Documents(tmp_path / "a.idx")) == "64MiB"
+    # One that is refused changes nothing.
+    with pytest.raises(ValueError, match="too small"):
+        Documents(tmp_path / "a.idx", memory=1)
+    assert size(first) == "64MiB"
+    first.put([document(2)])
+    assert len(Documents(tmp_path / "a.idx", memory="64MiB")) == 2
+    first.close()
+
+
 CHILD = """
 import sys
 sys.path.insert(0, {folder!r})

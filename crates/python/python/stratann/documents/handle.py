@@ -38,14 +38,17 @@ class Handle:
 
     @classmethod
     def of(cls, path: Path, memory: Union[int, str, None]) -> "Handle":
-        """That of the folder; a new one opens with so much memory for searches."""
+        """That of the folder; it opens with so much memory for searches, or as much as before where `memory` is None."""
         # Worker processes that are forked inherit this dict, but no index that is open: those are their own.
         name = f"{os.getpid()}:{os.path.realpath(path)}"
         with cls._opening:
             found = cls._open.get(name)
             if found is None:
                 found = cls._open[name] = cls(pathlib.Path(os.path.abspath(path)), memory)
-            return found
+        # Apart from the lock of all handles: another thread may be writing to this one.
+        if memory is not None and memory != found._memory:
+            found._reopen(memory)
+        return found
 
     def __init__(self, path: pathlib.Path, memory: Union[int, str, None]) -> None:
         self.path = path
@@ -74,6 +77,22 @@ class Handle:
                 return None
             self._index = self._opened()
             return self._index
+
+    def _reopen(self, memory: Union[int, str]) -> None:
+        """Has searches take another size of memory. An index that takes changes keeps what it has: then that is refused."""
+        with self.lock:
+            if self._beside is not None:
+                raise ValueError(
+                    f"memory is {memory!r}; this process has another store of {self.path} open for changes, with memory={self._memory!r}, and both go by "
+                    "one index. Close that store first, or pass the same memory"
+                )
+            with self._publishing:
+                before, self._memory = self._memory, memory
+                try:
+                    self._index = self._opened()
+                except BaseException:
+                    self._memory = before
+                    raise
 
     def _opened(self) -> Optional[Index]:
         """What stands at the path; None if nothing does. An index that lacks a file is an error: taken for none, it would be built over."""

@@ -77,7 +77,8 @@ class Documents:
     dimension : int, optional
         Of the vectors; else the first vector says it. Documents without a vector may come before.
     memory : int or str, optional
-        What searches may take, as in `stratann.open`.
+        What searches may take, as in `stratann.open`. Stores of one folder in a process share it: the size that is given last counts for all, and
+        is refused while one of them is open for changes, which `close` ends.
     filterable : iterable of str, optional
         The keys of metadata that filters may ask; None is all. An index has at most 1024 columns, some of which are the store's own: with more keys
         than that `put` and `update` raise ValueError, and this says which take columns. `columns` refuses others by name, as it does
