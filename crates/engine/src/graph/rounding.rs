@@ -30,10 +30,12 @@ const CUT_OFF: f64 = 1e-4;
 const MOST_ERROR: f64 = 0.0013;
 
 /// Rows whose nearest are looked for, how many nearest, and by how much those that are found by bytes may be farther away, squared, than the
-/// nearest are. (Whether they are the same rows says less: of many that are about equally near, any will do.)
+/// nearest are, in the mean. (Whether they are the same rows says less: of many that are about equally near, any will do.)
 const PROBES: usize = 64;
 const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
+/// A probe says no more than this, so that one that stands for itself alone does not decide.
+const FARTHEST: f64 = 1.5;
 
 /// How floats become bytes.
 #[derive(Clone, Debug)]
@@ -164,14 +166,21 @@ impl Trial {
 
     /// The rounding, if it keeps who is near whom.
     pub(super) fn end(self) -> Option<Rounding> {
-        let sum = |nearest: &[Nearest]| -> f64 {
-            let exact = nearest.iter().flatten().map(|near| f64::from(near.1));
-            exact.sum()
+        let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
+        // Each by itself: beside rows that are far apart nobody would see that those of a crowd have all become the same.
+        let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
+            let (nearest, found) = (sum(by_floats), sum(by_bytes));
+            match found > nearest {
+                true => (found / nearest).min(FARTHEST),
+                // Also where all are equal.
+                false => 1.0,
+            }
         };
-        let (nearest, found) = (sum(&self.by_floats), sum(&self.by_bytes));
-        let small = self.variance.is_normal() && self.error <= MOST_ERROR * self.variance;
-        let keeps = small && found <= nearest * FARTHER;
-        let (error, farther) = (self.error / self.variance, found / nearest);
+        let probes = self.by_floats.iter().zip(&self.by_bytes);
+        let farther = probes.map(farther).sum::<f64>() / PROBES as f64;
+        let error = self.error / self.variance;
+        let small = self.variance.is_normal() && error <= MOST_ERROR;
+        let keeps = small && farther <= FARTHER;
         tracing::debug!(rounded = keeps, error, farther, "points of the build");
         keeps.then_some(self.rounding)
     }
@@ -243,6 +252,18 @@ mod tests {
                 .for_each(|(x, c)| *x = *x * 0.001 + c);
         }
         assert!(!rounded(&floats, dim, each));
+    }
+
+    #[test]
+    fn a_crowd_that_would_become_one_point_is_not_rounded_beside_rows_that_are_far_apart() {
+        let (count, dim) = (2_000, 64);
+        for crowd in [20, 10, 3] {
+            let mut floats = rows(count, dim, 5);
+            for point in floats.chunks_exact_mut(dim).step_by(crowd) {
+                point.iter_mut().for_each(|x| *x = 0.25 + *x * 0.001);
+            }
+            assert!(!rounded(&floats, dim, 1), "one of {crowd}");
+        }
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //!                                                        └─ some more ── within that? ──vectors─────────────────────┘
 //! ```
 //!
+//! Vectors are read until none that is left is worth it, and few answers are expected among all of those together. Where codes say little of these
+//! nodes, as of rows that came since a codebook was trained, that is most of them, or all.
+//!
 //! Where codes are beside lists or nowhere in memory, vectors of all nodes are read ([`scan`](super::scan)); so they are where those that were looked at are too few, since many
 //! are deleted: k answers come whenever k vectors match.
 
@@ -14,7 +17,7 @@ use stratann_tier::GrowingBytes;
 use stratann_vector::{DistanceTable, Element, LowCodes, Metric, Reduction, normalize, to_f32};
 
 use super::leading::ByLeading;
-use super::ranking::{LEAST as KNOWN, WORTH_READING};
+use super::ranking::{LEAST as KNOWN, Ranking, WORTH_READING};
 use super::scan::{Everything, Scan, let_others};
 use crate::filter::NodeSet;
 use crate::frontier::{distance_of, key, node_of};
@@ -25,9 +28,14 @@ use crate::{Codebook, Error};
 pub(super) const HEAD: usize = KNOWN as usize;
 /// Vectors that are read at once from then on: with each answer that comes nearer, fewer are left that are worth it.
 const AT_ONCE: usize = 16;
-/// Nodes by code that are kept for each place of the list, and at least.
+/// The share of those that were read which is read at once, if this is more.
+const AT_ONCE_OF: usize = 8;
+/// Nodes by code that are kept for each place of the list, and at least. Where these do not do, so many times as many.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
+const MORE: usize = 4;
+/// The share of the k answers that may be expected among nodes that are not read.
+const MISSED: f64 = 0.05;
 /// Codes that are compared at a time, and such pieces before other queries go on.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
@@ -133,6 +141,40 @@ impl Best {
     }
 }
 
+/// Nodes whose vectors were not read yet.
+struct Left {
+    /// Nearest first by code.
+    keys: Vec<u64>,
+    /// Where the vectors are read: a segment, if vectors are apart, and a page.
+    pages: Vec<(usize, u64)>,
+    /// The estimate of the last one, which stays known when all were taken.
+    last: f32,
+}
+
+impl Left {
+    /// Takes the first `count`, and all others on their pages: those cost no read now, and one if they are wanted later.
+    fn take(&mut self, count: usize) -> Vec<u64> {
+        let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
+        let mut taken = Vec::with_capacity(count);
+        let mut at = self.pages.iter();
+        self.keys.retain(|&key| {
+            let takes = at.next().is_some_and(|page| wanted.contains(page));
+            if takes {
+                taken.push(key);
+            }
+            !takes
+        });
+        self.pages.retain(|page| !wanted.contains(page));
+        taken
+    }
+
+    /// How many answers are expected among these nodes, and among `others`, which by code are no nearer than the last of these.
+    fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
+        let estimates = self.keys.iter().map(|&key| distance_of(key));
+        ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))
+    }
+}
+
 impl<N: NodePages> Everything<'_, '_, N> {
     /// Finds the nearest of a set of nodes by their codes.
     pub(super) async fn find_by_code(&mut self, nodes: &NodeSet, list: usize) -> Result<(), Error> {
@@ -141,35 +183,41 @@ impl<N: NodePages> Everything<'_, '_, N> {
         let Some(by_code) = &mut self.by_code else {
             return self.find_all().await;
         };
-        let most = LEAST.max(SHARES * list.max(k));
+        let all = nodes.len();
+        let mut kept = LEAST.max(SHARES * list.max(k));
         let keys = by_code
-            .nearest(&self.ranking.query, element, nodes, most)
+            .nearest(&self.ranking.query, element, nodes, kept)
             .await;
-        self.counters.distance_computations += nodes.len();
-        let mut pages: Vec<(usize, u64)> = keys.iter().map(|&key| self.page_of(key)).collect();
-        let mut left = keys;
+        self.counters.distance_computations += all;
+        let mut left = self.left(keys);
         let (mut looked_at, mut step) = (0, k + HEAD);
         loop {
             let bound = self.ranking.bound(WORTH_READING);
-            let within = left.partition_point(|&key| distance_of(key) <= bound);
+            let mut within = left.keys.partition_point(|&key| distance_of(key) <= bound);
             if within == 0 {
-                break;
-            }
-            let wanted: HashSet<(usize, u64)> = pages[..within.min(step)].iter().copied().collect();
-            // Whatever else is on these pages costs no read now, and one if it is wanted later.
-            let mut taken = Vec::with_capacity(step);
-            let mut at = pages.iter();
-            left.retain(|&key| {
-                let takes = at.next().is_some_and(|page| wanted.contains(page));
-                if takes {
-                    taken.push(key);
+                // None is worth a read by itself. All of them together may be.
+                let others = all.saturating_sub(kept as u64);
+                if left.expected(&self.ranking, others) <= MISSED * k as f64 {
+                    break;
                 }
-                !takes
-            });
-            pages.retain(|page| !wanted.contains(page));
+                if left.keys.is_empty() {
+                    // Codes hardly tell the nodes apart.
+                    let Some(by_code) = self.by_code.as_mut().filter(|_| others > 0) else {
+                        break;
+                    };
+                    let mut keys = by_code
+                        .nearest(&self.ranking.query, element, nodes, MORE * kept)
+                        .await;
+                    self.counters.distance_computations += all;
+                    left = self.left(keys.split_off(kept.min(keys.len())));
+                    kept *= MORE;
+                }
+                within = left.keys.len();
+            }
+            let taken = left.take(within.min(step));
             self.rank(&taken).await?;
             looked_at += taken.len();
-            step = AT_ONCE;
+            step = AT_ONCE.max(looked_at / AT_ONCE_OF);
         }
         if N::PARTS {
             self.scan
@@ -177,13 +225,21 @@ impl<N: NodePages> Everything<'_, '_, N> {
                 .await?;
         }
         self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
-        if self.ranking.nearest.found().len() < k && (looked_at as u64) < nodes.len() {
+        if self.ranking.nearest.found().len() < k && (looked_at as u64) < all {
             return self.find_all().await;
         }
         Ok(())
     }
 
-    /// Where the vector of a key's node is read: a segment, if vectors are apart, and a page.
+    fn left(&self, keys: Vec<u64>) -> Left {
+        Left {
+            pages: keys.iter().map(|&key| self.page_of(key)).collect(),
+            last: keys.last().map_or(f32::INFINITY, |&key| distance_of(key)),
+            keys,
+        }
+    }
+
+    /// Where the vector of a key's node is read.
     fn page_of(&self, key: u64) -> (usize, u64) {
         let node = node_of(key);
         let segments = &self.scan.index.graph().segments;

@@ -221,9 +221,40 @@ impl<'a> Ranking<'a> {
         if self.error.count < LEAST {
             return f32::INFINITY;
         }
+        self.farthest() - self.error.mean + spread * self.error.deviation()
+    }
+
+    /// How far the k-th answer is for now, at most.
+    fn farthest(&self) -> f32 {
         let bound = self.nearest.bound().or(self.leading.bound());
-        let bound = bound.unwrap_or(self.limit).min(self.limit);
-        bound - self.error.mean + spread * self.error.deviation()
+        bound.unwrap_or(self.limit).min(self.limit)
+    }
+
+    /// How many nodes with these estimates are expected to be nearer than the k-th answer, if the code's errors are distributed
+    /// normally.
+    pub(crate) fn expected(&self, estimates: impl Iterator<Item = f32>) -> f64 {
+        let (nearer, deviation) = (self.farthest() - self.error.mean, self.error.deviation());
+        let chance = |estimate: f32| match nearer - estimate {
+            above if above >= 0.0 => 1.0,
+            below => tail(f64::from(-below / deviation)),
+        };
+        estimates.map(chance).sum()
+    }
+}
+
+/// The chance that a normally distributed number is more than `x` deviations above its mean, for an `x` from 0 on: the approximation by
+/// Karagiannidis and Lioumpas (2007), within a sixteenth up to 3.
+fn tail(x: f64) -> f64 {
+    const SCALE: f64 = 1.135;
+    const DECAY: f64 = 1.4;
+    match x {
+        x if x < 30.0 => {
+            let x = x.max(1e-6);
+            let of_x = (-x * x / 2.0).exp() / (SCALE * std::f64::consts::TAU.sqrt() * x);
+            (1.0 - (-DECAY * x).exp()) * of_x
+        }
+        // Also of what is no number, as of a distance that overflowed.
+        _ => 0.0,
     }
 }
 
@@ -268,6 +299,19 @@ impl CodeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tail_is_the_normal_distribution_s() {
+        for (x, of_x) in [
+            (0.0, 0.5),
+            (1.0, 0.158_66),
+            (1.75, 0.040_06),
+            (3.0, 0.001_35),
+        ] {
+            assert!((tail(x) / of_x - 1.0).abs() < 0.06, "{x}: {}", tail(x));
+        }
+        assert_eq!([f64::INFINITY, f64::NAN, 100.0].map(tail), [0.0; 3]);
+    }
 
     #[test]
     fn error_has_mean_and_deviation() {

@@ -46,7 +46,7 @@ use self::directly::direct_of;
 use self::reserved::Reserved;
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
-use super::drift::Drift;
+use super::drift::{Drift, IndexHealth};
 use super::due::{Due, MergeWhen, Reads};
 use super::fresh::FreshGraph;
 use super::health::{Concern, Health};
@@ -91,6 +91,8 @@ impl Default for WriteOptions {
 
 /// Vectors that a merge is worth which makes their codes anew: fewer are about as many as the shortest lists hold, and are found whatever their codes say.
 const WORTH_CODES: u64 = 32;
+/// So many times the growth with which a merge is due, an index that grew is in trouble.
+const FAR_GROWN: f64 = 4.0;
 
 /// How long one waits for a merge before one asks whether to go on waiting.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
@@ -571,19 +573,29 @@ impl LiveIndex {
             + state.index.columns().new_bytes()
             + state.index.id_hash_bytes();
         stats.health = self.seen_health();
-        let due = MergeWhen::default().drifted;
-        let drifted = stats.health.drifted.filter(|&share| share >= due);
         stats.trouble = self.health.says().or_else(|| {
-            Some(format!(
-                "{}, until a merge (compact the index)",
-                Due::Drifted(drifted?)
-            ))
+            let due = self.is_found_badly(&stats.health)?;
+            Some(format!("{due}, until a merge (compact the index)"))
         });
         if let Some(direct) = &state.direct {
             stats.direct = Some(direct.counts());
             stats.memory.changes += direct.memory_bytes();
         }
         stats
+    }
+
+    /// Why a part of the vectors is found badly, if that is known. Whoever merges in the background ends a growth before it gets so far.
+    fn is_found_badly(&self, health: &IndexHealth) -> Option<Due> {
+        let when = MergeWhen::default();
+        let drifted = health.drifted.filter(|&share| share >= when.drifted);
+        let grown = || {
+            self.growth(when.least)
+                .filter(|&times| times >= FAR_GROWN * when.grown)
+        };
+        let is_large = || self.len() as u64 >= when.least;
+        drifted
+            .map(Due::Drifted)
+            .or_else(|| grown().filter(|_| is_large()).map(Due::Grown))
     }
 
     /// Merges that were made since it was opened: those of [`compact`](LiveIndex::compact), also in the background.

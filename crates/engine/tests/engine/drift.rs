@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use stratann::{
-    BuildOptions, CodebookFate, Due, Element, GroundTruth, Index, LiveIndex, Matrix, MergeWhen,
-    Metric, OpenOptions, Preset, SearchOptions, Silent, WriteOptions, brute_force, build,
+    BuildOptions, CodebookFate, Due, Element, Filter, GroundTruth, Index, LiveIndex, Matrix,
+    MergeWhen, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, Silent, WriteOptions,
+    brute_force, build, build_with_rows,
 };
 
 use super::fixtures::{self, SIFT_BASE, head};
@@ -179,4 +180,43 @@ fn what_comes_of_the_kind_that_there_is_makes_no_merge_due() {
         .unwrap();
     assert_eq!(index.due(&MergeWhen::default()), None);
     assert_eq!(index.stats().health.drifted, Some(0.0));
+}
+
+/// Rows of which all have this attribute.
+fn of_kind(kind: i64, count: usize) -> RowTable {
+    let mut row = Row::default();
+    row.attributes.insert("kind".into(), kind.into());
+    RowTable::new(vec![row; count])
+}
+
+/// Before a merge codes say nothing of rows that drifted. A filter that asks for these reads what it takes.
+#[test]
+fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
+    for (preset, other) in [
+        (Preset::STRATANN, Other::Shifted),
+        (Preset::STRATANN, Other::Crowd),
+        (Preset::ODINANN, Other::Shifted),
+    ] {
+        let [built, came, _] = rows(other);
+        let queries = other.rows(&mut Normal(9), 50);
+        let mut truth = truth(&came, &queries);
+        truth.ids.iter_mut().for_each(|id| *id += ROWS as u64);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let kinds = of_kind(0, ROWS);
+        build_with_rows(&matrix(&built), &kinds, &path, &options(preset), &Silent).unwrap();
+        let index = live(&path);
+        for came in came.chunks(DIM * ROWS / 10) {
+            let kinds = of_kind(1, came.len() / DIM);
+            index
+                .insert_rows(&matrix(came), &kinds, None, &Silent)
+                .unwrap();
+        }
+        let filter = Filter::parse("kind == 1").unwrap();
+        let found = index.search_filtered(&matrix(&queries), &SearchOptions::default(), &filter);
+        let found = found.unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        eprintln!("{}, {other:?}: {recall}", preset.name);
+        assert!(recall > 0.95, "{}, {other:?}: {recall}", preset.name);
+    }
 }

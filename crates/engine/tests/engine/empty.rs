@@ -404,6 +404,27 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
+/// Where nobody merges, codes of no rows stay those of all.
+#[test]
+fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    begin(&path, Preset::STRATANN);
+    let index = live(&path);
+    let insert = |first| {
+        let rows = rows(SIFT_BASE, first, 100);
+        index.insert(&rows, None, &Silent).unwrap();
+    };
+    (0..900).step_by(100).for_each(insert);
+    assert_eq!(index.stats().trouble, None);
+    insert(900);
+    let trouble = index.stats().trouble.unwrap();
+    assert!(trouble.contains("1000 times the vectors"), "{trouble}");
+    assert!(trouble.ends_with("compact the index)"), "{trouble}");
+    index.compact(&Silent).unwrap();
+    assert_eq!(index.stats().trouble, None);
+}
+
 /// Inserts in pieces, merges when that is due, and closes: then as much is found as in an index that was built of all.
 #[test]
 fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {

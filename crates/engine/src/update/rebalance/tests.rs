@@ -424,8 +424,8 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
     live.rebalance(&Silent).unwrap();
     let asked = many.in_memory().unwrap().chunks(row).step_by(4);
     let asked = Matrix::new(asked.flatten().copied().collect(), 750, WIDE, Element::F32).unwrap();
-    // Without .941 and .993; a build of all has .980 and 1.
-    for (probes, least) in [(4, 0.97), (64, 0.999)] {
+    // Without .941 and .993; a build of all has .980 and 1. One of the 750 may be missed.
+    for (probes, least) in [(4, 0.97), (64, 0.998)] {
         let options = SearchOptions {
             k: 1,
             probes: Some(probes),
