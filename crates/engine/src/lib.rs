@@ -82,7 +82,7 @@ pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
 pub use graph::GraphError;
-pub use index::{CacheSize, Index, OpenOptions, THREAD_BYTES};
+pub use index::{CacheSize, Index, OpenOptions, Opener, THREAD_BYTES};
 pub use lookup::Rows;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;

@@ -35,6 +35,8 @@ mod progress;
 mod repair;
 mod searching;
 mod servers;
+#[cfg(feature = "testing")]
+mod testing;
 mod truth;
 mod writer;
 
@@ -72,6 +74,8 @@ mod _stratann {
     /// Before anything is told.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        #[cfg(feature = "testing")]
+        crate::testing::install(module)?;
         crate::logs::install(module.py())?;
         crate::servers::install(module.py())
     }
