@@ -81,6 +81,9 @@ mod _stratann {
     }
 
     #[pymodule_export]
+    const MOST_PADDED: usize = stratann::bounds::MOST_PADDED;
+
+    #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name is Python's convention")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 }

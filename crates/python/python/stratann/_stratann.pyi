@@ -51,6 +51,7 @@ __all__ = [
     "InUseError",
     "Index",
     "Interrupted",
+    "MOST_PADDED",
     "MemoryServer",
     "NoSpaceError",
     "OutdatedError",
@@ -75,6 +76,7 @@ __all__ = [
 ]
 
 __version__: Final[str]
+MOST_PADDED: Final[int]
 
 class StratannError(RuntimeError): ...
 class DamagedError(StratannError): ...
