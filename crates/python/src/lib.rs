@@ -52,7 +52,7 @@ mod _stratann {
     #[pymodule_export]
     use crate::attributes::{Column, Filter, column};
     #[pymodule_export]
-    use crate::build::{build, calibrate, plan, train};
+    use crate::build::{build, calibrate, is_there_for, plan, train};
     #[pymodule_export]
     use crate::catalog::Catalog;
     #[pymodule_export]

@@ -66,6 +66,7 @@ __all__ = [
     "calibrate",
     "column",
     "connect",
+    "is_there_for",
     "open",
     "plan",
     "recall",
@@ -597,6 +598,7 @@ def plan(
     replicas: Optional[int] = None,
     threads: Optional[int] = None,
 ) -> Dict[str, Any]: ...
+def is_there_for(path: _Path, dimension: int, dtype: str, metric: str) -> bool: ...
 def calibrate(
     path: _Path,
     queries: Union[_Path, _Vectors, None] = None,
