@@ -6,7 +6,7 @@
 //! | threads | 1 | [`MOST_THREADS`] |
 //! | queries or inserts in flight on each thread | 1 | [`MOST_IN_FLIGHT`] |
 //! | beam width | 1 | [`MOST_BEAM`] |
-//! | k | 1 | the vectors that a search can find; 65,536 if these are fewer and an index changes, or has changed |
+//! | k | 1 | the vectors that a search can find; [`MOST_PADDED`] if these are fewer |
 //! | list by low codes, as a multiple of that by high ones | 1 | [`MOST_LOW`] |
 //! | seeds of PRESS | 0 | [`MOST_SEEDS`] |
 //! | list size of a search, a build and an insert; clusters probed; candidates ranked at once | 1 | [`MOST_LIST`] |
@@ -69,7 +69,7 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
 }
 
 /// The largest k that is answered with padding where there are fewer vectors.
-const MOST_PADDED: usize = 1 << 16;
+pub const MOST_PADDED: usize = 1 << 16;
 
 /// How many answers may be asked for where there are so many vectors, which are `what`; and what a message says of them.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {

@@ -10,8 +10,10 @@
 //!   memory    the program and the queries in flight     once
 //!             codebooks                                 once for each content (AiSAQ §4.4)
 //!             codes, tables, cache, navigation graph    of each open index, and of those that callers still hold
+//!             the same, and what changes take           of each index that is open for changes
 //! ```
 //!
+//! - [`budget`]: indexes are opened within the budget, for reading and for changes
 //! - [`ledger`]: what is in memory, and what has to go for what is to come
 //! - [`names`]: the names of a directory's indexes, and which of them somebody may have meant
 //! - [`federated`]: one search over several indexes
@@ -20,6 +22,7 @@
 //! are opened when they are asked for, and the least recently used ones are closed again. `bench/kernels/benches/open.rs` says how long it
 //! takes, `examples/catalog.rs` what thousands of indexes take.
 
+mod budget;
 mod federated;
 mod ledger;
 mod names;
@@ -32,42 +35,20 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
+use stratann_layout::BLOCK;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{BLOCK, Manifest};
-use stratann_tier::{Backend, TierError, Volume, descriptors_left, with_descriptors};
+use stratann_tier::{Backend, TierError, with_descriptors};
 
+use self::budget::Budget;
 use self::federated::Space;
-use self::ledger::Ledger;
 use self::names::IndexPaths;
-use crate::codebook::Codebook;
 use crate::durable::log_number;
-use crate::index::Shared;
-use crate::places::Purpose;
-use crate::plan::{self, MemoryPlan, Needs, PageFile};
-use crate::stores::Composition;
-use crate::stores::codes::Codes;
-use crate::stores::composition::CodesAt;
-use crate::{Error, ErrorKind, Index, OpenOptions, Preset, stored};
+use crate::plan::{self, Needs, PageFile};
+use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
 /// Most indexes that a catalog has open. Each has its folder and one file open, or more where vectors or what stands beside them are apart from lists. Where
 /// the process may have few files open, fewer indexes are: a part of the files is left to others.
 pub const MOST_OPEN: usize = 512;
-
-/// Indexes that are closed at a time to have files to open.
-const CLOSED_AT_ONCE: usize = 8;
-
-/// Files that are left to others of those that a process may have open: what searches, changes and the program itself open.
-fn left_to_others(most: u64) -> u64 {
-    (most / 4).clamp(20, 256)
-}
-
-/// What an open index takes beside its codes and tables: its manifest, the paths of its files, the kernel's minimum of
-/// memory for a region of codes. `examples/catalog.rs` measures it.
-const INDEX_BYTES: u64 = 16 << 10;
-
-/// What decoding compressed lists and vectors takes beside the tables that a plan knows of: up to 50 kB in indexes of
-/// photo-sift, and once more for each segment of vectors that are apart.
-const MODEL_BYTES: u64 = 64 << 10;
 
 /// How often an index is opened that is replaced while that goes on.
 const ATTEMPTS: usize = 3;
@@ -91,14 +72,12 @@ pub struct CatalogOptions {
 /// into hot pages, as in an index that is opened alone.
 ///
 /// All indexes are searched by the same threads, and share the room for queries in flight.
+///
+/// An index is changed by [`LiveIndex::over`](crate::LiveIndex::over) the one that [`index`](Catalog::index) gives. Under a budget it has a part of that,
+/// or is refused, and has threads of its own. Without a budget nothing bounds what changes take, and they are not counted.
 pub struct Catalog {
     place: IndexPaths,
-    options: CatalogOptions,
-    /// The program's share of the budget, and that of the queries in flight.
-    program: u64,
-    queries: u64,
-    shared: Arc<Shared>,
-    ledger: Mutex<Ledger>,
+    budget: Arc<Budget>,
     /// An index is open, or could not be opened.
     settled: Condvar,
     /// What is known of indexes from their manifests, open or not.
@@ -205,7 +184,7 @@ struct Opening<'a> {
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        self.catalog.ledger.lock().abandon(self.name);
+        self.catalog.budget.ledger.lock().abandon(self.name);
         self.catalog.settled.notify_all();
     }
 }
@@ -219,6 +198,14 @@ impl fmt::Debug for Catalog {
             self.open_count(),
             self.memory_bytes()
         )
+    }
+}
+
+impl Drop for Catalog {
+    /// What is open is closed, but for what callers hold.
+    fn drop(&mut self) {
+        let closed = self.budget.ledger.lock().close_all();
+        drop(closed);
     }
 }
 
@@ -274,15 +261,9 @@ impl Catalog {
                 },
                 error => error,
             })?;
-        let shared = Arc::<Shared>::default();
-        let fixed = memory_plan.program + memory_plan.queries;
         Ok(Self {
             place,
-            options: options.clone(),
-            program: memory_plan.program,
-            queries: memory_plan.queries,
-            ledger: Mutex::new(Ledger::new(options.memory, fixed, shared.clone())),
-            shared,
+            budget: Arc::new(Budget::new(options, needs, &memory_plan)),
             settled: Condvar::new(),
             spaces: Mutex::default(),
         })
@@ -340,8 +321,8 @@ impl Catalog {
                 Begin::Mine(opening) => opening,
             };
             attempt += 1;
-            self.leave_files();
-            match self.assemble(name, &path) {
+            self.budget.leave_files();
+            match self.budget.assemble(name, &path) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
                 // A build that replaces the index takes away files between the manifest and their opening.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
@@ -349,7 +330,7 @@ impl Catalog {
                 Err(error)
                     if error.kind() == ErrorKind::TooManyFiles
                         && attempt < ATTEMPTS
-                        && self.close_some() => {}
+                        && self.budget.close_some() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -357,34 +338,35 @@ impl Catalog {
 
     /// Closes an index. What it takes is free when no caller holds it any more. Says whether it was open.
     pub fn close(&self, name: &str) -> bool {
-        let closed = self.ledger.lock().retire(name);
+        let closed = self.budget.ledger.lock().retire(name);
         closed.is_some()
     }
 
     /// Whether the index of this name is open, as it was on disk when it was asked for. Does not count as a use.
     pub fn is_open(&self, name: &str) -> bool {
-        self.ledger.lock().is_open(name)
+        self.budget.ledger.lock().is_open(name)
     }
 
-    /// How many indexes are open, those included that are closed and that callers still hold.
+    /// How many indexes are open, those included that callers still hold, have opened again, or change.
     pub fn open_count(&self) -> usize {
-        self.ledger.lock().open_count()
+        self.budget.ledger.lock().open_count()
     }
 
     /// Bytes that are accounted for now: the program and the queries in flight, codebooks, and what open indexes may come
-    /// to take. Never more than the budget.
+    /// to take, those that are open for changes included. Never more than the budget, but while a caller holds an index and the one
+    /// that takes its place ([`LiveIndex::over`](crate::LiveIndex::over), [`Opener`](crate::Opener)).
     pub fn memory_bytes(&self) -> u64 {
-        self.ledger.lock().bytes()
+        self.budget.ledger.lock().bytes()
     }
 
     /// The memory budget.
     pub fn memory(&self) -> Option<u64> {
-        self.options.memory
+        self.budget.options.memory
     }
 
     /// How many codebooks are in memory: one for each content that open indexes have, and those used last.
     pub fn codebook_count(&self) -> usize {
-        self.ledger.lock().codebook_count()
+        self.budget.ledger.lock().codebook_count()
     }
 
     /// How pages are read: the backend of the searching threads, which are started if there are none yet.
@@ -392,7 +374,10 @@ impl Catalog {
     /// # Errors
     /// No thread could be started.
     pub fn backend(&self) -> Result<Backend, Error> {
-        let worker_pool = self.shared.worker_pool(1, self.options.open.io)?;
+        let worker_pool = self
+            .budget
+            .shared
+            .worker_pool(1, self.budget.options.open.io)?;
         Ok(worker_pool.backend().clone())
     }
 
@@ -433,7 +418,7 @@ impl Catalog {
 
     /// The index if it is open and still the one on disk; else the right to open it, once no other thread has that.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
-        let mut ledger = self.ledger.lock();
+        let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
             self.settled.wait(&mut ledger);
             // What that thread has opened may be newer than the stamp.
@@ -453,100 +438,16 @@ impl Catalog {
         })
     }
 
-    /// Closes indexes until files are left to others, where the process may have few. What callers hold stays.
-    fn leave_files(&self) {
-        let are_few = |(left, most)| left < left_to_others(most);
-        while descriptors_left().is_some_and(are_few) && self.close_some() {}
-    }
-
-    /// Closes some of the least recently used indexes; false if callers hold all of them.
-    fn close_some(&self) -> bool {
-        // They are dropped behind the lock.
-        let closed = self.ledger.lock().close_some(CLOSED_AT_ONCE);
-        !closed.is_empty()
-    }
-
-    /// Opens an index for which there is the right to.
-    fn assemble(&self, name: &str, path: &Path) -> Result<Index, Error> {
-        let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
-        let path = &*stored::home(path)?;
-        let places = &self.options.open.places;
-        places.check_for_catalog()?;
-        let volume = places.over(&home, path, Purpose::Search, self.options.memory)?;
-        let manifest = stored::manifest(&*volume)?;
-        let preset: Preset = manifest.preset.parse()?;
-        let composition = stored::layout(&*volume, &manifest)?.composition();
-        let codes = Codes::memory_bytes(&*volume, &manifest, composition)?;
-        let terms = Terms::of(&manifest, codes, composition, preset, &self.options);
-        let admit = |needs: &Needs| self.admit(name, &terms, needs);
-        let index = Index::assemble_within(
-            volume,
-            path,
-            manifest,
-            &self.options.open,
-            self.shared.clone(),
-            admit,
-        )?
-        .with_log()?;
-        // Other indexes take it for theirs, by its name alone.
-        let hash = &terms.codebook;
-        if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
-            if index
-                .codebook()
-                .is_some_and(|codebook| !codebook.is_what_it_says())
-            {
-                return Err(Error::Damaged {
-                    file: path.join(MANIFEST).display().to_string(),
-                    what: format!("its codebook is not the one that it names, {hash}"),
-                });
-            }
-            self.ledger.lock().set_checked(hash);
-        }
-        Ok(index)
-    }
-
-    /// Makes room for an index, and says what it may have in memory.
-    fn admit(&self, name: &str, terms: &Terms, needs: &Needs) -> Result<MemoryPlan, Error> {
-        let navigation = match (terms.navigates, self.options.memory) {
-            (false, Some(_)) => 0,
-            _ => needs.navigation,
-        };
-        let mut memory_plan = plan::divide(
-            None,
-            &Needs {
-                navigation,
-                ..*needs
-            },
-            None,
-        )?;
-        memory_plan.budget = self.options.memory;
-        memory_plan.program = self.program;
-        memory_plan.queries = self.queries;
-        let mut bytes = INDEX_BYTES + terms.models + terms.codes;
-        bytes += needs.tables + needs.cache + needs.changes + needs.places;
-        if terms.navigates {
-            bytes += navigation;
-        }
-        // It is accounted for once, not with each index.
-        let codebook = match terms.codebook.as_str() {
-            "" => {
-                bytes += terms.codebook_bytes;
-                None
-            }
-            hash => Some((hash, terms.codebook_bytes)),
-        };
-        let closed = self.ledger.lock().admit(name, bytes, codebook)?;
-        drop(closed);
-        Ok(memory_plan)
-    }
-
     /// Puts an index that was opened among the open ones.
     fn settle(&self, opening: Opening<'_>, index: Index, stamp: Stamp) -> Arc<Index> {
         let index = Arc::new(index);
         self.spaces
             .lock()
             .insert(opening.name.to_owned(), (stamp, Space::of(&index)));
-        self.ledger.lock().settle(opening.name, &index, stamp);
+        self.budget
+            .ledger
+            .lock()
+            .settle(opening.name, &index, stamp);
         index
     }
 }
@@ -559,39 +460,4 @@ enum Begin<'a> {
     Look,
     /// It is to be opened here.
     Mine(Opening<'a>),
-}
-
-/// What of a manifest decides how much memory an index is given.
-struct Terms {
-    codebook: String,
-    codebook_bytes: u64,
-    codes: u64,
-    models: u64,
-    navigates: bool,
-}
-
-impl Terms {
-    fn of(
-        manifest: &Manifest,
-        codes: u64,
-        composition: &Composition,
-        preset: Preset,
-        options: &CatalogOptions,
-    ) -> Self {
-        Self {
-            codebook: manifest.codebook.clone(),
-            codebook_bytes: match composition.codes {
-                CodesAt::Nowhere => 0,
-                CodesAt::Memory | CodesAt::Records => {
-                    Codebook::memory_bytes(manifest.dimension as usize)
-                }
-            },
-            codes,
-            models: match composition.is_encoded() {
-                true => (1 + manifest.segments.len() as u64) * MODEL_BYTES,
-                false => 0,
-            },
-            navigates: options.open.navigation.unwrap_or(preset.navigation),
-        }
-    }
 }

@@ -25,6 +25,7 @@
 //! ```
 
 mod kind;
+mod lent;
 mod options;
 mod shared;
 
@@ -40,6 +41,8 @@ use stratann_tier::{
 use stratann_vector::{Element, Metric};
 
 pub(crate) use self::kind::Kind;
+pub use self::lent::Opener;
+pub(crate) use self::lent::{Grant, Lender, Lent};
 pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
@@ -88,6 +91,8 @@ pub struct Index {
     overlay: Option<Overlay>,
     /// Bytes of the log then.
     logged: u64,
+    /// What it has its memory from, if that is a budget of several indexes.
+    lent: Option<Lent>,
 }
 
 impl fmt::Debug for Index {
@@ -180,38 +185,56 @@ impl Index {
         Self::assemble(volume, path, manifest, options, Arc::default())
     }
 
-    /// As [`open_in`](Index::open_in), with room in the memory budget for inserts.
+    /// As [`open_in`](Index::open_in), with room in the memory budget for inserts. `lent` is what the index has its memory from that this one takes the place
+    /// of, if others have theirs from there as well.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
         options: &OpenOptions,
+        lent: Option<&Lent>,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
-        Self::open_next(volume, path, manifest, options)
+        Self::open_next(volume, path, manifest, options, lent)
     }
 
-    /// As [`open_for_changes`](Index::open_for_changes), of the files that a manifest names which is not committed yet.
+    /// As [`open_for_changes`](Index::open_for_changes), of the files that a manifest names which is not committed yet. What was lent before is the budget
+    /// in `options`.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
         manifest: Manifest,
         options: &OpenOptions,
+        lent: Option<&Lent>,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
         // What is written in its place stays beside what was loaded.
         let composition = stored::layout(&*volume, &manifest)?.composition();
         let doubled = composition.takes_inserts() && !composition.records_move();
+        let preset: Preset = manifest.preset.parse()?;
+        let navigates = options.navigation.unwrap_or(preset.navigation);
+        let mut granted = None;
         let divide = |needs: &Needs| {
-            let mut needs = *needs;
+            let (mut needs, mut budget) = (*needs, options.memory);
             needs.graph.doubled = doubled;
             if composition.takes_inserts() {
                 needs.rows = plan::WAITING_ROWS;
             }
-            let mut memory_plan = plan::divide(options.memory, &needs, measured.as_ref())?;
+            if let Some(lent) = lent {
+                needs = needs.lent(navigates);
+                if budget.is_none() {
+                    granted = lent.for_changes(path, &needs)?;
+                    budget = granted.as_ref().map(|&(budget, _)| budget);
+                }
+            }
+            let mut memory_plan = plan::divide(budget, &needs, measured.as_ref())?;
             memory_plan.for_changes = true;
             Ok(memory_plan)
         };
-        Self::assemble_within(volume, path, manifest, options, Arc::default(), divide)
+        let shared = Arc::default();
+        let mut index = Self::assemble_within(volume, path, manifest, options, shared, divide)?;
+        index.options.memory = index.memory_plan.budget;
+        index.lent = granted.map(|(_, lent)| lent).or_else(|| lent.cloned());
+        Ok(index)
     }
 
     /// Opens the files that a manifest names, which need not be committed yet.
@@ -364,6 +387,7 @@ impl Index {
             id_hashes: Default::default(),
             overlay: None,
             logged: 0,
+            lent: None,
             manifest,
         })
     }

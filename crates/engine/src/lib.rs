@@ -68,7 +68,7 @@ mod visited;
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use build::{
     BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows,
-    chunk_bytes_for_overhead, create, plan_build,
+    chunk_bytes_for_overhead, create, create_if_absent, is_there_for, plan_build,
 };
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
@@ -82,7 +82,7 @@ pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
 pub use graph::GraphError;
-pub use index::{CacheSize, Index, OpenOptions, THREAD_BYTES};
+pub use index::{CacheSize, Index, OpenOptions, Opener, THREAD_BYTES};
 pub use lookup::Rows;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;

@@ -18,6 +18,7 @@ use stratann_layout::manifest::{HotShare, Measured};
 
 use crate::Error;
 use crate::codebook::Codebook;
+use crate::index::THREAD_BYTES;
 use crate::search::BEYOND;
 use crate::stores::columns::segment_memory;
 
@@ -101,6 +102,65 @@ pub(crate) struct Needs {
     pub(crate) graph: PageFile,
     /// Pages with vectors alone.
     pub(crate) vectors: PageFile,
+}
+
+impl Needs {
+    /// Those of an index that is opened for changes with a part of a budget that several indexes share: none of it is for hot pages, and it has threads of
+    /// its own.
+    pub(crate) fn lent(mut self, navigates: bool) -> Self {
+        (self.graph.pages, self.vectors.pages) = (0, 0);
+        self.beside = self.beside.saturating_add(2 * THREAD_BYTES);
+        if !navigates {
+            self.navigation = 0;
+        }
+        self
+    }
+
+    /// The part of a budget that such an index is to have beside the program, in bytes: at least, and at most. The least has room for a few changes at a time.
+    pub(crate) fn lendable(&self) -> (u64, u64) {
+        let query = self.query();
+        // A quarter of what is left is for queries.
+        let changes = (self.inserting.min(INSERTING) + LEAST_ROWS) / 3 * 4;
+        let least = [
+            self.beside,
+            self.index(),
+            self.places,
+            self.changes,
+            self.navigation,
+            query,
+            changes,
+        ];
+        let least = least.into_iter().fold(0, u64::saturating_add);
+        let most = match self.inserting {
+            // They wait in memory for a merge: the more, the fewer merges.
+            0 => u64::MAX,
+            wanted => least.saturating_add(MOST_QUERIES * query + wanted + self.rows),
+        };
+        (least, most)
+    }
+
+    /// A budget of which so many bytes are left beside these needs and the queries in flight, which have a share of what a budget leaves; as are of any larger
+    /// one, and not of one that is a byte smaller.
+    pub(crate) fn budget_with(&self, beside: u64) -> u64 {
+        let query = self.query();
+        let must = [PROGRAM, self.beside, self.index(), self.places, query];
+        let must = must.into_iter().fold(self.changes, u64::saturating_add);
+        // With each query more that a budget has room for, less of it is left.
+        let more = beside.div_ceil((QUERY_SHARE - 1) * query).saturating_sub(1);
+        let queries = more.min(MOST_QUERIES - 1) * query;
+        must.saturating_add(beside).saturating_add(queries)
+    }
+
+    /// What a query takes.
+    fn query(&self) -> u64 {
+        let page = self.graph.read_bytes().max(self.vectors.read_bytes());
+        query_bytes(USUAL_LIST, page) + kept_bytes(USUAL_LIST, self.graph.candidate as u64)
+    }
+
+    /// What of the index itself has to be in memory.
+    fn index(&self) -> u64 {
+        self.codes + self.codebook + self.tables + self.cache
+    }
 }
 
 /// How memory is divided, in bytes.
@@ -248,8 +308,7 @@ pub(crate) fn divide(
         ..MemoryPlan::default()
     };
     let value = Value::of(measured);
-    let page = needs.graph.read_bytes().max(needs.vectors.read_bytes());
-    let query = query_bytes(USUAL_LIST, page) + kept_bytes(USUAL_LIST, memory_plan.candidate);
+    let query = needs.query();
     let Some(budget) = budget else {
         memory_plan.queries = query;
         memory_plan.navigation = needs.navigation;
@@ -305,8 +364,7 @@ pub(crate) fn divide(
 
 /// Bytes that searches cannot do without; refuses a budget below.
 fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
-    let index = needs.codes + needs.codebook + needs.tables + needs.cache;
-    let without = (PROGRAM + needs.beside + query + index).saturating_add(needs.places);
+    let without = (PROGRAM + needs.beside + query + needs.index()).saturating_add(needs.places);
     let must = without.saturating_add(needs.changes);
     if (without..must).contains(&budget) {
         return Err(Error::Memory {
@@ -622,6 +680,35 @@ mod tests {
             last = reads;
         }
         assert_eq!(last, 0.0);
+    }
+
+    #[test]
+    fn a_budget_is_said_that_leaves_as_much_as_is_wanted() {
+        let needs = needs();
+        let left = |budget| {
+            let d = divide(Some(budget), &needs, None).unwrap();
+            budget - d.program - d.queries - d.codes - d.codebook - d.tables - d.changes
+        };
+        for beside in [
+            0,
+            1,
+            100_000,
+            1_000_000,
+            2_000_000,
+            5_000_000,
+            30_000_000,
+            200_000_000,
+        ] {
+            let budget = needs.budget_with(beside);
+            assert!(left(budget) >= beside, "{beside}: {budget}");
+            let query = needs.query();
+            for more in (0..100).flat_map(|n| [n * query, 4 * n * query, n * 12_345]) {
+                assert!(left(budget + more) >= beside, "{beside}: {more} more");
+            }
+            let less = divide(Some(budget - 1), &needs, None);
+            let enough = less.is_ok() && left(budget - 1) >= beside;
+            assert!(!enough, "{beside}: {budget} is more than is needed");
+        }
     }
 
     #[test]

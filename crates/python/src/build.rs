@@ -313,6 +313,14 @@ pub fn build<'py>(
     )
 }
 
+/// Whether there is an index in the folder `path`, which then is for vectors of this dimension, dtype and metric; a ValueError says in what it differs.
+#[pyfunction]
+pub fn is_there_for(path: PathBuf, dimension: usize, dtype: &str, metric: &str) -> PyResult<bool> {
+    let path = named_path(path, "index")?;
+    let element: Element = named(dtype, "dtype")?;
+    stratann::is_there_for(path, element, dimension, named(metric, "metric")?).map_err(to_python)
+}
+
 /// Says what a build will take in memory and on storage, by the sizes of the vectors and samples of them. Nothing is written.
 ///
 /// Parameters

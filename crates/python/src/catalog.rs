@@ -32,7 +32,8 @@ use crate::writer::closes;
 /// path : str or os.PathLike
 ///     The folder.
 /// memory : int or str, optional
-///     A cap on what all indexes together keep in RAM, the program included: bytes, or "256MiB".
+///     A cap on what all indexes together keep in RAM, the program included: bytes, or "256MiB". An index that is changed has a part of it, half of what is
+///     free if that is of use, until its changes end (`Index.close`); where too little is left, the change is a `ValueError`. A merge may take 64 MiB more.
 /// io : str
 ///     How the SSD is read: "auto", "uring" or "pread".
 /// cache : int or str, optional
@@ -166,10 +167,10 @@ impl Catalog {
         answers(py, results, &options, rows.is_single(), asked.return_stats)
     }
 
-    /// Bytes that are accounted for now: the program, codebooks, and what open indexes may come to take.
+    /// Bytes that are accounted for now: the program, codebooks, and what open indexes may come to take. Under a cap, changes included.
     #[getter]
-    fn memory_bytes(&self) -> u64 {
-        self.inner.memory_bytes()
+    fn memory_bytes(&self) -> PyResult<u64> {
+        Ok(self.at_home()?.memory_bytes())
     }
 
     /// The cap on memory in bytes, or None.
@@ -178,10 +179,10 @@ impl Catalog {
         self.inner.memory()
     }
 
-    /// How many indexes are open, those included that are closed and that Python still holds.
+    /// How many indexes are open, those included that Python still holds, or changes.
     #[getter]
-    fn open_count(&self) -> usize {
-        self.inner.open_count()
+    fn open_count(&self) -> PyResult<usize> {
+        Ok(self.at_home()?.open_count())
     }
 
     /// The folder of the catalog.
@@ -215,10 +216,13 @@ impl Catalog {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = PyString::new(py, &shown(&self.path)).repr()?;
         let memory = self.memory().map_or("None".into(), |m| m.to_string());
+        let open = match self.at_home() {
+            Ok(catalog) => format!("{} open", catalog.open_count()),
+            Err(_) => "opened in another process".into(),
+        };
         Ok(format!(
-            "stratann.Catalog({path}, {} indexes, {} open, memory={memory})",
+            "stratann.Catalog({path}, {} indexes, {open}, memory={memory})",
             self.__len__(py)?,
-            self.open_count(),
         ))
     }
 }

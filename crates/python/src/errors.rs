@@ -6,7 +6,7 @@
 //! | a catalog has no index of that name | `KeyError` |
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
 //! | bytes of an index are not what was written | `DamagedError` |
-//! | another process changes the index, or an object of this one with other options | `InUseError` |
+//! | another process changes the index, or an object of this one with other options; or it changed too fast to be copied | `InUseError` |
 //! | somebody else has changed it since it was opened here, or it takes no more changes through this object | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
 //! | a server is not there, refuses, fails, or cannot listen; did not answer in time | `ServerError`; `ServerTimeoutError`, a kind of it |
@@ -44,7 +44,8 @@ create_exception!(
     stratann,
     InUseError,
     StratannError,
-    "Another process changes the index, or another object of this one that was opened with other options. Searching needs no lock and works meanwhile."
+    "Another process changes the index, or another object of this one that was opened with other options; or it changed too fast to be copied or \
+     exported as of one moment. Searching needs no lock and works meanwhile."
 );
 create_exception!(
     stratann,
@@ -126,7 +127,7 @@ fn failed(error: &Error, text: String) -> PyErr {
         Error::Tier(TierError::Short { .. } | TierError::OutOfRange { .. }) => {
             DamagedError::new_err(text)
         }
-        Error::Tier(TierError::InUse { .. }) => InUseError::new_err(text),
+        Error::Tier(TierError::InUse { .. }) | Error::Restless { .. } => InUseError::new_err(text),
         Error::Tier(TierError::NoSpace { .. } | TierError::NoRoom { .. }) => {
             NoSpaceError::new_err(text)
         }

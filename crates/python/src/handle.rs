@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use pyo3::prelude::*;
-use stratann::OpenOptions;
+use stratann::{OpenOptions, Opener, TierError};
 
 use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
-use crate::process::{Opened, detached};
+use crate::process::{Opened, detached, forked};
 use crate::progress::{Listener, run};
 use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike};
 
@@ -19,12 +19,14 @@ pub type Now = (Arc<Opened<stratann::Index>>, Held);
 
 /// An index that is open.
 pub struct Handle {
+    /// The process that opened it. In one that was forked from that, its locks may be held by threads that are not there: nobody waits for them.
+    process: u32,
     user: User,
     /// As it was given, for messages.
     path: PathBuf,
     /// Where it is, wherever the process goes.
     home: PathBuf,
-    options: OpenOptions,
+    opener: Opener,
     changes: Changes,
     seen: RwLock<Seen>,
 }
@@ -51,14 +53,16 @@ impl Seen {
     ) -> Self {
         let writer = Writer::of(py, &index);
         let closes = closes.unwrap_or_else(|| match writer.standing() {
-            Standing::Open(..) => 0,
+            Some(Standing::Open(..)) => 0,
             // This writer may be new, and one that is gone may have changed the folder meanwhile.
-            Standing::Closed { closes: 0, .. } if before == writer::closes() => 0,
+            Some(Standing::Closed { closes: 0, .. }) if before == writer::closes() => 0,
             // Changes that were made while it was opened may not be in it. Then it is opened again when it is asked.
-            Standing::Closed { closes, .. } => match index.is_current() {
+            Some(Standing::Closed { closes, .. }) => match index.is_current() {
                 Ok(true) => closes,
                 _ => u64::MAX,
             },
+            // It is of this process, which has not forked since.
+            None => u64::MAX,
         });
         Self {
             index: Some(index),
@@ -105,10 +109,11 @@ impl Handle {
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
+            process: std::process::id(),
             user: User(NEXT.fetch_add(1, Ordering::Relaxed)),
             path,
             home: index.path().to_owned(),
-            options: index.options().clone(),
+            opener: index.opener(),
             changes,
             seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None, before)),
         }
@@ -119,24 +124,51 @@ impl Handle {
         &self.home
     }
 
-    fn seen(&self) -> Seen {
-        self.seen.read().clone()
+    /// How it is opened again, in the place of what it goes by.
+    fn opener_after(&self, index: Option<&Arc<Opened<stratann::Index>>>) -> Opener {
+        let opener = self.opener.clone();
+        match index {
+            Some(index) => opener.instead_of(index.value()),
+            None => opener,
+        }
+    }
+
+    /// Whether this is the process that opened it.
+    fn is_home(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The error of a forked process.
+    fn forked(&self) -> PyErr {
+        forked(&self.path, self.process, "stratann.open")
+    }
+
+    /// What it knows.
+    fn seen(&self) -> PyResult<Seen> {
+        if self.is_home() {
+            return Ok(self.seen.read().clone());
+        }
+        match self.seen.try_read() {
+            Some(seen) => Ok(seen.clone()),
+            None => Err(self.forked()),
+        }
     }
 
     /// What was opened last, of which the facts are asked that never change, such as the dimension.
-    pub fn index(&self) -> Arc<Opened<stratann::Index>> {
+    pub fn index(&self) -> PyResult<Arc<Opened<stratann::Index>>> {
         loop {
-            let seen = self.seen();
+            let seen = self.seen()?;
             if let Some(index) = seen.index {
-                return index;
+                return Ok(index);
             }
             // One of the two is always there; while the one takes the place of the other, both are.
             match seen.writer.standing() {
-                Standing::Open(live, _) => return live,
-                Standing::Closed {
+                Some(Standing::Open(live, _)) => return Ok(live),
+                Some(Standing::Closed {
                     left: Some(left), ..
-                } => return left,
-                Standing::Closed { left: None, .. } => {}
+                }) => return Ok(left),
+                Some(Standing::Closed { left: None, .. }) if self.is_home() => {}
+                _ => return Err(self.forked()),
             }
         }
     }
@@ -144,18 +176,20 @@ impl Handle {
     /// What searches go by now: all that calls of this process have acknowledged.
     pub fn now(&self, py: Python<'_>) -> PyResult<Now> {
         loop {
-            let seen = self.seen();
+            let seen = self.seen()?;
             match seen.writer.standing() {
-                Standing::Open(live, held) => {
+                Some(Standing::Open(live, held)) => {
                     if seen.index.is_some() {
                         self.let_go(&seen);
                     }
                     return Ok((live, held));
                 }
-                Standing::Closed { closes, left } => match seen.index {
+                Some(Standing::Closed { closes, left }) => match seen.index {
                     Some(index) if seen.closes == closes => return Ok((index, Held::nothing())),
-                    _ => self.catch_up(py, closes, left)?,
+                    _ if self.is_home() => self.catch_up(py, closes, left)?,
+                    _ => return Err(self.forked()),
                 },
+                None => return Err(self.forked()),
             }
         }
     }
@@ -175,7 +209,7 @@ impl Handle {
         closes: u64,
         left: Option<Arc<Opened<stratann::Index>>>,
     ) -> PyResult<()> {
-        let (seen, before) = (self.seen(), writer::closes());
+        let (seen, before) = (self.seen()?, writer::closes());
         if let (Some(own), Some(left)) = (&seen.index, &left)
             && own.folder() != left.folder()
         {
@@ -183,12 +217,13 @@ impl Handle {
             self.seen.write().closes = closes;
             return Ok(());
         }
-        let alike =
-            |left: &Arc<Opened<stratann::Index>>| reads_alike(left.options(), &self.options);
+        let alike = |left: &Arc<Opened<stratann::Index>>| {
+            reads_alike(left.opener().options(), self.opener.options())
+        };
         let index = match left.filter(alike) {
             Some(left) => left,
             None => {
-                let open = || stratann::Index::open(&self.home, &self.options);
+                let open = || self.opener_after(seen.index.as_ref()).open(&self.home);
                 let index = py.detach(open).map_err(to_python)?;
                 Arc::new(Opened::new(Arc::new(index)))
             }
@@ -200,28 +235,40 @@ impl Handle {
 
     /// Opens for reading what stands now where the index was opened, wherever the process has gone since.
     pub fn open_again(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_home() {
+            return Err(self.forked());
+        }
         let before = writer::closes();
-        let open = || stratann::Index::open(&self.home, &self.options);
+        let opener = self.opener_after(Some(&self.index()?));
+        let open = || opener.open(&self.home);
         let index = py.detach(open).map_err(to_python)?;
         *self.seen.write() = Seen::new(py, Arc::new(Opened::new(Arc::new(index))), None, before);
         Ok(())
     }
 
     /// The index open for changes, if it is, by whichever object of this process.
-    pub fn changing(&self) -> Held {
-        self.seen().writer.changing()
+    pub fn changing(&self) -> PyResult<Held> {
+        match self.is_home() {
+            true => Ok(self.seen()?.writer.changing()),
+            false => Err(self.forked()),
+        }
     }
 
     /// Whether this object has changed something, and not ended that.
-    pub fn has_changed(&self) -> bool {
-        self.seen().writer.is_used_by(self.user)
+    pub fn has_changed(&self) -> PyResult<bool> {
+        match self.is_home() {
+            true => Ok(self.seen()?.writer.is_used_by(self.user)),
+            false => Err(self.forked()),
+        }
     }
 
     /// The index open for changes, which takes the lock of its folder, for one change: it is not closed before that is done.
     pub fn change(&self, py: Python<'_>) -> PyResult<UnderWay> {
-        self.index().at_home(&self.path, "stratann.open")?;
+        if !self.is_home() {
+            return Err(self.forked());
+        }
         loop {
-            let writer = self.seen().writer;
+            let writer = self.seen()?.writer;
             let turn = loop {
                 match py.detach(|| writer.enter()) {
                     Some(turn) => break turn,
@@ -230,12 +277,12 @@ impl Handle {
             };
             // Nobody closes it from here on.
             let (index, _) = self.now(py)?;
-            let seen = self.seen();
+            let seen = self.seen()?;
             if !Arc::ptr_eq(&writer, &seen.writer) {
                 // What the last close left is another folder, which has taken the place of this one.
                 continue;
             }
-            let wanted = (&self.options, self.changes);
+            let wanted = (self.opener.options(), self.changes);
             let opened = py.detach(|| writer.open(self.user, index.value(), wanted, turn));
             // With the lock given back: an error that is made waits for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
@@ -246,17 +293,12 @@ impl Handle {
 
     /// Ends the changes of this object, and of all if no other one has changed something; then a merge that is due is made if it is to `finish`.
     pub fn end_changes(&self, py: Python<'_>, finish: bool) -> PyResult<()> {
-        let writer = self.seen().writer;
-        let held = writer.changing();
-        let Some(live) = &*held else {
+        if !self.is_home() {
+            return self.end_elsewhere();
+        }
+        let writer = self.seen()?.writer;
+        if writer.changing().is_none() {
             return Ok(());
-        };
-        let at_home = live.at_home(&self.path, "stratann.open").is_ok();
-        drop(held);
-        if !at_home {
-            // Of a forked process: who changes it, and what merges it, are in another one.
-            let given_up = py.detach(|| writer.give_up()).map_err(to_python);
-            return given_up.map_err(|error| changing(py, error));
         }
         let listener = Listener::new(None)?;
         // Only this thread knows it: the work is done by another.
@@ -276,5 +318,26 @@ impl Handle {
             )));
         }
         Ok(())
+    }
+
+    /// The changes of a forked process' parent are the parent's: who makes them, and what merges them, are there.
+    fn end_elsewhere(&self) -> PyResult<()> {
+        let standing = self.seen().ok().and_then(|seen| seen.writer.standing());
+        match standing {
+            Some(Standing::Closed { .. }) => Ok(()),
+            _ => Err(to_python(TierError::Forked {
+                place: shown(&self.path),
+                opener: self.process,
+                here: std::process::id(),
+            })),
+        }
+    }
+
+    /// Has all locks while `work` is done.
+    #[cfg(feature = "testing")]
+    pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
+        let seen = self.seen.write();
+        let writer = seen.writer.clone();
+        writer.while_locked(work)
     }
 }

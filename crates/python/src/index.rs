@@ -66,8 +66,14 @@ impl Index {
     }
 
     /// What was opened last, of which the facts are asked that never change.
-    pub fn inner(&self) -> Arc<Opened<stratann::Index>> {
+    pub fn inner(&self) -> PyResult<Arc<Opened<stratann::Index>>> {
         self.handle.index()
+    }
+
+    /// Has all locks while `work` is done.
+    #[cfg(feature = "testing")]
+    pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.handle.while_locked(work)
     }
 
     /// What searches go by now.
@@ -737,8 +743,8 @@ impl Index {
 
     /// Makes every change durable that was made before. With `durability="always"` they are already.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.inner().at_home(&self.path, "stratann.open")?;
-        let held = self.handle.changing();
+        self.inner()?.at_home(&self.path, "stratann.open")?;
+        let held = self.handle.changing()?;
         let Some(live) = &*held else {
             return Ok(());
         };
@@ -789,7 +795,7 @@ impl Index {
         dest: PathBuf,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.inner().at_home(&self.path, "stratann.open")?;
+        self.inner()?.at_home(&self.path, "stratann.open")?;
         let (_, live) = self.now(py)?;
         let listener = Listener::new(progress)?;
         if let Some(live) = &*live {
@@ -880,12 +886,12 @@ impl Index {
                 path: self.path.clone(),
             })
         };
-        if self.handle.has_changed() {
+        if self.handle.has_changed()? {
             return Err(outdated());
         }
         self.handle.open_again(py)?;
         // Another object has the same folder open for changes, and that takes none any more: searches go by it until it is closed.
-        let held = self.handle.changing();
+        let held = self.handle.changing()?;
         if let Some(live) = &*held
             && !py.detach(|| live.is_current()).map_err(to_python)?
         {
@@ -921,21 +927,21 @@ impl Index {
 
     /// Elements of a vector.
     #[getter]
-    fn dim(&self) -> usize {
-        self.inner().dim()
+    fn dim(&self) -> PyResult<usize> {
+        Ok(self.inner()?.dim())
     }
 
     /// How distances are measured: "l2", "ip" or "cosine".
     #[getter]
-    fn metric(&self) -> &'static str {
-        self.inner().metric().name()
+    fn metric(&self) -> PyResult<&'static str> {
+        Ok(self.inner()?.metric().name())
     }
 
     /// The numpy dtype of the vectors, which queries must have.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("numpy")?
-            .call_method1("dtype", (dtype_name(self.inner().element()),))
+            .call_method1("dtype", (dtype_name(self.inner()?.element()),))
     }
 
     /// The columns of its attributes: a dict of names and types ("boolean", "integer", "float", "string", "timestamp", "list of strings", "list of integers").
@@ -951,8 +957,8 @@ impl Index {
 
     /// The row of choices that the index was built with.
     #[getter]
-    fn preset(&self) -> String {
-        self.inner().preset().to_string()
+    fn preset(&self) -> PyResult<String> {
+        Ok(self.inner()?.preset().to_string())
     }
 
     /// The folder of the index.
@@ -978,10 +984,10 @@ impl Index {
         Ok(format!(
             "stratann.Index({path}, {} vectors, dim={}, dtype={}, metric={:?}, preset={:?})",
             self.vectors(py)?,
-            self.inner().dim(),
-            dtype_name(self.inner().element()),
-            self.inner().metric().name(),
-            self.preset(),
+            self.dim()?,
+            dtype_name(self.inner()?.element()),
+            self.metric()?,
+            self.preset()?,
         ))
     }
 }
@@ -1024,7 +1030,7 @@ impl Index {
 
     /// Vectors like those of this index: those to be asked for or to be inserted.
     pub fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
-        let inner = self.inner();
+        let inner = self.inner()?;
         let rows = Rows::matrix_or_row(value, name, inner.element())?;
         rows.fit(inner.dim())?;
         Ok(rows)

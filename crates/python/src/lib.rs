@@ -35,6 +35,8 @@ mod progress;
 mod repair;
 mod searching;
 mod servers;
+#[cfg(feature = "testing")]
+mod testing;
 mod truth;
 mod writer;
 
@@ -50,7 +52,7 @@ mod _stratann {
     #[pymodule_export]
     use crate::attributes::{Column, Filter, column};
     #[pymodule_export]
-    use crate::build::{build, calibrate, plan, train};
+    use crate::build::{build, calibrate, is_there_for, plan, train};
     #[pymodule_export]
     use crate::catalog::Catalog;
     #[pymodule_export]
@@ -72,9 +74,14 @@ mod _stratann {
     /// Before anything is told.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        #[cfg(feature = "testing")]
+        crate::testing::install(module)?;
         crate::logs::install(module.py())?;
         crate::servers::install(module.py())
     }
+
+    #[pymodule_export]
+    const MOST_PADDED: usize = stratann::bounds::MOST_PADDED;
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name is Python's convention")]

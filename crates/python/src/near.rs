@@ -25,7 +25,7 @@ impl Told<'_, '_> {
     /// Options of a search for `k`.
     fn options(&self, index: &Index, k: usize) -> PyResult<SearchOptions> {
         let defaults = SearchOptions::default();
-        let clusters = index.inner().has_clusters();
+        let clusters = index.inner()?.has_clusters();
         Ok(SearchOptions {
             k,
             list: self.list_size.unwrap_or(defaults.list.max(k)),

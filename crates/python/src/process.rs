@@ -2,7 +2,8 @@
 //!
 //! What is open has threads, and a forked process (Python's `multiprocessing` on Linux, web servers) inherits the
 //! memory but not the threads: a search there would wait for ever for workers that do not exist, and so would dropping
-//! it. Here the one is refused and the other left undone.
+//! it. Here the one is refused and the other left undone. Nor does a forked process wait for a lock of what its parent has open: a thread that is not here may
+//! have held it.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -58,14 +59,18 @@ impl<T> Opened<T> {
         if self.is_home() {
             return Ok(&self.value);
         }
-        Err(StratannError::new_err(format!(
-            "{}: it was opened in process {} and this is {}, which was forked from it without its threads: call {remedy} \
-             here",
-            path.display(),
-            self.process,
-            std::process::id(),
-        )))
+        Err(forked(path, self.process, remedy))
     }
+}
+
+/// The error of a forked process that asks for what process `opener` has open at a path; `remedy` is what to call.
+pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
+    StratannError::new_err(format!(
+        "{}: it was opened in process {opener} and this is {}, which was forked from it without its threads: call {remedy} \
+         here",
+        path.display(),
+        std::process::id(),
+    ))
 }
 
 /// What needs no threads: the facts about it.

@@ -321,10 +321,14 @@ impl Writer {
         self.process == std::process::id()
     }
 
-    /// How the folder stands now.
-    pub fn standing(&self) -> Standing {
-        let state = self.state.lock();
-        match state.live.clone() {
+    /// How the folder stands now. `None`: this is a forked process, and its parent has it open for changes, or is just about to have it.
+    pub fn standing(&self) -> Option<Standing> {
+        let state = match self.is_home() {
+            true => self.state.lock(),
+            // Who has it may be a thread that is not here, and so may be who has a lock of what is open for changes.
+            false => self.state.try_lock().filter(|state| state.live.is_none())?,
+        };
+        Some(match state.live.clone() {
             Some(live) => {
                 drop(state);
                 let index = live.beside(live.index());
@@ -334,7 +338,16 @@ impl Writer {
                 closes: state.closes,
                 left: state.left.clone(),
             },
-        }
+        })
+    }
+
+    /// Has all locks while `work` is done.
+    #[cfg(feature = "testing")]
+    pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _opening = self.opening.lock();
+        let _closer = self.closer.lock();
+        let _state = self.state.lock();
+        work()
     }
 
     /// The index open for changes, if it is.
@@ -497,7 +510,7 @@ impl Writer {
             Err(_) if stays => None,
             _ => {
                 let place = if stays { live.path() } else { home };
-                Some(stratann::Index::open(place, live.index().options()))
+                Some(live.index().opener().open(place))
             }
         };
         let index = match opened {
@@ -518,7 +531,7 @@ impl Writer {
         drop(live);
         // It made a checkpoint at its end. What is open knows all of it, and may not be there when somebody else changes the index.
         if let Ok(false) = index.is_current()
-            && let Ok(last) = stratann::Index::open(index.path(), index.options())
+            && let Ok(last) = index.opener().open(index.path())
         {
             let mut state = self.state.lock();
             state.closes += 1;
@@ -578,27 +591,12 @@ impl Writer {
         };
         drop(merger);
         let flushed = live.flush();
-        let open = || stratann::Index::open(live.path(), live.index().options());
+        let open = || live.index().opener().open(live.path());
         match flushed.and_then(|()| open()) {
             Ok(index) => self.put_away(&live, &Arc::new(Opened::new(Arc::new(index)))),
             // Nobody hears of an error here. Others find it as it is, and whichever of them closes it is told what is wrong.
             Err(_) => self.merge_again(&live, changes),
         }
-    }
-
-    /// Leaves what a parent's threads change to the parent: this is a forked process, and `Err` says so.
-    pub fn give_up(&self) -> Result<(), stratann::Error> {
-        let live = {
-            let mut state = self.state.lock();
-            state.merger.take();
-            state.users.clear();
-            let live = state.live.take();
-            if let Some(live) = &live {
-                state.left = Some(Arc::new(live.beside(live.index())));
-            }
-            live
-        };
-        live.map_or(Ok(()), |live| live.flush())
     }
 
     /// Whether objects beside this one have changed something.
@@ -642,7 +640,7 @@ fn agree(
     changes: Changes,
     wanted: (&OpenOptions, Changes),
 ) -> Result<(), Refused> {
-    let open = named(live.index().options(), changes);
+    let open = named(live.index().opener().options(), changes);
     let wanted = named(wanted.0, wanted.1);
     let mut both = open.into_iter().zip(wanted);
     match both.find(|(open, wanted)| open != wanted) {

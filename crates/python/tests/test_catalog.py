@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -167,6 +168,11 @@ def test_a_forked_process_is_told_to_open_the_catalog_itself(catalog, shelf, que
             except stratann.StratannError as error:
                 said = str(error).encode()
             assert catalog.names() == NAMES
+            # A thread that is not here may have the lock of what says how much is open.
+            for ask in ("memory_bytes", "open_count"):
+                with pytest.raises(stratann.StratannError, match="forked"):
+                    getattr(catalog, ask)
+            assert "opened in another process" in repr(catalog)
             del catalog
             found = stratann.Catalog(shelf).search(queries, list_size=50)
             assert (found[0] == expected[0]).all()
@@ -267,6 +273,53 @@ def test_a_folder_of_indexes_is_named_as_what_it_is(shelf):
     for call in (stratann.open, stratann.verify):
         with pytest.raises(stratann.StratannError, match=r"a folder of 3 indexes.*autumn.*stratann\.Catalog"):
             call(shelf)
+
+
+def test_changes_are_within_the_budget(own, small):
+    catalog = stratann.Catalog(own, memory="32MiB")
+    nothing = catalog.memory_bytes
+    index = catalog["spring"]
+    reading = catalog.memory_bytes
+    index.insert(small[:200], ids=numpy.arange(5000, 5200))
+    changing = catalog.memory_bytes
+    # What a few changes at a time take is counted, and half of what is free.
+    assert reading + (2 << 20) < changing <= catalog.memory
+    assert catalog.open_count == 1, "the one for reading was let go"
+    index.delete([1])
+    assert len(index) == len(catalog["spring"]) == 667 + 199
+    # Two objects of one index share what changes it; another index has a part of its own.
+    again, other = catalog["spring"], catalog["summer"]
+    again.insert(small[200:201], ids=[6000])
+    other.insert(small[201:202], ids=[7000])
+    assert changing < catalog.memory_bytes <= catalog.memory
+    for each in (index, again, other):
+        each.close()
+    assert nothing < catalog.memory_bytes < changing, "what the changes left is open, and counted"
+    assert len(index) == len(again) == 667 + 200 and len(other) == 666 + 1
+    assert index.refresh() is False
+    del index, again, other, each
+    gc.collect()
+    for name in NAMES:
+        catalog.close(name)
+    assert catalog.open_count == 0 and catalog.memory_bytes <= reading
+
+
+def test_a_change_for_which_there_is_no_room_is_refused(own, small):
+    with pytest.raises(ValueError) as error:
+        stratann.Catalog(own, memory=1_000_000)
+    least = int(re.search(r"(\d+) bytes are needed", str(error.value))[1])
+    catalog = stratann.Catalog(own, memory=least + 400_000)
+    index = catalog["spring"]
+    before = catalog.memory_bytes
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"a change of the index .*spring takes alone; give at least that much"):
+            index.insert(small[:1], ids=[5000])
+    assert catalog.memory_bytes == before and len(index) == 667
+    assert index.search(small[1], 1, list_size=50)[1][0] == 0
+    # Whoever has more may change it.
+    with stratann.Catalog(own, memory="64MiB")["spring"] as enough:
+        enough.insert(small[:1], ids=[5000])
+    assert len(catalog["spring"]) == 668
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,8 @@
 """An index that begins with nothing, and one of which nothing is left."""
 
+import subprocess
+import sys
+
 import numpy
 import pytest
 
@@ -43,6 +46,52 @@ def test_attributes_come_with_the_first_vectors(tmp_path, small):
     ids, _ = index.search(small[0], 2, filter="year >= 2021")
     assert sorted(ids.tolist()) == [2, 3]
     assert index.count("year >= 2020") == 3
+
+
+def test_an_index_that_is_there_may_be_opened(tmp_path, small):
+    path = tmp_path / "live.idx"
+    how = {"dimension": 128, "dtype": "uint8", "exist_ok": True}
+    index = stratann.create(path, **how)
+    assert index.build_report is not None
+    with index:
+        index.insert(small[:10])
+    again = stratann.create(str(path), preset="spann", **how)
+    assert len(again) == 10 and again.build_report is None
+    assert again.stats()["preset"] == "stratann", "it stays as it is"
+    for other, said in [
+        ({"dimension": 64}, r"dimension is 64: expected 128, as the index .*live.idx"),
+        ({"dtype": "float32"}, "element type is f32: expected u8"),
+        ({"metric": "cosine"}, "metric is cosine: expected l2"),
+        ({"overwrite": True}, "both given"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            stratann.create(path, **{**how, **other})
+    with pytest.raises(FileExistsError):
+        stratann.create(path, dimension=128, dtype="uint8")
+    # What is there and is no index is not taken for one.
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "log-000001").write_text("of somebody else")
+    with pytest.raises(FileExistsError):
+        stratann.create(tmp_path / "notes", **how)
+    assert len(stratann.open(path)) == 10
+
+
+def test_of_processes_that_create_at_once_one_does(tmp_path, small):
+    path = tmp_path / "live.idx"
+    program = (
+        "import sys, stratann\n"
+        "sys.stdin.readline()\n"
+        "index = stratann.create(sys.argv[1], dimension=8, exist_ok=True)\n"
+        "print(len(index), index.build_report is not None)\n"
+    )
+    words = [sys.executable, "-c", program, str(path)]
+    all = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for process in all:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = [process.communicate()[0].split() for process in all]
+    assert [process.returncode for process in all] == [0] * 4
+    assert sorted(said) == [["0", "False"]] * 3 + [["0", "True"]]
 
 
 def test_an_array_of_no_rows_is_built_of(tmp_path):

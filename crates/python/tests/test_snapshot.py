@@ -88,3 +88,9 @@ def test_snapshots_beside_inserts_and_merges_have_what_was_acknowledged(index, s
         ids = numpy.array(sorted(stratann.open(tmp_path / f"copy-{at}")))
         assert len(ids) >= least and len(ids) % 2 == 0
         assert (ids == numpy.arange(len(ids))).all()
+
+
+@pytest.mark.skipif(not hasattr(stratann._stratann, "_restless"), reason="the module has nothing for tests")
+def test_an_index_that_changes_too_fast_is_in_use(tmp_path):
+    with pytest.raises(stratann.InUseError, match="it changed.*Call again"):
+        stratann._stratann._restless(tmp_path)

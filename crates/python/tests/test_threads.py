@@ -285,6 +285,69 @@ def test_a_forked_process_has_a_writer_of_its_own(path, small):
     assert len(index) == BUILT + 2
 
 
+@pytest.mark.skipif(not hasattr(stratann._stratann, "_while_locked"), reason="the module has nothing for tests")
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_forked_process_waits_for_no_lock_of_its_parent(changed, path, small):
+    """A thread may be in the midst of a change when another one forks: here it is the same thread, which has all locks."""
+    index = stratann.open(path)
+    if changed:
+        index.insert(small[1000], ids=[1000])
+    calls = {
+        "len": lambda: len(index),
+        "dim": lambda: index.dim,
+        "repr": lambda: repr(index),
+        "stats": index.stats,
+        "search": lambda: index.search(small[0]),
+        "insert": lambda: index.insert(small[1001], ids=[1001]),
+        "delete": lambda: index.delete([1]),
+        "flush": index.flush,
+        "refresh": index.refresh,
+        "snapshot": lambda: index.snapshot(path.parent / "copy"),
+        "close": index.close,
+    }
+
+    def in_child():
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = []
+            try:
+                # Ends it if it waits.
+                signal.alarm(60)
+                for call in calls.values():
+                    try:
+                        call()
+                        said.append("done")
+                    except stratann.StratannError as error:
+                        assert "forked" in str(error)
+                        said.append(type(error).__name__)
+                own = stratann.open(path)
+                said.append(str(len(own)))
+                del own
+            finally:
+                os.write(writer, ",".join(said).encode())
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            said = pipe.read().decode().split(",")
+        assert os.waitpid(child, 0)[1] == 0, said
+        return dict(zip([*calls, "own"], said))
+
+    found = stratann._stratann._while_locked(index, in_child)
+    assert found.pop("own") == str(BUILT + changed)
+    assert found.pop("close") == "OutdatedError"
+    assert set(found.values()) == {"StratannError"}
+    # With no lock held, facts are known where nothing is open for changes.
+    free = in_child()
+    assert free["len"] == free["dim"] == free["repr"] == ("StratannError" if changed else "done")
+    assert free["search"] == free["insert"] == free["flush"] == "StratannError"
+    assert free["close"] == ("OutdatedError" if changed else "done")
+    index.insert(small[1001], ids=[1001])
+    index.close()
+    assert len(index) == BUILT + 1 + changed
+
+
 def test_a_callback_leaves_an_index_that_another_thread_closes(path, small, elsewhere):
     """Whoever closes waits for the insert, and the insert for its callback, which is not to wait for whoever closes."""
     one, begun, said = stratann.open(path), threading.Event(), []

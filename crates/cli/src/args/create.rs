@@ -34,7 +34,11 @@ pub struct CreateArguments {
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Prints the report as one JSON object
+    /// Leaves an index as it is that is there already, if it has this dimension, element type and metric
+    #[arg(long, conflicts_with = "overwrite")]
+    pub exist_ok: bool,
+
+    /// Prints the report as one JSON object; null where the index was there
     #[arg(long)]
     pub json: bool,
 }

@@ -55,13 +55,20 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
         places: arguments.places.all()?,
         ..options(&arguments.shape, &none)?
     };
-    let report = stratann::build(&none, &arguments.index, &options, &Shown::new(quiet))?;
+    let (progress, path) = (Shown::new(quiet), &arguments.index);
+    let report = match arguments.exist_ok {
+        true => {
+            let (element, dim) = (arguments.dtype, arguments.dimension);
+            stratann::create_if_absent(path, element, dim, &options, &progress)?
+        }
+        false => Some(stratann::build(&none, path, &options, &progress)?),
+    };
     let mut output = Output::lock();
-    if arguments.json {
-        output.json_line(&report)?;
-    } else {
-        let index = arguments.index.display().to_string();
-        print(&mut output, (index, &arguments.shape), &none, &report)?;
+    let index = path.display().to_string();
+    match &report {
+        _ if arguments.json => output.json_line(&report)?,
+        Some(report) => print(&mut output, (index, &arguments.shape), &none, report)?,
+        None => output.line(format!("{index}: there already, and left as it is"))?,
     }
     output.finish()
 }

@@ -29,13 +29,17 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
             base.rows()
         )));
     }
-    let last = arguments.first_id.checked_add(base.rows() as u64);
-    if last.is_none() {
+    let Some(behind) = arguments.first_id.checked_add(base.rows() as u64) else {
         return Err(Failure::Wrong(format!(
             "--first-id is {}: the ids of {} vectors from there on go beyond 18446744073709551614",
             arguments.first_id,
             base.rows()
         )));
+    };
+    // Looked at before the work, which may take hours.
+    match &ids {
+        Some(ids) => GroundTruth::check_ids(&arguments.out, ids)?,
+        None => GroundTruth::check_ids(&arguments.out, &[behind.saturating_sub(1)])?,
     }
     let progress = Shown::new(quiet);
     let threads = threads_or_cores(arguments.threads);

@@ -72,6 +72,36 @@ fn an_index_without_vectors_is_asked_filled_emptied_and_filled_again() {
 }
 
 #[test]
+fn an_index_that_is_there_may_be_left_as_it_is() {
+    let place = Place::new();
+    let words = ["create", "index", "-d", "16", "--dtype", "u8", "--exist-ok"];
+    let created = place.run(&words).done();
+    assert!(created.stdout.contains("0 of 16 u8"), "{}", created.stdout);
+    place.run(&["insert", "index", "base.u8bin"]).done();
+    let again = place.run(&words).done();
+    assert!(again.stdout.contains("there already"), "{}", again.stdout);
+    let json = place.run(&[&words[..], &["--json"]].concat()).done().json();
+    assert!(json.is_null(), "{json}");
+    assert_eq!(count(&place), ROWS);
+    for (other, said) in [
+        (["-d", "8", "--dtype", "u8"], ["dimension is 8", "16"]),
+        (["-d", "16", "--dtype", "i8"], ["element type is i8", "u8"]),
+    ] {
+        let words = ["create", "index", "--exist-ok"];
+        place.run(&[&words[..], &other].concat()).refused(2, &said);
+    }
+    let other = [&words[..], &["--metric", "cosine"]].concat();
+    place.run(&other).refused(2, &["metric is cosine", "l2"]);
+    let both = [&words[..], &["--overwrite"]].concat();
+    place.run(&both).refused(2, &["--overwrite"]);
+    place.run(&words[..6]).refused(2, &["index"]);
+    // What is there and is no index is not left for one.
+    let words = ["create", "base.u8bin", "-d", "16", "--exist-ok"];
+    place.run(&words).refused(2, &["base.u8bin"]);
+    assert_eq!(count(&place), ROWS);
+}
+
+#[test]
 fn a_file_of_no_rows_is_built_of() {
     let place = Place::new();
     place.write("none.u8bin", &bin(0, DIM, &[]));

@@ -132,6 +132,32 @@ fn the_truth_of_an_index_with_wide_ids_has_them() {
         place.run(&words)
     };
     truth("truth.bin").refused(2, &["an id is 50000", ".bin64"]);
+    // Before the work, which would fail here for another reason.
+    place.write("zero.u8bin", &[&u8s(3, 16, 7)[..8], &[0; 48]].concat());
+    place.write("wide.ids", b"1 2 5000000000");
+    for ids in [["--first-id", "4294967293"], ["--ids", "wide.ids"]] {
+        for (out, status, said) in [
+            ("t.bin", 2, "32 bits"),
+            ("t.ibin", 2, "32 bits"),
+            ("t.ivecs", 2, "32 bits"),
+            ("t.npy", 1, "needs a direction"),
+        ] {
+            let words = [
+                "truth",
+                "zero.u8bin",
+                "queries.u8bin",
+                out,
+                "--metric",
+                "cosine",
+                "-k",
+                "1",
+            ];
+            place
+                .run(&[&words[..], &ids].concat())
+                .refused(status, &[said]);
+            assert!(!place.path(out).exists());
+        }
+    }
     truth("truth.bin64").done();
     truth("truth.npy").done();
     let build = [

@@ -29,6 +29,7 @@
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash; all but its savepoints
 //! ([`savepoint`](crate::savepoint)), if it was to keep them.
 
+mod absent;
 mod again;
 mod chunks;
 mod clusters;
@@ -91,6 +92,7 @@ pub(crate) use placeholder::PLACEHOLDER_ID;
 use placeholder::Placeholder;
 pub(crate) use sharing::{PagePlan, Sizes};
 
+pub use absent::{create_if_absent, is_there_for};
 pub use chunks::chunk_bytes_for_overhead;
 pub use needs::{BuildPlan, plan_build};
 pub use options::{BuildOptions, BuildReport};

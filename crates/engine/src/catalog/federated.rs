@@ -56,7 +56,7 @@ impl Catalog {
     ///
     /// # Errors
     /// No names; indexes of different dimensions, element types or metrics, of which two are named, before any search;
-    /// `k` beyond the vectors of all, and beyond 65,536; and what [`index`](Catalog::index) and [`Index::search`] return.
+    /// `k` beyond the vectors of all, and beyond [`MOST_PADDED`](bounds::MOST_PADDED); and what [`index`](Catalog::index) and [`Index::search`] return.
     pub fn search<N: AsRef<str>>(
         &self,
         names: &[N],

@@ -6,6 +6,7 @@
 //!   open        indexes that will be found; those that no caller holds may go
 //!   opening     indexes that are being opened: accounted for from the moment that they are admitted
 //!   held        indexes that were closed or replaced, until the last caller drops them
+//!   lent        indexes that callers opened again or for changes, until the last caller drops them
 //!
 //!   to go, in this order:   codebooks that nobody uses, but the one used last
 //!                           indexes that nobody holds, the least recently used first
@@ -20,6 +21,7 @@ use std::sync::{Arc, Weak};
 
 use super::{MOST_OPEN, Stamp};
 use crate::index::Shared;
+use crate::plan::Needs;
 use crate::{Error, Index};
 
 /// Codebooks without an index that are kept where no budget bounds them.
@@ -28,10 +30,29 @@ const MOST_SPARE_CODEBOOKS: usize = 16;
 /// What an index takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charge {
+    /// As which it is known.
+    number: u64,
     /// Bytes that are its own.
     bytes: u64,
     /// The codebook that it uses, by its hash, if that may be shared.
     codebook: Option<String>,
+}
+
+/// What an index would have.
+pub(super) struct Wanted<'a> {
+    /// Bytes that are its own.
+    pub(super) bytes: u64,
+    /// The hash and the bytes of its codebook, if that may be shared.
+    pub(super) codebook: Option<(&'a str, u64)>,
+}
+
+/// An index that is to be admitted.
+struct Newcomer<'a> {
+    /// What it is, for messages.
+    what: &'a str,
+    charge: &'a Charge,
+    /// The number of the index that it takes the place of, which stays for as long as somebody has it and is no reason to refuse this one; 0 if there is none.
+    instead: u64,
 }
 
 /// An index that is open.
@@ -40,6 +61,13 @@ struct Open {
     stamp: Stamp,
     used: u64,
     charge: Charge,
+}
+
+impl Open {
+    /// Whether no caller holds it. Nobody can get hold of it while only the ledger, which is locked, has it.
+    fn is_free(&self) -> bool {
+        Arc::strong_count(&self.index) == 1
+    }
 }
 
 /// A codebook in memory.
@@ -54,7 +82,9 @@ struct Kept {
 /// See the module.
 pub(super) struct Ledger {
     budget: Option<u64>,
+    /// Bytes of the program and the queries in flight, and what they depend on.
     fixed: u64,
+    program: Needs,
     shared: Arc<Shared>,
     /// Counts uses: the larger, the later.
     clock: u64,
@@ -64,13 +94,20 @@ pub(super) struct Ledger {
     open: HashMap<String, Open>,
     opening: HashMap<String, Charge>,
     held: Vec<(Weak<Index>, Charge)>,
+    lent: HashMap<u64, Charge>,
 }
 
 impl Ledger {
-    pub(super) fn new(budget: Option<u64>, fixed: u64, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        budget: Option<u64>,
+        fixed: u64,
+        program: Needs,
+        shared: Arc<Shared>,
+    ) -> Self {
         Self {
             budget,
             fixed,
+            program,
             shared,
             clock: 0,
             codebooks: HashMap::new(),
@@ -78,28 +115,30 @@ impl Ledger {
             open: HashMap::new(),
             opening: HashMap::new(),
             held: Vec::new(),
+            lent: HashMap::new(),
         }
     }
 
     /// Bytes that are accounted for.
     pub(super) fn bytes(&mut self) -> u64 {
         self.forget_dropped();
+        self.sum()
+    }
+
+    fn sum(&self) -> u64 {
         let open = self.open.values().map(|open| open.charge.bytes);
         let opening = self.opening.values().map(|charge| charge.bytes);
         let held = self.held.iter().map(|(_, charge)| charge.bytes);
+        let lent = self.lent.values().map(|charge| charge.bytes);
         let codebooks = self.codebooks.values().map(|kept| kept.bytes);
-        self.fixed
-            + open
-                .chain(opening)
-                .chain(held)
-                .chain(codebooks)
-                .sum::<u64>()
+        let indexes = open.chain(opening).chain(held).chain(lent);
+        self.fixed + indexes.chain(codebooks).sum::<u64>()
     }
 
     /// Indexes with open files.
     pub(super) fn open_count(&mut self) -> usize {
         self.forget_dropped();
-        self.open.len() + self.held.len()
+        self.open.len() + self.held.len() + self.lent.len()
     }
 
     /// Codebooks in memory.
@@ -144,16 +183,9 @@ impl Ledger {
         self.opening.insert(name.to_owned(), Charge::default());
     }
 
-    /// Admits an index that is being opened, with the bytes that are its own and its codebook's hash and bytes. Gives the
-    /// indexes that had to go for it, to be dropped when the ledger is no longer locked.
-    pub(super) fn admit(
-        &mut self,
-        name: &str,
-        bytes: u64,
-        codebook: Option<(&str, u64)>,
-    ) -> Result<Vec<Arc<Index>>, Error> {
-        self.forget_dropped();
-        if let Some((hash, bytes)) = codebook {
+    /// What an index would have, counted from now on.
+    fn charge(&mut self, wanted: Wanted<'_>) -> Charge {
+        if let Some((hash, bytes)) = wanted.codebook {
             // Counted now, so that it does not go to make room for its own index.
             let kept = self.codebooks.entry(hash.to_owned()).or_insert(Kept {
                 bytes,
@@ -163,91 +195,185 @@ impl Ledger {
             });
             kept.users += 1;
         }
-        let charge = Charge {
-            bytes,
-            codebook: codebook.map(|(hash, _)| hash.to_owned()),
-        };
-        self.opening.insert(name.to_owned(), charge);
+        Charge {
+            number: self.tick(),
+            bytes: wanted.bytes,
+            codebook: wanted.codebook.map(|(hash, _)| hash.to_owned()),
+        }
+    }
+
+    /// Admits an index that is being opened. Gives the number as which it is known, and the indexes that had to go for it, to be dropped when the ledger is no
+    /// longer locked.
+    pub(super) fn admit(
+        &mut self,
+        name: &str,
+        wanted: Wanted<'_>,
+    ) -> Result<(u64, Vec<Arc<Index>>), Error> {
+        self.forget_dropped();
+        let charge = self.charge(wanted);
+        self.opening.insert(name.to_owned(), charge.clone());
         let mut closed = Vec::new();
+        let newcomer = Newcomer {
+            what: &format!("the index {name:?}"),
+            charge: &charge,
+            instead: 0,
+        };
         // What cannot be admitted is given back by who began to open it.
-        self.make_room(name, &mut closed)?;
-        Ok(closed)
+        self.make_room(&newcomer, &mut closed)?;
+        Ok((charge.number, closed))
+    }
+
+    /// Admits an index that a caller opens in the place of the one with the number `instead`. It may have up to `most` bytes, of which it gets half of what is
+    /// free beyond those that it must have. Gives its number, its bytes, and the indexes that had to go for it, to be dropped when the ledger is no longer locked.
+    pub(super) fn lend(
+        &mut self,
+        what: &str,
+        wanted: Wanted<'_>,
+        most: u64,
+        instead: u64,
+    ) -> Result<(u64, u64, Vec<Arc<Index>>), Error> {
+        self.forget_dropped();
+        let mut charge = self.charge(wanted);
+        let number = charge.number;
+        self.lent.insert(number, charge.clone());
+        let mut closed = Vec::new();
+        let newcomer = Newcomer {
+            what,
+            charge: &charge,
+            instead,
+        };
+        if let Err(error) = self.make_room(&newcomer, &mut closed) {
+            self.give_back(number);
+            return Err(error);
+        }
+        let free = self.free(instead);
+        charge.bytes += most.saturating_sub(charge.bytes).min(free / 2);
+        let bytes = charge.bytes;
+        self.lent.insert(number, charge);
+        while self.is_over_budget(instead) && self.close_oldest(&mut closed) {}
+        // Nobody is to find it any more, so that it goes when those who hold it drop it.
+        let mut open = self.open.iter();
+        let name = open.find(|(_, open)| open.charge.number == instead);
+        if let Some(name) = name.map(|(name, _)| name.clone()) {
+            closed.extend(self.retire(&name));
+        }
+        Ok((number, bytes, closed))
+    }
+
+    /// An index that a caller had opened is gone, or was not opened.
+    pub(super) fn give_back(&mut self, number: u64) {
+        let Some(charge) = self.lent.remove(&number) else {
+            return;
+        };
+        release(&mut self.codebooks, &charge);
+        if let Some(hash) = &charge.codebook
+            && !self.is_checked(hash)
+        {
+            self.drop_unused_codebook(hash);
+        }
+    }
+
+    /// Bytes of an index by its number, and of its codebook if no other index has that; 0 if it is gone.
+    fn bytes_of(&self, number: u64) -> u64 {
+        let open = self.open.values().map(|open| &open.charge);
+        let held = self.held.iter().map(|(_, charge)| charge);
+        let mut all = open.chain(held).chain(self.lent.values());
+        let Some(charge) = all.find(|charge| charge.number == number) else {
+            return 0;
+        };
+        let codebook = charge.codebook.as_ref();
+        let own = codebook.and_then(|hash| self.codebooks.get(hash));
+        let own = own.filter(|kept| kept.users == 1);
+        charge.bytes + own.map_or(0, |kept| kept.bytes)
+    }
+
+    /// Bytes that are free once the indexes are closed that no caller holds, and the one with the number `but` is gone; 0 without a budget.
+    fn free(&mut self, but: u64) -> u64 {
+        let closable = self.open.values().filter(|open| open.is_free());
+        let closable = closable.filter(|open| open.charge.number != but);
+        let closable: u64 = closable.map(|open| open.charge.bytes).sum();
+        let gone = closable + self.bytes_of(but);
+        let used = self.bytes().saturating_sub(gone);
+        self.budget.map_or(0, |budget| budget.saturating_sub(used))
     }
 
     /// Closes what has to go until everything fits.
-    fn make_room(&mut self, name: &str, closed: &mut Vec<Arc<Index>>) -> Result<(), Error> {
-        self.check_alone(name)?;
-        while self.open.len() + self.opening.len() + self.held.len() > MOST_OPEN {
+    fn make_room(
+        &mut self,
+        newcomer: &Newcomer<'_>,
+        closed: &mut Vec<Arc<Index>>,
+    ) -> Result<(), Error> {
+        self.check_alone(newcomer)?;
+        while self.open.len() + self.opening.len() + self.held.len() + self.lent.len() > MOST_OPEN {
             if !self.close_oldest(closed) {
                 return Err(Error::call(
                     "indexes of the catalog that are held",
-                    self.open.len() + self.held.len(),
+                    self.open.len() + self.held.len() + self.lent.len(),
                     format!("fewer than {MOST_OPEN}: drop those that are not being searched"),
                 ));
             }
         }
-        while self.is_over_budget() {
+        while self.is_over_budget(newcomer.instead) {
             let gone = self.drop_spare_codebook(true)
                 || self.close_oldest(closed)
                 || self.drop_spare_codebook(false);
             if !gone {
-                return Err(self.too_small(name));
+                return Err(self.too_small(newcomer));
             }
         }
         Ok(())
     }
 
-    fn is_over_budget(&mut self) -> bool {
+    /// Whether more is accounted for than the budget has, where the index with the number `but` does not count.
+    fn is_over_budget(&mut self, but: u64) -> bool {
         match self.budget {
-            Some(budget) => self.bytes() > budget,
+            Some(budget) => self.bytes().saturating_sub(self.bytes_of(but)) > budget,
             None => self.spare_codebooks().count() > MOST_SPARE_CODEBOOKS,
         }
     }
 
     /// Refuses an index that cannot fit, before anything goes for it.
-    fn check_alone(&self, name: &str) -> Result<(), Error> {
-        let needs = self.needs_alone(name);
+    fn check_alone(&self, newcomer: &Newcomer<'_>) -> Result<(), Error> {
+        let alone = self.alone(newcomer.charge);
         match self.budget {
-            Some(budget) if needs > budget => Err(Error::Memory {
+            Some(budget) if self.fixed.saturating_add(alone) > budget => Err(Error::Memory {
                 budget,
-                needs,
-                part: format!("the program, its queries and the index {name:?} alone"),
+                needs: self.program.budget_with(alone),
+                part: format!("the program, its queries and {} alone", newcomer.what),
             }),
             _ => Ok(()),
         }
     }
 
-    /// What an index that is being opened takes with nothing else in memory.
-    fn needs_alone(&self, name: &str) -> u64 {
-        let Some(charge) = self.opening.get(name) else {
-            return self.fixed;
-        };
+    /// What an index that is being opened takes beside the program where nothing else is in memory.
+    fn alone(&self, charge: &Charge) -> u64 {
         let codebook = charge.codebook.as_ref();
         let kept = codebook.and_then(|hash| self.codebooks.get(hash));
-        self.fixed + charge.bytes + kept.map_or(0, |kept| kept.bytes)
+        charge
+            .bytes
+            .saturating_add(kept.map_or(0, |kept| kept.bytes))
     }
 
     /// An index would fit, but not beside those that are in use.
-    fn too_small(&mut self, name: &str) -> Error {
-        let others = self.open.len() + self.held.len() + self.opening.len() - 1;
+    fn too_small(&mut self, newcomer: &Newcomer<'_>) -> Error {
+        let all = self.open.len() + self.held.len() + self.opening.len() + self.lent.len();
+        let instead = self.bytes_of(newcomer.instead);
+        let others = all - 1 - usize::from(instead > 0);
+        let indexes = self.bytes().saturating_sub(self.fixed + instead);
         Error::Memory {
             budget: self.budget.unwrap_or(u64::MAX),
-            needs: self.bytes(),
+            needs: self.program.budget_with(indexes),
             part: format!(
-                "the index {name:?} beside {others} that are in use, which stay until those who hold them drop them"
+                "{} beside {others} that are in use, which stay until those who hold them drop them",
+                newcomer.what
             ),
         }
     }
 
     /// Closes the least recently used index that no caller holds. Says whether there is one.
     fn close_oldest(&mut self, closed: &mut Vec<Arc<Index>>) -> bool {
-        // Nobody can get hold of it meanwhile: only the ledger, which is locked, has it.
-        let free = |(_, open): &(&String, &Open)| Arc::strong_count(&open.index) == 1;
-        let oldest = self
-            .open
-            .iter()
-            .filter(free)
-            .min_by_key(|(_, open)| open.used);
+        let free = self.open.iter().filter(|(_, open)| open.is_free());
+        let oldest = free.min_by_key(|(_, open)| open.used);
         let Some(name) = oldest.map(|(name, _)| name.clone()) else {
             return false;
         };
@@ -310,18 +436,29 @@ impl Ledger {
             return;
         };
         release(&mut self.codebooks, &charge);
-        if let Some(hash) = &charge.codebook
-            && self.codebooks.get(hash).is_some_and(|kept| kept.users == 0)
-        {
-            // It may not have been read, or not be what it says.
+        if let Some(hash) = &charge.codebook {
+            self.drop_unused_codebook(hash);
+        }
+    }
+
+    /// Drops a codebook that no index uses: it may not have been read, or not be what it says.
+    fn drop_unused_codebook(&mut self, hash: &str) {
+        if self.codebooks.get(hash).is_some_and(|kept| kept.users == 0) {
             self.drop_codebook(hash);
         }
+    }
+
+    /// Closes all indexes. Gives them, to be dropped when the ledger is no longer locked.
+    pub(super) fn close_all(&mut self) -> Vec<Arc<Index>> {
+        let names: Vec<String> = self.open.keys().cloned().collect();
+        let closed = names.iter().filter_map(|name| self.retire(name));
+        closed.collect()
     }
 
     /// Closes an index. It is accounted for until nobody holds it.
     pub(super) fn retire(&mut self, name: &str) -> Option<Arc<Index>> {
         let open = self.open.remove(name)?;
-        if Arc::strong_count(&open.index) == 1 {
+        if open.is_free() {
             release(&mut self.codebooks, &open.charge);
         } else {
             self.held.push((Arc::downgrade(&open.index), open.charge));
@@ -351,6 +488,9 @@ impl Ledger {
             }
             alive
         });
+        // What took the place of one of these may have the memory of its codebook.
+        let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
+        while is_over(self) && self.drop_spare_codebook(false) {}
     }
 
     fn tick(&mut self) -> u64 {

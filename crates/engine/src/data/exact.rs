@@ -27,7 +27,7 @@ const TILE: usize = 128 << 10;
 /// the lower number. The queries are held in memory, the base is not. Of fewer than `k` rows there are all, and behind them the id 2^64 - 1 at
 /// infinite distance, as a search has where there is no answer.
 ///
-/// Refuses a `k` of zero, or above both the number of rows and 65,536, numbers beyond their [`bounds`], queries of another dimension or element type, NaN,
+/// Refuses a `k` of zero, or above both the number of rows and [`MOST_PADDED`](bounds::MOST_PADDED), numbers beyond their [`bounds`], queries of another dimension or element type, NaN,
 /// infinity, and under cosine vectors without a direction.
 pub fn brute_force(
     base: &dyn VectorSource,

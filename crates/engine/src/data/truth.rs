@@ -150,6 +150,17 @@ impl GroundTruth {
         }
     }
 
+    /// Refuses ids that a file of this name has no room for: before the work, if they are known then.
+    ///
+    /// # Errors
+    /// An id of more than 32 bits for a `.bin`, `.ibin` or `.ivecs`.
+    pub fn check_ids(path: impl AsRef<Path>, ids: &[u64]) -> Result<(), DataError> {
+        match extension(path.as_ref()).as_str() {
+            "bin64" | "npy" => Ok(()),
+            _ => check_narrow(ids),
+        }
+    }
+
     /// Writes the file: `.bin` or `.bin64` (with the distances, if there are any), `.ibin`, `.ivecs` or `.npy` (without). The
     /// file appears when it is complete.
     ///
@@ -182,9 +193,7 @@ impl GroundTruth {
             number("the number of queries", self.queries)?,
             number("k", self.k)?,
         );
-        if extension != "bin64" {
-            check_narrow(&self.ids)?;
-        }
+        Self::check_ids(path, &self.ids)?;
         // Of what is checked the low half is all of it, of padding as well.
         let low = |&id: &u64| id as u32;
         let mut output = Output::create(path)?;

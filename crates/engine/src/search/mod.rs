@@ -94,7 +94,7 @@ use crate::{Error, Press, Rerank, bounds};
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
     /// How many answers a query gets: fewer where the index has fewer vectors, and the places behind them say so ([`SearchResults::ids`]). Up to the
-    /// vectors in the index, or 65,536 if that is more.
+    /// vectors in the index, or [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is more.
     pub k: usize,
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
     /// answers are exact.

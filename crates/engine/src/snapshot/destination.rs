@@ -7,6 +7,7 @@
 //!   SNAPSHOT.new ─> MANIFEST    renamed, directory synced
 //! ```
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -32,18 +33,15 @@ const PIECE: u64 = 1 << 20;
 /// # Errors
 /// [`Error::Exists`]; it cannot be listed.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
-    let refuse = |reason: String| {
-        Err(Error::Exists {
-            path: path.to_owned(),
-            reason,
-        })
-    };
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
-            return refuse("it is a file; give a directory that does not exist yet".into());
+            return Err(Error::Exists {
+                path: path.to_owned(),
+                reason: "it is a file; give a directory that does not exist yet".into(),
+            });
         }
         Err(error) => return Err(failed(error).into()),
     };
@@ -54,10 +52,18 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     // Files of one that was not finished are looked at by name, when they are cleared.
     let unfinished = names.iter().any(|name| name == UNFINISHED);
     match names.iter().find(|&name| name != LOCK_FILE) {
-        Some(name) if !unfinished => refuse(format!(
-            "it holds {name:?}; a snapshot goes to a directory that is empty or does not exist yet"
-        )),
+        Some(name) if !unfinished => Err(taken(path, name)),
         _ => Ok(()),
+    }
+}
+
+/// A directory that holds something else.
+fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
+    Error::Exists {
+        path: path.to_owned(),
+        reason: format!(
+            "it holds {name:?}; a snapshot goes to a directory that is empty or does not exist yet"
+        ),
     }
 }
 
@@ -85,12 +91,7 @@ impl<'a> Unfinished<'a> {
             false => true,
         };
         if let Some(name) = names.iter().find(in_the_way) {
-            return Err(Error::Exists {
-                path: volume.name().into(),
-                reason: format!(
-                    "it holds {name:?}; a snapshot goes to a directory that is empty or does not exist yet"
-                ),
-            });
+            return Err(taken(Path::new(&volume.name()), name));
         }
         // One that is there keeps its name until all else is gone.
         let mark = match left {

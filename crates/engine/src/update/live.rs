@@ -57,7 +57,7 @@ use super::replay::{self, Replayed};
 use crate::codebook::training_rows;
 use crate::data::VectorSource;
 use crate::durable::{Durability, Log, opened_from};
-use crate::index::{Index, OpenOptions};
+use crate::index::{Index, Lent, OpenOptions};
 use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
 use crate::stores::columns::RowBytes;
@@ -373,16 +373,27 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
-        let path = &*stored::home(path.as_ref())?;
+        Self::open_lent(path.as_ref(), open, options, None)
+    }
+
+    /// As [`open`](Self::open), in the place of an index that has its memory from there.
+    fn open_lent(
+        path: &Path,
+        open: &OpenOptions,
+        options: &WriteOptions,
+        lent: Option<&Lent>,
+    ) -> Result<Self, Error> {
+        let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
+        let path = &*stored::home(path)?;
         // Looked at before the lock, which is a file: a folder that is no index is left as it is.
         stored::manifest(&*home)?;
         // And the lock before the copies, of what nobody else changes while they are made.
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
-        let index = Arc::new(Index::open_for_changes(volume, path, open)?);
+        let index = Arc::new(Index::open_for_changes(volume, path, open, lent)?);
+        let has_budget = index.memory().budget.is_some();
         let live = Self::start(lock, index, options)?;
-        if open.memory.is_some() {
+        if has_budget {
             release_code_pages();
         }
         Ok(live)
@@ -399,20 +410,29 @@ impl LiveIndex {
         // Looked at before the lock, which is a file: a folder that is no index is left as it is.
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
-        let index = Arc::new(Index::open_for_changes(volume.clone(), path, open)?);
+        let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, None)?);
         Self::start(lock, index, options)
     }
 
-    /// Opens an index for changes that is open for reading, whose tables it goes on with.
+    /// Opens an index for changes that is open for reading, whose tables it goes on with, or, where it has a memory budget, whose place it takes.
+    ///
+    /// One of a [`Catalog`](crate::Catalog) has a part of the catalog's budget: at least as much as a few changes at a time need, and half of what is free
+    /// beyond that, if that is of use to it. Others are closed for it, and it is counted until it is dropped. `index` is counted for as long as somebody
+    /// holds it, so drop it. A merge takes up to 64 MiB more while it goes on, as it does beside any budget.
     ///
     /// # Errors
-    /// As [`LiveIndex::open`].
+    /// As [`LiveIndex::open`]; a budget of a catalog that has no room for it beside what callers hold ([`Error::Memory`]).
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
             // Copies that are only searched are not written to, and may be shared with other processes. What is opened is what stands at
             // the path, which is to be the index that is open.
             index.volume().check_path(index.path())?;
-            return Self::open(index.path(), index.options(), options);
+            return Self::open_lent(
+                index.path(),
+                index.opener().options(),
+                options,
+                index.lent(),
+            );
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
@@ -426,8 +446,9 @@ impl LiveIndex {
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
             return Self::start(lock, index.clone(), options);
         }
-        let (volume, path, open) = (index.volume().clone(), index.path(), index.options());
-        let index = Arc::new(Index::open_for_changes(volume, path, open)?);
+        let (volume, opener) = (index.volume().clone(), index.opener());
+        let (path, open, lent) = (index.path(), opener.options(), index.lent());
+        let index = Arc::new(Index::open_for_changes(volume, path, open, lent)?);
         Self::start(lock, index, options)
     }
 

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use stratann::{
-    BuildOptions, Catalog, CatalogOptions, Codebook, Element, Error, Filter, Index, LiveIndex,
-    MOST_OPEN, Matrix, MatrixRef, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions,
-    Silent, TrainOptions, Value, VectorSource, WriteOptions, brute_force, build, build_with_rows,
+    BuildOptions, Catalog, CatalogOptions, Codebook, Element, Error, ErrorKind, Filter, Index,
+    LiveIndex, MOST_OPEN, Matrix, MatrixRef, Metric, OpenOptions, Preset, Row, RowTable,
+    SearchOptions, Silent, TrainOptions, Value, VectorSource, WriteOptions, brute_force, build,
+    build_with_rows,
 };
 use stratann_layout::Manifest;
 use tempfile::TempDir;
@@ -551,6 +552,182 @@ fn what_somebody_changes_is_seen() {
         live.compact(&Silent).unwrap();
         assert_eq!(nearest(row), 0.0);
     }
+}
+
+/// Opens the index of this name for changes, as one of the catalog; nobody holds it for reading then.
+fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> {
+    let index = catalog.index(name)?;
+    LiveIndex::over(&index, &WriteOptions::default())
+}
+
+/// What the program has of any budget, in bytes.
+const PROGRAM: u64 = 8 << 20;
+
+#[test]
+fn what_is_changed_through_a_catalog_is_within_its_budget() {
+    let codebook = codebook(1);
+    let place = Place::new();
+    let presets = [
+        Preset::AISAQ,
+        Preset::DISKANN,
+        Preset::STRATANN,
+        Preset::DECOUPLEVS,
+        Preset::SPANN,
+    ];
+    for (n, preset) in presets.into_iter().enumerate() {
+        let options = match preset {
+            Preset::SPANN => BuildOptions {
+                preset,
+                threads: 1,
+                ..BuildOptions::default()
+            },
+            _ => small(preset, &codebook),
+        };
+        build(&base(400), place.path(&n.to_string()), &options, &Silent).unwrap();
+    }
+    let budget = place.budget(24 << 20);
+    let catalog = place.catalog(Some(budget));
+    let nothing = catalog.memory_bytes();
+    for (n, preset) in presets.into_iter().enumerate() {
+        let live = change(&catalog, &n.to_string()).unwrap();
+        let own = live.index().memory().budget;
+        let own = own.unwrap_or_else(|| panic!("{preset}: changes have no budget"));
+        let counted = catalog.memory_bytes();
+        assert!(
+            own - PROGRAM + nothing <= counted,
+            "{preset}: {own} of {counted}"
+        );
+        assert!(counted <= budget, "{preset}: {counted} of {budget}");
+        let ids: Vec<u64> = (1_000..1_300).collect();
+        live.upsert(&base(300), &ids, &Silent).unwrap();
+        live.delete(&[7]).unwrap();
+        // The index that a merge makes has the same budget, and room for changes as before.
+        live.compact(&Silent).unwrap();
+        assert_eq!(live.index().memory().budget, Some(own), "{preset}");
+        assert_eq!(catalog.memory_bytes(), counted, "{preset}");
+        let ids: Vec<u64> = (2_000..2_300).collect();
+        live.upsert(&base(300), &ids, &Silent).unwrap();
+        // It may be searched through the catalog meanwhile.
+        let found = catalog.index(&n.to_string()).unwrap();
+        assert_eq!(found.live(), 400 + 600 - 1, "{preset}");
+        drop(found);
+        assert!(catalog.memory_bytes() <= budget, "{preset}");
+        drop(live);
+        catalog.close(&n.to_string());
+        let left = catalog.memory_bytes() - nothing;
+        assert!(
+            left <= 4 * 256 * 128,
+            "{preset}: {left} more than codebooks"
+        );
+    }
+}
+
+#[test]
+fn what_waits_in_memory_ends_where_the_budget_does() {
+    let place = Place::new();
+    let options = small(Preset::DISKANN, &codebook(1));
+    build(&base(400), place.path("a"), &options, &Silent).unwrap();
+    let budget = place.budget(6 << 20);
+    let catalog = place.catalog(Some(budget));
+    let live = change(&catalog, "a").unwrap();
+    let rows = base(1_000);
+    let most = budget / 128 / 1_000 + 2;
+    let refused = (1..most).find_map(|turn| {
+        let ids: Vec<u64> = (turn * 1_000..).take(1_000).collect();
+        live.upsert(&rows, &ids, &Silent).err()
+    });
+    let error = refused.expect("more waits than the budget has bytes");
+    assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
+    assert!(error.to_string().contains("stratann compact"), "{error}");
+    assert!(catalog.memory_bytes() <= budget);
+}
+
+#[test]
+fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let (own, shared) = place.costs("a");
+    // For reading there is room.
+    let low = place.budget(own + shared);
+    let catalog = place.catalog(Some(low));
+    let index = catalog.index("a").unwrap();
+    let before = catalog.memory_bytes();
+    let needs = match LiveIndex::over(&index, &WriteOptions::default()) {
+        Err(error @ Error::Memory { .. }) => {
+            let text = error.to_string();
+            assert!(
+                text.contains("a change of the index") && text.contains("alone"),
+                "{text}"
+            );
+            let Error::Memory { budget, needs, .. } = error else {
+                unreachable!()
+            };
+            assert_eq!(budget, low);
+            needs
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(catalog.memory_bytes(), before);
+    // Nor has it the lock.
+    let alone = LiveIndex::open(place.path("a"), index.options(), &WriteOptions::default());
+    drop(alone.unwrap());
+    drop((index, catalog));
+    // With so much there is, once nobody holds another one.
+    let catalog = place.catalog(Some(needs + 1_000));
+    let held = catalog.index("b").unwrap();
+    let error = change(&catalog, "a").unwrap_err();
+    assert!(error.to_string().contains("1 that are in use"), "{error}");
+    drop(held);
+    let live = change(&catalog, "a").unwrap();
+    assert!(catalog.memory_bytes() <= needs + 1_000);
+    let error = catalog.index("b").unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(live);
+    assert_eq!(rows(&catalog, "b"), 300);
+}
+
+#[test]
+fn several_are_changed_at_once_and_each_has_a_part() {
+    let place = Place::with_three(&codebook(1));
+    let budget = place.budget(40 << 20);
+    let catalog = place.catalog(Some(budget));
+    let live = ["a", "b", "c"].map(|name| change(&catalog, name).unwrap());
+    let own = live
+        .each_ref()
+        .map(|live| live.index().memory().budget.unwrap());
+    assert!(own.iter().sum::<u64>() <= budget + 2 * PROGRAM, "{own:?}");
+    assert_eq!(catalog.open_count(), 3, "{catalog:?}");
+    let all = catalog.memory_bytes();
+    assert!(all <= budget, "{all} of {budget}");
+    drop(live);
+    assert!(catalog.memory_bytes() < all);
+}
+
+#[test]
+fn what_is_opened_again_is_counted_and_outlives_the_catalog() {
+    let place = Place::with_three(&codebook(1));
+    let (own, shared) = place.costs("a");
+    let budget = place.budget(2 * own + shared);
+    let catalog = place.catalog(Some(budget));
+    let first = catalog.index("a").unwrap();
+    let opener = first.opener();
+    assert_eq!(opener.options().memory, None);
+    let again = opener.open(place.path("a")).unwrap();
+    assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
+    // In its place, though there is no room for both.
+    let third = again.opener().open(place.path("a")).unwrap();
+    assert_eq!(catalog.memory_bytes(), budget + own);
+    let error = catalog.index("b").unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop((again, third));
+    assert_eq!(
+        (catalog.memory_bytes(), catalog.open_count()),
+        (budget - own, 1)
+    );
+    drop(catalog);
+    let error = LiveIndex::over(&first, &WriteOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
+    assert_eq!(opener.open(place.path("a")).unwrap().len(), 200);
 }
 
 #[test]

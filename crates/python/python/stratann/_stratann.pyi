@@ -51,6 +51,7 @@ __all__ = [
     "InUseError",
     "Index",
     "Interrupted",
+    "MOST_PADDED",
     "MemoryServer",
     "NoSpaceError",
     "OutdatedError",
@@ -65,6 +66,7 @@ __all__ = [
     "calibrate",
     "column",
     "connect",
+    "is_there_for",
     "open",
     "plan",
     "recall",
@@ -75,6 +77,7 @@ __all__ = [
 ]
 
 __version__: Final[str]
+MOST_PADDED: Final[int]
 
 class StratannError(RuntimeError): ...
 class DamagedError(StratannError): ...
@@ -595,6 +598,7 @@ def plan(
     replicas: Optional[int] = None,
     threads: Optional[int] = None,
 ) -> Dict[str, Any]: ...
+def is_there_for(path: _Path, dimension: int, dtype: str, metric: str) -> bool: ...
 def calibrate(
     path: _Path,
     queries: Union[_Path, _Vectors, None] = None,

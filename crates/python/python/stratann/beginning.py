@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any, Mapping, Optional, Union
 
 import numpy
 
-from ._stratann import Index, build
+from ._stratann import Index, InUseError, build, is_there_for, open
 
+# How often one looks whether another process has created an index that is about to, and how long between: ten seconds in all.
+_LOOKS, _BETWEEN = 500, 0.02
 _DTYPES = ("float32", "float16", "uint8", "int8")
 
 
@@ -36,6 +39,7 @@ def create(
     replicas: Optional[int] = None,
     seed: int = 42,
     overwrite: bool = False,
+    exist_ok: bool = False,
     place: Union[Mapping[str, str], str, None] = None,
 ) -> Index:
     """Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and `Index.upsert` bring the vectors.
@@ -55,11 +59,14 @@ def create(
         As those of `build`.
     search_memory, cluster_size, replicas, seed, overwrite, place
         As those of `build`.
+    exist_ok : bool
+        Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The other
+        arguments are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that.
 
     Returns
     -------
     Index
-        Open, with `build_report`, and of length 0.
+        Open, with `build_report`, and of length 0; of one that was there, without a report.
     """
     if isinstance(dimension, bool) or not hasattr(dimension, "__index__"):
         kind = type(dimension).__name__
@@ -72,27 +79,46 @@ def create(
         name = repr(dtype)
     if name not in _DTYPES:
         raise ValueError(f"dtype is {name}: it must be one of {', '.join(_DTYPES)}")
-    return build(
-        numpy.empty((0, dimension), name),
-        path,
-        metric=metric,
-        preset=preset,
-        degree=degree,
-        build_list=build_list,
-        alpha=alpha,
-        code_bytes=code_bytes,
-        low_codes=low_codes,
-        codebook=codebook,
-        order=order,
-        layout=layout,
-        compression=compression,
-        chunk=chunk,
-        segment=segment,
-        navigation=navigation,
-        search_memory=search_memory,
-        cluster_size=cluster_size,
-        replicas=replicas,
-        seed=seed,
-        overwrite=overwrite,
-        place=place,
-    )
+    def new() -> Index:
+        return build(
+            numpy.empty((0, dimension), name),
+            path,
+            metric=metric,
+            preset=preset,
+            degree=degree,
+            build_list=build_list,
+            alpha=alpha,
+            code_bytes=code_bytes,
+            low_codes=low_codes,
+            codebook=codebook,
+            order=order,
+            layout=layout,
+            compression=compression,
+            chunk=chunk,
+            segment=segment,
+            navigation=navigation,
+            search_memory=search_memory,
+            cluster_size=cluster_size,
+            replicas=replicas,
+            seed=seed,
+            overwrite=overwrite,
+            place=place,
+        )
+
+    if not exist_ok:
+        return new()
+    if overwrite:
+        raise ValueError("exist_ok and overwrite are both given: an index that is there is either kept or replaced")
+    for _ in range(_LOOKS):
+        if is_there_for(path, dimension, name, metric):
+            return open(path, place=place)
+        try:
+            return new()
+        except FileExistsError:
+            # Another process was faster, or it is something else that is there.
+            if not is_there_for(path, dimension, name, metric):
+                raise
+        except InUseError:
+            # Another process is about to create it.
+            time.sleep(_BETWEEN)
+    return new()

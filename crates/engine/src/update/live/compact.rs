@@ -235,6 +235,7 @@ impl LiveIndex {
                 &self.path,
                 manifest.clone(),
                 &self.open,
+                state.index.lent(),
             )?);
             let ids = match into {
                 // Those of the build stay as they are.

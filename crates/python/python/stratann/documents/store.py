@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 import numpy
 from numpy.typing import NDArray
 
-from .._stratann import Filter, Index, OutdatedError, StratannError, column
+from .._stratann import MOST_PADDED, Filter, Index, OutdatedError, StratannError, column
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
@@ -27,7 +27,6 @@ _MOST_PAYLOAD = 64 << 10
 _MOST_COLUMNS = 1024
 _BATCH = 1024
 _NO_ID = 2**64 - 1
-_MOST_ANSWERS = 65_536
 # The codes of an index are those of the vectors that it was built of, and of very few they tell nothing apart: 5,000 vectors inserted into an
 # index of one are found at recall@10 .2, into an index of ten at .99. So it is built anew when it has grown this much, until it was built of enough.
 _GROWTH = 4
@@ -232,9 +231,9 @@ class Documents:
             known = ids != _NO_ID
             documents = self._read(index, ids[known], vectors)
             found = [(one, float(far)) for one, far in zip(documents, distances[known]) if one is not None and (check is None or check(one))]
-            if len(found) >= k or check is None or not known.all() or asked >= _MOST_ANSWERS:
+            if len(found) >= k or check is None or not known.all() or asked >= MOST_PADDED:
                 return found[:k]
-            asked = min(asked * 4, _MOST_ANSWERS)
+            asked = min(asked * 4, MOST_PADDED)
 
     def _with_vectors(self, index: Index, filter: FilterLike) -> FilterLike:
         """The filter, and no document without a vector."""

@@ -1,0 +1,89 @@
+//! An index that is created where there is none yet, by whichever of several processes comes first.
+
+use std::path::Path;
+use std::time::Duration;
+
+use stratann_vector::{Element, Metric};
+
+use super::{BuildOptions, BuildReport, create};
+use crate::progress::Progress;
+use crate::{Error, ErrorKind, stored};
+
+/// How often one looks whether another process has created it that is about to, and how long between: ten seconds in all.
+const LOOKS: usize = 500;
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// Whether there is an index in the directory `path`. One that is there is for such vectors.
+///
+/// # Errors
+/// It is for vectors of another dimension or element type, or has another metric ([`Error::Call`]); its manifest is damaged.
+pub fn is_there_for(
+    path: impl AsRef<Path>,
+    element: Element,
+    dim: usize,
+    metric: Metric,
+) -> Result<bool, Error> {
+    let path = path.as_ref();
+    if !stored::is_index(path)? {
+        return Ok(false);
+    }
+    let manifest = stored::manifest(&stored::existing(path)?)?;
+    let differs = |what: &str, found: String, there: String| {
+        let expected = format!(
+            "{there}, as the index {} has it, which is there already (or give another path)",
+            path.display()
+        );
+        Err(Error::call(what, found, expected))
+    };
+    if manifest.dimension as usize != dim {
+        let there = manifest.dimension.to_string();
+        return differs("dimension", dim.to_string(), there);
+    }
+    if manifest.element != element {
+        let there = manifest.element.to_string();
+        return differs("element type", element.to_string(), there);
+    }
+    if manifest.metric != metric {
+        let there = manifest.metric.to_string();
+        return differs("metric", metric.to_string(), there);
+    }
+    Ok(true)
+}
+
+/// Creates an index without vectors as [`create`] does, where there is none; `None`: there is one, which stays as it is. Of several processes that call this at
+/// once one creates it, and the others wait for that.
+///
+/// # Errors
+/// As those of [`create`] and [`is_there_for`]; `options` that would overwrite it.
+pub fn create_if_absent(
+    path: impl AsRef<Path>,
+    element: Element,
+    dim: usize,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Option<BuildReport>, Error> {
+    if options.overwrite {
+        let expected = "left out: an index that is there stays as it is";
+        return Err(Error::call("overwrite", "given", expected));
+    }
+    let path = path.as_ref();
+    let mut looks = 0;
+    loop {
+        if is_there_for(path, element, dim, options.metric)? {
+            return Ok(None);
+        }
+        let error = match create(path, element, dim, options, progress) {
+            Ok(report) => return Ok(Some(report)),
+            Err(error) => error,
+        };
+        looks += 1;
+        match error.kind() {
+            // Another process was faster.
+            ErrorKind::Exists if stored::is_index(path)? && looks < LOOKS => {}
+            ErrorKind::InUse if looks < LOOKS && !progress.interrupted() => {
+                std::thread::sleep(BETWEEN);
+            }
+            _ => return Err(error),
+        }
+    }
+}

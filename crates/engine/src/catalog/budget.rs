@@ -1,0 +1,269 @@
+//! Opening the indexes of a catalog within its budget: for reading, for a caller that has one open again, and for changes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stratann_layout::Manifest;
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_tier::{Volume, descriptors_left};
+
+use super::ledger::{Ledger, Wanted};
+use super::{ATTEMPTS, CatalogOptions, Stamp};
+use crate::codebook::Codebook;
+use crate::index::{Grant, Lender, Lent, Shared};
+use crate::places::Purpose;
+use crate::plan::{self, MemoryPlan, Needs};
+use crate::stores::Composition;
+use crate::stores::codes::Codes;
+use crate::stores::composition::CodesAt;
+use crate::{Error, Index, Preset, stored};
+
+/// Indexes that are closed at a time to have files to open.
+const CLOSED_AT_ONCE: usize = 8;
+
+/// Files that are left to others of those that a process may have open: what searches, changes and the program itself open.
+fn left_to_others(most: u64) -> u64 {
+    (most / 4).clamp(20, 256)
+}
+
+/// What an open index takes beside its codes and tables: its manifest, the paths of its files, the kernel's minimum of
+/// memory for a region of codes. `examples/catalog.rs` measures it.
+const INDEX_BYTES: u64 = 16 << 10;
+
+/// What decoding compressed lists and vectors takes beside the tables that a plan knows of: up to 50 kB in indexes of
+/// photo-sift, and once more for each segment of vectors that are apart.
+const MODEL_BYTES: u64 = 64 << 10;
+
+/// What a catalog and those who hold its indexes have in common. Lives as long as one of them.
+pub(super) struct Budget {
+    pub(super) options: CatalogOptions,
+    /// The program's share of the budget, and that of the queries in flight.
+    program: u64,
+    queries: u64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) ledger: Mutex<Ledger>,
+}
+
+impl Budget {
+    /// `memory_plan` says what the program and the queries in flight have of it, by their `needs`.
+    pub(super) fn new(options: &CatalogOptions, needs: Needs, memory_plan: &MemoryPlan) -> Self {
+        let shared = Arc::<Shared>::default();
+        let fixed = memory_plan.program + memory_plan.queries;
+        Self {
+            options: options.clone(),
+            program: memory_plan.program,
+            queries: memory_plan.queries,
+            ledger: Mutex::new(Ledger::new(options.memory, fixed, needs, shared.clone())),
+            shared,
+        }
+    }
+
+    /// Closes indexes until files are left to others, where the process may have few. What callers hold stays.
+    pub(super) fn leave_files(&self) {
+        let are_few = |(left, most)| left < left_to_others(most);
+        while descriptors_left().is_some_and(are_few) && self.close_some() {}
+    }
+
+    /// Closes some of the least recently used indexes; false if callers hold all of them.
+    pub(super) fn close_some(&self) -> bool {
+        // They are dropped behind the lock.
+        let closed = self.ledger.lock().close_some(CLOSED_AT_ONCE);
+        !closed.is_empty()
+    }
+
+    /// Opens an index of the catalog, for which there is the right to.
+    pub(super) fn assemble(self: &Arc<Self>, name: &str, path: &Path) -> Result<Index, Error> {
+        let mut number = 0;
+        let index = self.read(path, |wanted| {
+            let (admitted, closed) = self.ledger.lock().admit(name, wanted)?;
+            drop(closed);
+            number = admitted;
+            Ok(())
+        })?;
+        Ok(index.with_lent(Lent::kept(self.clone(), number)))
+    }
+
+    /// Opens an index for reading, once it is admitted with the bytes that it takes.
+    fn read(
+        &self,
+        path: &Path,
+        admit: impl FnOnce(Wanted<'_>) -> Result<(), Error>,
+    ) -> Result<Index, Error> {
+        let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
+        let path = &*stored::home(path)?;
+        let places = &self.options.open.places;
+        places.check_for_catalog()?;
+        let volume = places.over(&home, path, Purpose::Search, self.options.memory)?;
+        let manifest = stored::manifest(&*volume)?;
+        let preset: Preset = manifest.preset.parse()?;
+        let composition = stored::layout(&*volume, &manifest)?.composition();
+        let codes = Codes::memory_bytes(&*volume, &manifest, composition)?;
+        let terms = Terms::of(&manifest, codes, composition, preset, &self.options);
+        let divide = |needs: &Needs| self.divide(&terms, needs, admit);
+        let index = Index::assemble_within(
+            volume,
+            path,
+            manifest,
+            &self.options.open,
+            self.shared.clone(),
+            divide,
+        )?
+        .with_log()?;
+        // Other indexes take it for theirs, by its name alone.
+        let hash = &terms.codebook;
+        if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
+            if index
+                .codebook()
+                .is_some_and(|codebook| !codebook.is_what_it_says())
+            {
+                return Err(Error::Damaged {
+                    file: path.join(MANIFEST).display().to_string(),
+                    what: format!("its codebook is not the one that it names, {hash}"),
+                });
+            }
+            self.ledger.lock().set_checked(hash);
+        }
+        Ok(index)
+    }
+
+    /// Says what an index that is read may have in memory, once that is admitted.
+    fn divide(
+        &self,
+        terms: &Terms,
+        needs: &Needs,
+        admit: impl FnOnce(Wanted<'_>) -> Result<(), Error>,
+    ) -> Result<MemoryPlan, Error> {
+        let navigation = match (terms.navigates, self.options.memory) {
+            (false, Some(_)) => 0,
+            _ => needs.navigation,
+        };
+        let mut memory_plan = plan::divide(
+            None,
+            &Needs {
+                navigation,
+                ..*needs
+            },
+            None,
+        )?;
+        memory_plan.budget = self.options.memory;
+        memory_plan.program = self.program;
+        memory_plan.queries = self.queries;
+        let mut bytes = INDEX_BYTES + terms.models + terms.codes;
+        bytes += needs.tables + needs.cache + needs.changes + needs.places;
+        if terms.navigates {
+            bytes += navigation;
+        }
+        // It is accounted for once, not with each index.
+        let codebook = match terms.codebook.as_str() {
+            "" => {
+                bytes += terms.codebook_bytes;
+                None
+            }
+            hash => Some((hash, terms.codebook_bytes)),
+        };
+        admit(Wanted { bytes, codebook })?;
+        Ok(memory_plan)
+    }
+}
+
+impl Budget {
+    /// Opens an index for a caller, in the place of the one that has the number `instead`.
+    fn open_once(self: &Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
+        let mut grant = None;
+        let index = self.read(path, |wanted| {
+            let what = format!("the index {}", path.display());
+            let most = wanted.bytes;
+            let lent = self.ledger.lock().lend(&what, wanted, most, instead);
+            let (number, _, closed) = lent?;
+            grant = Some(Grant::new(self.clone(), number));
+            drop(closed);
+            Ok(())
+        })?;
+        Ok(match grant {
+            Some(grant) => index.with_lent(Lent::granted(grant)),
+            None => index,
+        })
+    }
+}
+
+impl Lender for Budget {
+    fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
+        self.leave_files();
+        let mut attempt = 1;
+        loop {
+            let stamp = Stamp::of(path)?;
+            match self.open_once(path, instead) {
+                // A merge or a build takes away files between the manifest and their opening.
+                Err(_) if attempt < ATTEMPTS && Stamp::of(path)? != stamp => attempt += 1,
+                opened => return opened,
+            }
+        }
+    }
+
+    fn for_changes(
+        self: Arc<Self>,
+        path: &Path,
+        needs: &Needs,
+        instead: u64,
+    ) -> Result<Option<(u64, Grant)>, Error> {
+        if self.options.memory.is_none() {
+            return Ok(None);
+        }
+        self.leave_files();
+        let (least, most) = needs.lendable();
+        let wanted = Wanted {
+            bytes: INDEX_BYTES.saturating_add(least),
+            codebook: None,
+        };
+        let what = format!("what a change of the index {} takes", path.display());
+        let lent =
+            self.ledger
+                .lock()
+                .lend(&what, wanted, most.saturating_add(INDEX_BYTES), instead);
+        let (number, bytes, closed) = lent?;
+        let grant = Grant::new(self.clone(), number);
+        drop(closed);
+        let own = bytes.saturating_sub(INDEX_BYTES);
+        Ok(Some((plan::PROGRAM.saturating_add(own), grant)))
+    }
+
+    fn give_back(&self, number: u64) {
+        self.ledger.lock().give_back(number);
+    }
+}
+
+/// What of a manifest decides how much memory an index is given.
+struct Terms {
+    codebook: String,
+    codebook_bytes: u64,
+    codes: u64,
+    models: u64,
+    navigates: bool,
+}
+
+impl Terms {
+    fn of(
+        manifest: &Manifest,
+        codes: u64,
+        composition: &Composition,
+        preset: Preset,
+        options: &CatalogOptions,
+    ) -> Self {
+        Self {
+            codebook: manifest.codebook.clone(),
+            codebook_bytes: match composition.codes {
+                CodesAt::Nowhere => 0,
+                CodesAt::Memory | CodesAt::Records => {
+                    Codebook::memory_bytes(manifest.dimension as usize)
+                }
+            },
+            codes,
+            models: match composition.is_encoded() {
+                true => (1 + manifest.segments.len() as u64) * MODEL_BYTES,
+                false => 0,
+            },
+            navigates: options.open.navigation.unwrap_or(preset.navigation),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What the tests of the package have and no release: locks that are held while a process is forked, and an error that takes a race elsewhere.
+
+use pyo3::prelude::*;
+
+use crate::errors::to_python;
+use crate::index::Index;
+
+/// Puts it into the module, under names of which nobody is told.
+pub fn install(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.setattr("_while_locked", wrap_pyfunction!(while_locked, module)?)?;
+    module.setattr("_restless", wrap_pyfunction!(restless, module)?)
+}
+
+/// Calls `work` while all locks of an index are held, as by a thread in the midst of a change.
+#[pyfunction]
+fn while_locked<'py>(index: &Index, work: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    index.while_locked(|| work.call0())
+}
+
+/// Raises what a snapshot does that met a new checkpoint at each try.
+#[pyfunction]
+fn restless(path: std::path::PathBuf) -> PyResult<()> {
+    Err(to_python(stratann::Error::Restless {
+        path,
+        what: "it changed".into(),
+        remedy: "Call again".into(),
+    }))
+}
