@@ -14,6 +14,7 @@ mod direct;
 mod disk;
 mod export;
 mod get;
+mod insert;
 mod layouts;
 mod memory;
 mod places;

@@ -26,6 +26,7 @@
 use std::str::FromStr;
 use std::sync::PoisonError;
 
+use stratann_layout::inserts;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Manifest};
 use stratann_tier::{TierError, Volume, VolumeFile, random};
@@ -405,6 +406,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || is_savepoint(name)
         || name == unfinished()
         || name == unfinished_log()
+        || name == inserts::FILE_NAME
+        || name == inserts::UNFINISHED
         || number_of(name).is_some()
         || log_number(name).is_some()
 }
@@ -416,7 +419,7 @@ fn is_of_changes(name: &str) -> bool {
         kind,
         Some(FileKind::Placement | FileKind::Pending | FileKind::Journal | FileKind::Amended)
     );
-    changes || log_number(name).is_some()
+    changes || name == inserts::FILE_NAME || log_number(name).is_some()
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod opened;
 mod ordered;
 mod overtaken;
 mod reading;
+mod resumable;
 mod roles;
 mod room;
 mod snapshots;
