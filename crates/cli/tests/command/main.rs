@@ -16,6 +16,7 @@ mod export;
 mod get;
 mod insert;
 mod layouts;
+mod linked;
 mod memory;
 mod places;
 mod refusals;

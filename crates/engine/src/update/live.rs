@@ -44,7 +44,7 @@ use stratann_layout::inserts::BegunInsert;
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
-use self::directly::direct_of;
+use self::directly::{direct_of, with_own_files};
 use self::reserved::Reserved;
 pub use self::resumable::{CutOff, Resumed};
 use self::submit::Submitted;
@@ -384,6 +384,7 @@ impl LiveIndex {
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open)?);
+        let index = with_own_files(&*home, index, options)?;
         let live = Self::start(lock, index, options)?;
         if open.memory.is_some() {
             release_code_pages();
@@ -403,6 +404,7 @@ impl LiveIndex {
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(volume.clone(), path, open)?);
+        let index = with_own_files(&*volume, index, options)?;
         Self::start(lock, index, options)
     }
 
@@ -427,10 +429,12 @@ impl LiveIndex {
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
-            return Self::start(lock, index.clone(), options);
+            let index = with_own_files(&**index.volume(), index.clone(), options)?;
+            return Self::start(lock, index, options);
         }
         let (volume, path, open) = (index.volume().clone(), index.path(), index.options());
-        let index = Arc::new(Index::open_for_changes(volume, path, open)?);
+        let index = Arc::new(Index::open_for_changes(volume.clone(), path, open)?);
+        let index = with_own_files(&*volume, index, options)?;
         Self::start(lock, index, options)
     }
 

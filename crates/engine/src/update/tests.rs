@@ -15,6 +15,7 @@ mod empty;
 mod ends;
 mod exports;
 mod ids;
+mod linked;
 mod lookups;
 mod once;
 mod opened;
