@@ -562,6 +562,14 @@ pub struct InsertArguments {
     #[arg(long, requires = "ids")]
     pub upsert: bool,
 
+    /// Goes on with an insert of the same rows that was cut off: inserts those that are not in. Give it the same options
+    #[arg(long, conflicts_with = "upsert")]
+    pub resume: bool,
+
+    /// Inserts all rows, also where an insert of the same rows was cut off, which is forgotten
+    #[arg(long, conflicts_with_all = ["upsert", "resume", "ids"])]
+    pub no_resume: bool,
+
     #[command(flatten)]
     pub rows: RowArguments,
 

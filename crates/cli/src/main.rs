@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Command::Advise(arguments) => commands::advise::run(&arguments, quiet),
         Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
         Command::Stats(arguments) => commands::stats::run(&arguments),
-        Command::Insert(arguments) => commands::update::insert(&arguments, quiet),
+        Command::Insert(arguments) => commands::insert::run(&arguments, quiet),
         Command::Delete(arguments) => commands::update::delete(&arguments, quiet),
         Command::SetAttributes(arguments) => commands::update::set_attributes(&arguments, quiet),
         Command::Calibrate(arguments) => commands::calibrate::run(&arguments, quiet),

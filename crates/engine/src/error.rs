@@ -188,6 +188,22 @@ pub enum Error {
         /// What ended it.
         source: Box<Error>,
     },
+    /// An insert whose rows are those of one that was cut off, and would be in twice.
+    #[error(
+        "{file}: an insert of these rows was cut off: the first {done} of {total} are in, with ids {first_id} to {}; go on with it (`--resume`), or forget it and insert all \
+         rows (`--no-resume`)",
+        first_id.saturating_add(*done as u64).saturating_sub(1)
+    )]
+    CutOff {
+        /// What its rows are called: the path of a file.
+        file: String,
+        /// Rows that are in, the first ones: 1 or more.
+        done: usize,
+        /// Its rows.
+        total: usize,
+        /// The id of the first row; they count on.
+        first_id: u64,
+    },
     /// A change of attributes that ended in the middle.
     #[error(
         "{source}; the first {done} of {total} rows are set, and stay so: set the others, or all of them again"
@@ -326,7 +342,7 @@ impl Error {
         match self {
             Self::Call { .. } | Self::Filter { .. } => ErrorKind::Call,
             Self::NotAnIndex { .. } | Self::NoSuchIndex { .. } => ErrorKind::NotFound,
-            Self::Exists { .. } => ErrorKind::Exists,
+            Self::Exists { .. } | Self::CutOff { .. } => ErrorKind::Exists,
             Self::Memory { .. } => ErrorKind::Memory,
             Self::Damaged { .. } | Self::DamagedLog { .. } | Self::Unrepairable { .. } => {
                 ErrorKind::Damaged
@@ -398,6 +414,7 @@ impl Error {
             | Self::Filter { .. }
             | Self::Memory { .. }
             | Self::Exists { .. }
+            | Self::CutOff { .. }
             | Self::NoSuchIndex { .. } => true,
             Self::Data(error) => error.is_call_wrong(),
             _ => false,

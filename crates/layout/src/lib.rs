@@ -7,6 +7,7 @@
 //! ```text
 //! index directory
 //! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
+//! ├── INSERTS          text: inserts that go on where they are cut off             (inserts)
 //! │
 //! │   the nodes of a graph index, in one of its layouts: [header block][page][page]..
 //! ├── graph            coupled: vector and list side by side, as they are         (coupled)
@@ -64,6 +65,7 @@ pub mod header;
 pub mod heat;
 pub mod ids;
 pub mod inline;
+pub mod inserts;
 pub mod journal;
 pub mod log;
 pub mod manifest;

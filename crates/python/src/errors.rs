@@ -95,7 +95,7 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
     let text = error.to_string();
     match (&error, io_kind(&error)) {
         (Error::NoSuchIndex { .. }, _) => PyKeyError::new_err(text),
-        (Error::Exists { .. }, _) | (_, Some(ErrorKind::AlreadyExists)) => {
+        (Error::Exists { .. } | Error::CutOff { .. }, _) | (_, Some(ErrorKind::AlreadyExists)) => {
             PyFileExistsError::new_err(text)
         }
         (_, Some(ErrorKind::NotFound)) => PyFileNotFoundError::new_err(text),

@@ -10,7 +10,7 @@
 //! [`TierError::Replaced`].
 //!
 //! **Nothing is written through a link.** Files are made anew, never opened and emptied; those that are opened for
-//! writing are regular files with one name. Files are *read* through symbolic links: what is only read may stand
+//! writing are regular files with one name; one that has others is made one of its [own](fn@crate::own) before. Files are *read* through symbolic links: what is only read may stand
 //! elsewhere, for example the large files of an index on another disk.
 
 use std::ffi::CStr;
@@ -376,6 +376,13 @@ impl Volume for Directory {
         Ok(Arc::new(FileTier::open_with(self.place(name), &open)?))
     }
 
+    fn has_other_names(&self, name: &str) -> Result<bool, TierError> {
+        check_name(&self.name(), name)?;
+        let facts = self.facts(name, false);
+        let facts = facts.map_err(|error| self.failed("look for", name, error))?;
+        Ok(unusual(&facts).is_none() && facts.st_nlink > 1)
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
         check_name(&self.name(), from)?;
         check_name(&self.name(), to)?;
@@ -471,6 +478,13 @@ impl Volume for Directory {
                 return Err(self.not_plain("lock", LOCK_FILE, found));
             }
             match self.facts(LOCK_FILE, false) {
+                // A backup by hard links has it as well, which is another index: this one gets a lock file of its own.
+                Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
+                    match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
+                        Ok(()) | Err(Errno::NOENT) => continue,
+                        Err(error) => return Err(failed(error.into())),
+                    }
+                }
                 Ok(now) if identity(&now) == identity(&locked) => {}
                 Ok(_) | Err(Errno::NOENT) => continue,
                 Err(error) => return Err(failed(error.into())),

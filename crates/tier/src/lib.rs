@@ -54,6 +54,7 @@ mod mapped;
 mod memory;
 mod memory_volume;
 mod modelled;
+mod own;
 mod pages;
 mod parking;
 mod poller;
@@ -97,6 +98,7 @@ pub use loaded::LoadedVolume;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;
 pub use modelled::{Cost, Device, DeviceKind, DeviceModel, ModelledTier, ModelledVolume};
+pub use own::{copy_of, own};
 pub use process::{
     peak_rss_bytes, process_cpu_time, release_code_pages, reset_peak_rss, rss_bytes,
     thread_cpu_time,

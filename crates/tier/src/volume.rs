@@ -60,6 +60,12 @@ pub trait Volume: Send + Sync + Debug {
     /// Opens a file for random reads.
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError>;
 
+    /// Whether a file has other names as well, in this volume or elsewhere (hard links): then it is not opened for writing, before it is made one of
+    /// its [own](fn@crate::own).
+    fn has_other_names(&self, _name: &str) -> Result<bool, TierError> {
+        Ok(false)
+    }
+
     /// Gives a file another name, atomically, in place of any that has it.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError>;
 

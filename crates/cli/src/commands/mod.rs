@@ -11,6 +11,7 @@ pub mod copies;
 pub mod count;
 pub mod export;
 pub mod get;
+pub mod insert;
 pub mod memory_server;
 pub mod near;
 pub mod plan;

@@ -1,4 +1,5 @@
-//! `stratann insert INDEX VECTORS`, `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl`, `stratann compact INDEX`
+//! `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl`, `stratann compact INDEX`, and what `stratann insert` has in
+//! common with them
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use stratann::{
     CodebookFate, CompactReport, DirectCounts, DirectOptions, Error, Filter, LiveIndex, MergeWhen,
-    OpenOptions, Strategy, TierError, VectorFile, VectorSource, WriteOptions,
+    OpenOptions, Strategy, TierError, WriteOptions,
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
@@ -17,15 +18,17 @@ use stratann_terminal::table::facts;
 
 use super::search::threads_beside;
 use crate::args::{
-    CompactArguments, DeleteArguments, InsertArguments, SetAttributesArguments, WriteArguments,
-    threads_or_cores,
+    CompactArguments, DeleteArguments, SetAttributesArguments, WriteArguments, threads_or_cores,
 };
 use crate::ids;
 
 /// What `--json` prints.
 #[derive(Debug, Default, Serialize)]
-struct Changed {
+pub(super) struct Changed {
     inserted: u64,
+    /// Rows that were in before, where an insert went on that had been cut off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_before: Option<u64>,
     deleted: u64,
     /// Vectors that were given other attributes, by `set-attributes`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,29 +53,16 @@ struct Changed {
     trouble: Option<String>,
 }
 
-/// Inserts, makes it durable, and merges if that was asked for.
-pub fn insert(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
-    let vectors = VectorFile::open(&arguments.vectors)?;
-    let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
-    let rows = arguments.rows.open()?;
-    let live = open(&arguments.index, &arguments.write)?;
-    let shown = Shown::new(quiet);
-    let start = Instant::now();
-    let inserted = match (&ids, arguments.upsert, &rows) {
-        (Some(ids), true, Some(rows)) => live.upsert_rows(&vectors, rows, ids, &shown),
-        (Some(ids), true, None) => live.upsert(&vectors, ids, &shown),
-        (ids, _, Some(rows)) => live
-            .insert_rows(&vectors, rows, ids.as_deref(), &shown)
-            .map(drop),
-        (ids, _, None) => live.insert(&vectors, ids.as_deref(), &shown).map(drop),
-    };
-    inserted.and_then(|()| live.flush()).map_err(changing)?;
-    let changed = Changed {
-        inserted: vectors.rows() as u64,
-        seconds: start.elapsed().as_secs_f64(),
-        ..Changed::default()
-    };
-    finish(&live, changed, arguments.compact, arguments.json, &shown)
+impl Changed {
+    /// By `insert`: so many rows came, and so many were in before if it went on with one that was cut off.
+    pub(super) fn by_insert(inserted: u64, in_before: Option<u64>, seconds: f64) -> Self {
+        Self {
+            inserted,
+            in_before,
+            seconds,
+            ..Self::default()
+        }
+    }
 }
 
 /// What is to be deleted.
@@ -148,7 +138,7 @@ pub fn compact(arguments: &CompactArguments, quiet: bool) -> Result<(), Failure>
     finish(&live, Changed::default(), true, arguments.json, &shown)
 }
 
-fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
+pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
     let open = OpenOptions {
         memory: write.memory,
         beside: threads_beside(threads_or_cores(write.threads)),
@@ -170,7 +160,7 @@ fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
 }
 
 /// Why an index could not be changed. Where the disk is full, what one would try first does not help.
-fn changing(error: Error) -> Failure {
+pub(super) fn changing(error: Error) -> Failure {
     let advice = match is_full(&error) {
         true => {
             "; it can be searched as before. Deleting vectors makes no room by itself: a delete takes some kB of log, and the merge \
@@ -220,7 +210,7 @@ fn is_full(error: &Error) -> bool {
     }
 }
 
-fn finish(
+pub(super) fn finish(
     live: &LiveIndex,
     mut changed: Changed,
     compact: bool,
@@ -250,6 +240,9 @@ fn finish(
             size::seconds(changed.seconds)
         )
     };
+    if let Some(before) = changed.in_before {
+        lines.push(("in before", format!("the first {}", size::count(before))));
+    }
     if changed.inserted > 0 {
         lines.push(("inserted", rate(changed.inserted)));
     }

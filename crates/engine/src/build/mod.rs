@@ -218,6 +218,8 @@ fn build_some(
         });
         let built = built.and_then(|(report, committed)| {
             committed.durable(&*volume)?;
+            // Of the index that was there.
+            let _ = volume.remove(stratann_layout::inserts::FILE_NAME);
             Ok(report)
         });
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);

@@ -26,9 +26,10 @@
 use std::str::FromStr;
 use std::sync::PoisonError;
 
+use stratann_layout::inserts;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Manifest};
-use stratann_tier::{TierError, Volume, VolumeFile, random};
+use stratann_tier::{TierError, Volume, VolumeFile, copy_of, random};
 
 use super::log::{number_of as log_number, remove_logs_before, unfinished as unfinished_log};
 use crate::savepoint::is_savepoint;
@@ -178,7 +179,7 @@ impl<'a> Checkpoint<'a> {
         }
         for name in self.volume.list().unwrap_or_default() {
             let stale = match (number_of(&name), &named) {
-                (None, _) => name == unfinished(),
+                (None, _) => name == unfinished() || is_copy(&name),
                 (_, Named::Nothing) => true,
                 (_, Named::These(files)) => !files.iter().any(|entry| entry.name == name),
                 (Some(number), Named::Unknown) => number == self.number && !self.committed,
@@ -393,6 +394,11 @@ fn number_of(name: &str) -> Option<u64> {
     decimal(number)
 }
 
+/// Whether a file is an unfinished copy of one of a checkpoint, which was to have no other name.
+fn is_copy(name: &str) -> bool {
+    copy_of(name).is_some_and(|name| number_of(name).is_some())
+}
+
 /// A number that is written with digits only; `parse` alone would take a sign as well.
 fn decimal<T: FromStr>(digits: &str) -> Option<T> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -405,6 +411,9 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || is_savepoint(name)
         || name == unfinished()
         || name == unfinished_log()
+        || name == inserts::FILE_NAME
+        || name == inserts::UNFINISHED
+        || is_copy(name)
         || number_of(name).is_some()
         || log_number(name).is_some()
 }
@@ -416,7 +425,7 @@ fn is_of_changes(name: &str) -> bool {
         kind,
         Some(FileKind::Placement | FileKind::Pending | FileKind::Journal | FileKind::Amended)
     );
-    changes || log_number(name).is_some()
+    changes || name == inserts::FILE_NAME || log_number(name).is_some()
 }
 
 #[cfg(test)]

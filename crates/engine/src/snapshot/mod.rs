@@ -24,8 +24,8 @@
 //! If checkpoints of this process come too fast, its writer makes none until the pages are copied. Inserts go on
 //! meanwhile. A writer of another process cannot be asked: after some tries the snapshot gives up ([`Error::Restless`]).
 //!
-//! **No hard links.** A file with a second name is not opened for writing (`tier/src/directory.rs`): linked pages would
-//! make both indexes unwritable. The other files are small in most layouts, and a damaged block of a linked file is damaged in both indexes.
+//! **No hard links.** A file with a second name is copied before pages are written in it (`tier/src/own.rs`), which would only put the copy
+//! off; and a writer that has it open already goes on to write to both. A damaged block of a linked file is damaged in both indexes.
 //! Some file systems let two files share blocks until one of them is written to (a reflink: btrfs, XFS). There files are shared; elsewhere they are copied.
 //!
 //! **Places.** An index that is read from copies ([`Places`](crate::Places)) is whole at its home, and the home is copied. The copy has the

@@ -28,6 +28,7 @@ mod changes;
 mod compact;
 mod directly;
 mod reserved;
+mod resumable;
 mod room;
 mod submit;
 
@@ -39,11 +40,13 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
+use stratann_layout::inserts::BegunInsert;
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
-use self::directly::direct_of;
+use self::directly::{direct_of, with_own_files};
 use self::reserved::Reserved;
+pub use self::resumable::{CutOff, Resumed};
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
 use super::drift::{Drift, IndexHealth};
@@ -273,6 +276,8 @@ pub struct LiveIndex {
     live: AtomicUsize,
     /// Ids that calls are changing: two calls never change the same one at once.
     reserved: Reserved,
+    /// Inserts that can go on where they are cut off, as `INSERTS` names them.
+    begun: Mutex<Vec<BegunInsert>>,
     /// Held for reading by calls that change something, for writing while a merge begins and commits.
     gate: RwLock<()>,
     /// Held by a merge or a checkpoint: there is one at a time.
@@ -391,6 +396,7 @@ impl LiveIndex {
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent)?);
+        let index = with_own_files(&*home, index, options)?;
         let has_budget = index.memory().budget.is_some();
         let live = Self::start(lock, index, options)?;
         if has_budget {
@@ -411,6 +417,7 @@ impl LiveIndex {
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, None)?);
+        let index = with_own_files(&*volume, index, options)?;
         Self::start(lock, index, options)
     }
 
@@ -444,11 +451,13 @@ impl LiveIndex {
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
-            return Self::start(lock, index.clone(), options);
+            let index = with_own_files(&**index.volume(), index.clone(), options)?;
+            return Self::start(lock, index, options);
         }
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
-        let index = Arc::new(Index::open_for_changes(volume, path, open, lent)?);
+        let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, lent)?);
+        let index = with_own_files(&*volume, index, options)?;
         Self::start(lock, index, options)
     }
 
@@ -495,6 +504,8 @@ impl LiveIndex {
         };
         let health = Arc::new(Health::new(index.path(), index.manifest().clone()));
         let direct = direct_of(&index, &overlay, options, &health)?;
+        let begun = resumable::begun(&*volume)?;
+        let next_id = next_id.max(ids.next_id()).max(resumable::behind(&begun));
         Ok(Self {
             path: index.path().to_owned(),
             volume,
@@ -508,7 +519,8 @@ impl LiveIndex {
             filling: AtomicUsize::new(0),
             rebalance_after: AtomicU64::new(0),
             submitted: Arc::default(),
-            next_id: AtomicU64::new(next_id.max(ids.next_id())),
+            next_id: AtomicU64::new(next_id),
+            begun: Mutex::new(begun),
             live: AtomicUsize::new(overlay.live(index.nodes())),
             state: RwLock::new(Arc::new(State {
                 index,

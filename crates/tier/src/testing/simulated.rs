@@ -215,6 +215,12 @@ impl State {
             .ok_or_else(|| missing(action, name))
     }
 
+    /// How many names a file has.
+    fn names_of(&self, disk: usize, inode: usize) -> usize {
+        let names = self.disks[disk].names.values();
+        names.filter(|&&named| named == inode).count()
+    }
+
     /// Fills `out` from a file.
     fn copy(&self, inode: usize, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
         let end = (offset as usize).saturating_add(out.len());
@@ -346,6 +352,19 @@ impl SimVolume {
         }
     }
 
+    /// Gives a file another name, durably, as a backup by hard links does.
+    ///
+    /// # Panics
+    /// There is no such file.
+    pub fn link(&self, name: &str, other: &str) {
+        let mut state = self.lock_state();
+        let disk = &mut state.disks[self.disk];
+        let inode = disk.names[name];
+        for names in [&mut disk.names, &mut disk.durable_names] {
+            names.insert(other.to_owned(), inode);
+        }
+    }
+
     /// True if the machine has crashed.
     pub fn has_crashed(&self) -> bool {
         self.lock_state().alive("").is_err()
@@ -440,6 +459,13 @@ impl Volume for SimVolume {
         let mut state = self.lock_state();
         state.look(Operation::Open, "open", name)?;
         let inode = state.inode(self.disk, "open", name)?;
+        if state.names_of(self.disk, inode) > 1 {
+            return Err(TierError::NotPlain {
+                action: "write",
+                place: place(name),
+                found: "a file with other names (hard links)".to_owned(),
+            });
+        }
         drop(state);
         Ok(Box::new(SimFile {
             volume: self.clone(),
@@ -516,6 +542,16 @@ impl Volume for SimVolume {
             inode,
             len: state.inodes[inode].current.len() as u64,
         }))
+    }
+
+    fn has_other_names(&self, name: &str) -> Result<bool, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.has_other_names(name);
+        }
+        let mut state = self.lock_state();
+        state.look(Operation::Len, "look for", name)?;
+        let inode = state.inode(self.disk, "look for", name)?;
+        Ok(state.names_of(self.disk, inode) > 1)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use stratann_tier::testing::{Fault, Faults, Faulty, Meter, Reading, SimVolume};
 use stratann_tier::{
-    Directory, DramTier, IoMode, MappedTier, Request, Thread, Tier, TierError, Volume, next,
+    Directory, DramTier, IoMode, MappedTier, Request, Thread, Tier, TierError, Volume, copy_of,
+    next, own,
 };
 
 #[test]
@@ -220,6 +221,44 @@ fn nothing_is_written_through_a_link() {
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
     assert!(volume.read("pipe").is_err() && volume.open("pipe").is_err());
     assert!(volume.open_tier("pipe").is_err() && volume.len("pipe").is_err());
+}
+
+#[test]
+fn a_file_with_other_names_is_copied_before_it_is_written_to() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("i");
+    let volume = Directory::create(&path).unwrap();
+    // More than one piece of a copy.
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    volume.create("pages").unwrap().append(&bytes).unwrap();
+    assert!(!own(&volume, "pages").unwrap());
+    let guard = volume.lock().unwrap();
+    drop(guard);
+    let backup = root.path().join("backup");
+    fs::create_dir(&backup).unwrap();
+    for name in ["pages", "LOCK"] {
+        fs::hard_link(path.join(name), backup.join(name)).unwrap();
+    }
+    let _guard = volume.lock().unwrap();
+    // Of the backup another process may have the lock.
+    let _other = Directory::open(&backup).unwrap().lock().unwrap();
+    volume.check_held().unwrap();
+    // What an earlier copy left.
+    fs::write(path.join("pages.own"), b"a part").unwrap();
+    assert!(volume.open("pages").is_err());
+    assert!(own(&volume, "pages").unwrap());
+    assert_eq!(volume.list().unwrap(), ["pages"]);
+    assert_eq!(volume.read("pages").unwrap(), bytes);
+    volume
+        .open("pages")
+        .unwrap()
+        .write_at(0, b"changed")
+        .unwrap();
+    assert_eq!(&volume.read("pages").unwrap()[..7], b"changed");
+    assert_eq!(fs::read(backup.join("pages")).unwrap(), bytes);
+    assert!(!own(&volume, "pages").unwrap());
+    assert!(own(&volume, "none").is_err());
+    assert_eq!(copy_of("pages.own"), Some("pages"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use stratann_layout::{BLOCK, LogRecord, RunsOn};
-use stratann_tier::{Home, Task, Thread, VolumeFile, WorkerPool};
+use stratann_tier::{Home, Task, Thread, Volume, VolumeFile, WorkerPool, own};
 
 pub use self::prune::Pruning;
 
@@ -259,6 +259,38 @@ pub(crate) struct Direct {
     home: Home,
 }
 
+/// Whether an index takes direct inserts in this way.
+fn is_taken(index: &Index, update: Update) -> bool {
+    if index.has_clusters() {
+        return false;
+    }
+    let takes = on_pages!(&index.graph().pages, pages => takes(pages, update));
+    // CodeParts of codes stand each in one piece, to which nothing is added.
+    let merges = matches!(update, Update::Merge | Update::Rebalance);
+    takes && !merges && index.code_parts().is_none()
+}
+
+/// Makes the files of an index that direct inserts write to ones that have no other name, in the volume that has them. Says whether one of them had: then the index has
+/// its old bytes open, and is to be opened again.
+///
+/// # Errors
+/// The volume fails, or has no room for a copy.
+pub(crate) fn own_files(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, Error> {
+    if !is_taken(index, update) {
+        return Ok(false);
+    }
+    let graph = index.graph();
+    let segment = graph
+        .segments
+        .as_ref()
+        .map(|segments| &segments.last().name);
+    let mut owned = false;
+    for name in [Some(&graph.name), segment].into_iter().flatten() {
+        owned |= own(home, name)?;
+    }
+    Ok(owned)
+}
+
 impl Direct {
     /// Makes an index take direct inserts, on so many threads. `None`: its layout does not, or not so.
     ///
@@ -272,17 +304,11 @@ impl Direct {
         threads: usize,
         health: &Arc<Health>,
     ) -> Result<Option<Self>, Error> {
-        if index.has_clusters() {
+        if !is_taken(index, update) {
             return Ok(None);
         }
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
-        let takes = on_pages!(&graph.pages, pages => takes(pages, update));
-        // CodeParts of codes stand each in one piece, to which nothing is added.
-        let merges = matches!(update, Update::Merge | Update::Rebalance);
-        if !takes || merges || index.code_parts().is_some() {
-            return Ok(None);
-        }
         let in_place = !graph.composition.records_move();
         let degree = index.manifest().graph().degree as usize;
         let preset = index.preset();

@@ -72,9 +72,29 @@ impl LiveIndex {
         ids: Option<&[u64]>,
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
+        self.check_all(vectors, attributes)?;
+        self.insert_checked(vectors, attributes, ids, progress)
+    }
+
+    /// Refuses rows that the index does not take.
+    pub(super) fn check_all(
+        &self,
+        vectors: &dyn VectorSource,
+        attributes: Option<&dyn RowSource>,
+    ) -> Result<(), Error> {
         self.health.check()?;
         self.check(vectors)?;
-        self.check_attributes(attributes, vectors.rows())?;
+        self.check_attributes(attributes, vectors.rows())
+    }
+
+    /// Inserts rows that were [checked](Self::check_all).
+    pub(super) fn insert_checked(
+        &self,
+        vectors: &dyn VectorSource,
+        attributes: Option<&dyn RowSource>,
+        ids: Option<&[u64]>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<u64>, Error> {
         let rows = vectors.rows();
         let automatic = ids.is_none();
         let (ids, reservation) = match ids {
@@ -217,7 +237,7 @@ impl LiveIndex {
     }
 
     /// As many ids as are asked for, one after the other, that nobody had, and their reservation.
-    fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
+    pub(super) fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
         let reserved = self.reserved.next(count, &self.next_id, LAST_ID);
         reserved.map_err(|first| {
             Error::call(

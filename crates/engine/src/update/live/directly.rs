@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stratann_layout::LogRecord;
+use stratann_tier::Volume;
 
 use super::changes::BATCH;
 use super::{LiveIndex, State, WriteOptions};
 use crate::index::Index;
 use crate::progress::Silent;
-use crate::update::direct::Direct;
+use crate::update::direct::{Direct, own_files};
 use crate::update::health::{Concern, Health};
 use crate::update::overlay::Overlay;
 use crate::update::replay;
@@ -207,6 +208,23 @@ impl LiveIndex {
             }
         }
     }
+}
+
+/// An index none of whose files that inserts write to has another name: opened again where one had.
+pub(super) fn with_own_files(
+    home: &dyn Volume,
+    index: Arc<Index>,
+    options: &WriteOptions,
+) -> Result<Arc<Index>, Error> {
+    let update = options.update.unwrap_or(index.preset().update);
+    if !own_files(home, &index, update)? {
+        return Ok(index);
+    }
+    let (volume, path) = (index.volume().clone(), index.path().to_owned());
+    let (open, lent) = (index.opener().options().clone(), index.lent().cloned());
+    drop(index);
+    let index = Index::open_for_changes(volume, &path, &open, lent.as_ref())?;
+    Ok(Arc::new(index))
 }
 
 /// What puts vectors into the graph of an index that was opened so.

@@ -1,0 +1,152 @@
+//! `stratann insert INDEX VECTORS`: and how to go on where one was cut off
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Instant;
+
+use stratann::data::RowSource;
+use stratann::{CutOff, Error, LiveIndex, Progress, Resumed, VectorFile};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress::Shown;
+
+use super::update::{Changed, changing, finish, open};
+use crate::args::InsertArguments;
+use crate::ids;
+
+/// Inserts, makes it durable, and merges if that was asked for.
+pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
+    let vectors = VectorFile::open(&arguments.vectors)?;
+    let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
+    let rows = arguments.rows.open()?;
+    let rows = rows.as_ref().map(|rows| rows as &dyn RowSource);
+    let live = open(&arguments.index, &arguments.write)?;
+    let shown = Shown::new(quiet);
+    let start = Instant::now();
+    let put = match (&ids, arguments.upsert) {
+        (Some(ids), true) => upsert(&live, &vectors, rows, ids, &shown),
+        (ids, _) => {
+            let cut_off = match (arguments.resume, arguments.no_resume) {
+                (true, _) => CutOff::Resume,
+                (_, true) => CutOff::Forget,
+                _ => CutOff::Refuse,
+            };
+            say_others(&live, arguments, &shown);
+            live.insert_resumable(&vectors, rows, ids.as_deref(), cut_off, &shown)
+        }
+    };
+    let put = put.map_err(|error| cut_off(error, arguments))?;
+    let before = arguments.resume.then_some(put.before as u64);
+    let seconds = start.elapsed().as_secs_f64();
+    let changed = Changed::by_insert(put.inserted as u64, before, seconds);
+    finish(&live, changed, arguments.compact, arguments.json, &shown)
+}
+
+fn upsert(
+    live: &LiveIndex,
+    vectors: &VectorFile,
+    rows: Option<&dyn RowSource>,
+    ids: &[u64],
+    shown: &Shown,
+) -> Result<Resumed, Error> {
+    match rows {
+        Some(rows) => live.upsert_rows(vectors, rows, ids, shown)?,
+        None => live.upsert(vectors, ids, shown)?,
+    }
+    live.flush()?;
+    Ok(Resumed {
+        before: 0,
+        inserted: ids.len(),
+    })
+}
+
+/// Names the inserts of other files that were cut off.
+fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
+    for file in live.cut_off_inserts() {
+        if arguments.vectors != Path::new(&file) {
+            shown.warn(&format!(
+                "an insert of {file} was cut off, and not all of its rows are in: `stratann insert --resume {} {}` goes on with it",
+                quoted(arguments.index.as_os_str()),
+                quoted(file.as_ref())
+            ));
+        }
+    }
+}
+
+/// Why an insert ended in the middle, and the call that goes on with it.
+fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
+    let advice = match &error {
+        Error::Partly { .. } if arguments.upsert => {
+            ". The same call again replaces those that are in by themselves".to_owned()
+        }
+        Error::Partly { .. } | Error::CutOff { .. } => {
+            format!(". To go on: {}", with_resume(std::env::args_os()))
+        }
+        // What is there already may be of an insert that was cut off.
+        Error::Call { what, .. }
+            if what == "id" && arguments.ids.is_some() && !arguments.upsert =>
+        {
+            format!(
+                ". If an insert of these rows was cut off, this goes on with it: {}",
+                with_resume(std::env::args_os())
+            )
+        }
+        _ => String::new(),
+    };
+    match changing(error) {
+        Failure::Failed(message) => Failure::Failed(message + &advice),
+        Failure::Wrong(message) => Failure::Wrong(message + &advice),
+        failure => failure,
+    }
+}
+
+/// The call of this process, for a shell, as one that goes on.
+fn with_resume(words: impl Iterator<Item = OsString>) -> String {
+    let mut call = Vec::new();
+    let mut told = false;
+    for (at, word) in words.enumerate() {
+        if word == "--resume" || word == "--no-resume" {
+            continue;
+        }
+        call.push(quoted(&word));
+        if at > 0 && word == "insert" && !told {
+            told = true;
+            call.push("--resume".to_owned());
+        }
+    }
+    call.join(" ")
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &std::ffi::OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "-_./:,=+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.into_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_that_goes_on_is_one_for_a_shell() {
+        let said = |words: &[&str]| with_resume(words.iter().map(OsString::from));
+        assert_eq!(
+            said(&[
+                "stratann",
+                "-q",
+                "insert",
+                "my index",
+                "it's.fbin",
+                "--ids=a.ids"
+            ]),
+            r"stratann -q insert --resume 'my index' 'it'\''s.fbin' --ids=a.ids"
+        );
+        assert_eq!(
+            said(&["insert", "insert", "--no-resume", "--", "insert", "x.npy"]),
+            "insert insert --resume -- insert x.npy"
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! `stratann insert` that is killed outright or stopped, again and again, and goes on: each row is in once, under its id.
+#![cfg(unix)]
+
+use std::process::{Command, Stdio};
+
+use crate::support::{DIM, Place, ROWS, Ran, bin, u8s};
+use crate::update::{lines, logged_or_ended};
+
+const MORE: usize = 1_500;
+
+/// How vectors get in, and whether their ids are given: they wait; as the preset has it, which merges so many; each by itself.
+const WAYS: [(&[&str], bool); 4] = [
+    (&["--update", "merge"], false),
+    (&["--update", "merge"], true),
+    (&[], false),
+    (&["--update", "accumulate"], true),
+];
+
+/// Kills of an insert; then it is left to end.
+const KILLS: usize = 4;
+
+fn place() -> Place {
+    let place = Place::with_index();
+    place.write("more.u8bin", &u8s(MORE, DIM, 5));
+    place.write("ids", &lines(ROWS as u64..(ROWS + MORE) as u64));
+    place
+}
+
+fn logged(place: &Place) -> u64 {
+    let logs = std::fs::read_dir(place.path("index")).unwrap();
+    let logs = logs.map(Result::unwrap);
+    let logs = logs.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
+    logs.map(|log| log.metadata().map_or(0, |facts| facts.len()))
+        .sum()
+}
+
+fn count(place: &Place) -> usize {
+    let stats = place.run(&["count", "index"]).done();
+    stats.stdout.trim().parse().unwrap()
+}
+
+/// All vectors in the order of their ids are those of the build and behind them those of the file.
+#[track_caller]
+fn each_is_in_once(place: &Place) {
+    place
+        .run(&["get", "index", "--out", "all.u8bin", "--overwrite"])
+        .done();
+    let read = |name: &str| std::fs::read(place.path(name)).unwrap()[8..].to_vec();
+    let all = [read("base.u8bin"), read("more.u8bin")].concat();
+    let found = std::fs::read(place.path("all.u8bin")).unwrap();
+    assert!(found == bin(ROWS + MORE, DIM, &all), "other vectors");
+    let ids: Vec<u64> = (0..(ROWS + MORE) as u64).collect();
+    let listed = place.run(&["get", "index", "--list"]).done().stdout;
+    let listed: Vec<u64> = listed.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(listed, ids);
+    place.run(&["verify", "index"]).done();
+}
+
+/// Runs an insert and ends it by a signal once its log has grown by so many bytes.
+fn cut(place: &Place, words: &[&str], bytes: u64, signal: &str) -> Ran {
+    let before = logged(place);
+    let mut command = place.command(words);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    if logged_or_ended(place, &mut child, before + bytes).is_none() {
+        let mut kill = Command::new("kill");
+        let _ = kills(&mut kill, signal, child.id());
+    }
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn kills(kill: &mut Command, signal: &str, id: u32) -> std::io::Result<std::process::ExitStatus> {
+    kill.args([signal, &id.to_string()])
+        .stderr(Stdio::null())
+        .status()
+}
+
+/// Kills an insert at counts of bytes of its log, has it go on each time, and looks at what came of it. How often it was killed with a part of the rows in.
+fn kill_and_go_on(way: &[&str], given: bool) -> usize {
+    let place = place();
+    let words = ["insert", "index", "more.u8bin", "--durability", "always"];
+    let ids: &[&str] = if given { &["--ids", "ids"] } else { &[] };
+    let call = [&words[..], ids, way].concat();
+    let insert = |more: &[&str]| place.run(&[&call[..], more].concat());
+    let (mut middle, mut there) = (0, 0);
+    for kill in 0..KILLS {
+        let more: &[&str] = if there > 0 { &["--resume"] } else { &[] };
+        // When its log is made, and behind some batches of 256 rows: a log begins with 12 kB.
+        let bytes = [1, 14_000, 30_000][kill % 3];
+        let ran = cut(&place, &[&call[..], more].concat(), bytes, "-KILL");
+        there = count(&place) - ROWS;
+        let said = format!("{way:?}, given {given}, kill {kill}: {there} rows; {ran:?}");
+        if ran.status.is_some() {
+            assert_eq!((ran.status, there), (Some(0), MORE), "{said}");
+            break;
+        }
+        middle += usize::from(there > 0 && there < MORE);
+        if there > 0 && there < MORE {
+            let refused = insert(&[]).refused(2, &["insert --resume index more.u8bin"]);
+            let text = format!(
+                "the first {there} of {MORE} are in, with ids {ROWS} to {}",
+                ROWS + there - 1
+            );
+            assert!(given || refused.stderr.contains(&text), "{refused:?}");
+            assert_eq!(count(&place) - ROWS, there, "{said}");
+        }
+    }
+    if there < MORE {
+        let more: &[&str] = if there > 0 { &["--resume"] } else { &[] };
+        insert(more).done();
+    }
+    each_is_in_once(&place);
+    // And once more does nothing.
+    let again = insert(&["--resume", "--json"]).done().json();
+    assert_eq!(
+        (&again["in_before"], &again["inserted"]),
+        (&MORE.into(), &0.into())
+    );
+    middle
+}
+
+#[test]
+fn a_killed_insert_goes_on_with_each_row_once() {
+    for (way, given) in WAYS {
+        // It may be over before it is hit.
+        let hit = (0..20).any(|_| kill_and_go_on(way, given) > 0);
+        assert!(hit, "{way:?}, given {given}: no kill came in the middle");
+    }
+}
+
+#[test]
+fn a_stopped_insert_says_the_call_that_goes_on() {
+    let place = place();
+    std::fs::rename(place.path("index"), place.path("fresh")).unwrap();
+    for signal in ["-INT", "-TERM"] {
+        let mut hit = None;
+        for _ in 0..20 {
+            let _ = std::fs::remove_dir_all(place.path("index"));
+            crate::update::copy(&place.path("fresh"), &place.path("index"));
+            let words = [
+                "insert",
+                "index",
+                "more.u8bin",
+                "--update",
+                "merge",
+                "--durability",
+                "always",
+            ];
+            let ran = cut(&place, &words, 14_000, signal);
+            if ran.status != Some(0) {
+                hit = Some(ran.refused(
+                    1,
+                    &["interrupted; the first ", " rows are in, with ids 600 to "],
+                ));
+                break;
+            }
+        }
+        let ran = hit.unwrap_or_else(|| panic!("{signal}: never in the middle"));
+        let there = count(&place) - ROWS;
+        assert!(
+            ran.stderr
+                .contains(&format!("the first {there} of {MORE} rows")),
+            "{there}: {ran:?}"
+        );
+        let (_, call) = ran.stderr.split_once(". To go on: ").unwrap();
+        assert!(call.contains("insert --resume index more.u8bin"), "{call}");
+        // As a user does it.
+        let went = Command::new("sh")
+            .args(["-c", call])
+            .current_dir(place.path("."))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(went.stdout).unwrap();
+        assert_eq!(went.status.code(), Some(0), "{said}");
+        assert!(said.contains("in before"), "{said}");
+        each_is_in_once(&place);
+    }
+}
+
+#[test]
+fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wanted() {
+    let place = place();
+    let mut there = 0;
+    let fresh = place.path("fresh");
+    std::fs::rename(place.path("index"), &fresh).unwrap();
+    for _ in 0..20 {
+        let _ = std::fs::remove_dir_all(place.path("index"));
+        crate::update::copy(&fresh, &place.path("index"));
+        let words = [
+            "insert",
+            "index",
+            "more.u8bin",
+            "--update",
+            "merge",
+            "--durability",
+            "always",
+        ];
+        cut(&place, &words, 14_000, "-KILL");
+        there = count(&place) - ROWS;
+        if there > 0 && there < MORE {
+            break;
+        }
+    }
+    assert!(there > 0 && there < MORE, "never in the middle");
+    place.write("one.u8bin", &u8s(1, DIM, 6));
+    let other = place.run(&["insert", "index", "one.u8bin"]).done();
+    assert!(
+        other.stderr.contains("an insert of more.u8bin was cut off")
+            && other.stderr.contains("--resume index more.u8bin"),
+        "{other:?}"
+    );
+    // Behind the ids that stay with the insert that was cut off.
+    let listed = place.run(&["get", "index", "--list"]).done().stdout;
+    assert_eq!(listed.lines().last(), Some(&*(ROWS + MORE).to_string()));
+    place
+        .run(&["insert", "index", "more.u8bin", "--no-resume"])
+        .done();
+    assert_eq!(count(&place), ROWS + there + 1 + MORE);
+    let quiet = place.run(&["insert", "index", "one.u8bin"]).done();
+    assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
+    place
+        .run(&[
+            "insert",
+            "index",
+            "more.u8bin",
+            "--ids",
+            "ids",
+            "--upsert",
+            "--resume",
+        ])
+        .refused(2, &["--upsert", "--resume"]);
+}

@@ -1,0 +1,446 @@
+//! Inserts that go on where they were cut off: no row is left out, and none is in twice.
+//!
+//! ```text
+//!   ids that are given       the rows up to the last one whose id is in the index are in        nothing is kept for that
+//!   ids that count on        INSERTS names the insert and its first id, durably                 before the first row is logged
+//!                            ── rows go in: row n has the id first + n, whenever it comes ──
+//!                            all rows are durable; INSERTS says so                              kept until the next insert begins
+//! ```
+//!
+//! Rows are logged in their order, and a log that a crash leaves ends with a whole record: what is in is always a first part of the rows. Ids that count
+//! on stay with the insert until it is done: whoever opens the index for changes counts on behind them. So both ways are one: the ids are known, and
+//! rows behind the last one that is in are inserted.
+//!
+//! What others delete of these rows in between stays deleted, but for the last rows: they look as if they had never been in.
+
+use stratann_layout::inserts::{BegunInsert, FILE_NAME, UNFINISHED, decode, encode};
+use stratann_tier::{TierError, Volume};
+use stratann_vector::Element;
+
+use super::LiveIndex;
+use super::changes::check_ids;
+use crate::data::{DataError, RowSource, VectorSource};
+use crate::progress::Progress;
+use crate::stores::columns::encoded;
+use crate::{Error, ErrorKind};
+
+/// Rows by which it is told what an insert is: all of fewer, else the first, the last, and some evenly between them.
+const TOLD_BY: usize = 1_024;
+
+/// Rows that are compared with what the index has.
+const COMPARED: usize = 64;
+
+/// Ids that are looked for before the caller is asked whether to go on.
+const LOOKED_FOR: usize = 1_024;
+
+/// What an insert does where one of the same rows was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutOff {
+    /// It is refused, where ids count on: these rows would be in twice. Where ids are given, each that is in the index is refused anyway.
+    Refuse,
+    /// It goes on with it: only the rows are inserted that are not in.
+    Resume,
+    /// It inserts all rows, and the one that was cut off is forgotten.
+    Forget,
+}
+
+/// What an insert came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// Rows that were in before.
+    pub before: usize,
+    /// Rows that it inserted.
+    pub inserted: usize,
+}
+
+/// The rows of a source behind the first ones.
+struct Rest<S> {
+    source: S,
+    first: usize,
+}
+
+impl VectorSource for Rest<&dyn VectorSource> {
+    fn rows(&self) -> usize {
+        self.source.rows() - self.first
+    }
+
+    fn dim(&self) -> usize {
+        self.source.dim()
+    }
+
+    fn element(&self) -> Element {
+        self.source.element()
+    }
+
+    fn name(&self) -> &str {
+        self.source.name()
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        self.source.read(self.first + first, out)
+    }
+
+    fn has_random_access(&self) -> bool {
+        self.source.has_random_access()
+    }
+}
+
+impl RowSource for Rest<&dyn RowSource> {
+    fn rows(&self) -> usize {
+        self.source.rows() - self.first
+    }
+
+    fn name(&self) -> &str {
+        self.source.name()
+    }
+
+    fn row(&self, at: usize) -> Result<crate::Row, DataError> {
+        self.source.row(self.first + at)
+    }
+}
+
+/// The inserts that a volume knows of. A file that is damaged is no reason to refuse an index: no vector depends on it.
+///
+/// # Errors
+/// It cannot be read: whether one was cut off is not known then, and the next might insert its rows again.
+pub(super) fn begun(volume: &dyn Volume) -> Result<Vec<BegunInsert>, TierError> {
+    let text = match volume.read(FILE_NAME) {
+        Err(TierError::Missing { .. }) => return Ok(Vec::new()),
+        text => text?,
+    };
+    Ok(decode(&text).unwrap_or_else(|| {
+        tracing::warn!(
+            "{}: damaged, or of another version: it is not known which inserts were cut off",
+            volume.place(FILE_NAME)
+        );
+        Vec::new()
+    }))
+}
+
+/// 1 more than the largest id that inserts have which are not done.
+pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
+    let open = inserts.iter().filter(|insert| !insert.done);
+    let ends = open.map(|insert| insert.first_id + insert.rows);
+    ends.max().unwrap_or(0)
+}
+
+impl LiveIndex {
+    /// Inserts vectors, and what they have beside them if that is given, as [`insert_rows`](LiveIndex::insert_rows) does, so that an insert which is cut off at any moment
+    /// can go on: by the same call with [`CutOff::Resume`]. All rows are durable when it returns.
+    ///
+    /// # Errors
+    /// As those of [`insert_rows`](LiveIndex::insert_rows). [`Error::CutOff`]: an insert of the same rows was cut off. To go on: there is none of these rows to go on with, or
+    /// what the index has under their ids are other vectors.
+    pub fn insert_resumable(
+        &self,
+        vectors: &dyn VectorSource,
+        attributes: Option<&dyn RowSource>,
+        ids: Option<&[u64]>,
+        cut_off: CutOff,
+        progress: &dyn Progress,
+    ) -> Result<Resumed, Error> {
+        self.check_all(vectors, attributes)?;
+        let source = (vectors, attributes);
+        let Some(ids) = ids else {
+            return self.insert_counted(source, cut_off, progress);
+        };
+        check_ids(ids, vectors.rows())?;
+        let before = match cut_off {
+            CutOff::Resume => self.in_before(vectors, ids, progress)?,
+            CutOff::Refuse | CutOff::Forget => 0,
+        };
+        self.insert_behind(source, ids, before, progress)?;
+        self.flush()?;
+        Ok(Resumed {
+            before,
+            inserted: ids.len() - before,
+        })
+    }
+
+    /// What those inserts are called that count ids on and were cut off: the paths of their files.
+    pub fn cut_off_inserts(&self) -> Vec<String> {
+        let begun = self.begun.lock();
+        let open = begun.iter().filter(|insert| !insert.done);
+        open.map(|insert| insert.file.clone()).collect()
+    }
+
+    /// Inserts rows whose ids count on.
+    fn insert_counted(
+        &self,
+        (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
+        cut_off: CutOff,
+        progress: &dyn Progress,
+    ) -> Result<Resumed, Error> {
+        let rows = vectors.rows();
+        let content = content(vectors, attributes)?;
+        let known = {
+            let begun = self.begun.lock();
+            let known = begun.iter().find(|insert| insert.content == content);
+            known.cloned()
+        };
+        let (insert, before) = match (known, cut_off) {
+            (Some(known), CutOff::Resume) => {
+                let before = self.in_before(vectors, &ids_of(&known), progress)?;
+                (known, before)
+            }
+            (None, CutOff::Resume) => {
+                let expected = "one that was cut off. If no other insert came since, none of its rows is in: insert them all, without `--resume`";
+                return Err(Error::call(
+                    format!("the insert of {}", vectors.name()),
+                    "not known to this index",
+                    expected,
+                ));
+            }
+            (Some(known), CutOff::Refuse) if !known.done => {
+                match self.in_before(vectors, &ids_of(&known), progress)? {
+                    // As if it had never been.
+                    0 => (known, 0),
+                    done => {
+                        return Err(Error::CutOff {
+                            file: vectors.name().to_owned(),
+                            done,
+                            total: rows,
+                            first_id: known.first_id,
+                        });
+                    }
+                }
+            }
+            _ => (self.begin(vectors, content)?, 0),
+        };
+        let ids = ids_of(&insert);
+        let put = self.insert_behind((vectors, attributes), &ids, before, progress);
+        put.map_err(|error| match error {
+            Error::Partly {
+                done,
+                total,
+                source,
+                ..
+            } => Error::Partly {
+                given: ids[..done]
+                    .first()
+                    .copied()
+                    .zip(ids[..done].last().copied()),
+                done,
+                total,
+                source,
+            },
+            error => {
+                // Of other failures nobody knows whether the log has some of the rows.
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Call | ErrorKind::Data | ErrorKind::Memory | ErrorKind::Interrupted
+                ) {
+                    self.note_end(&insert, false);
+                }
+                error
+            }
+        })?;
+        self.flush()?;
+        self.note_end(&insert, true);
+        Ok(Resumed {
+            before,
+            inserted: rows - before,
+        })
+    }
+
+    /// Has the next ids be those of an insert, and says so durably. What is done needs to be known no longer.
+    fn begin(&self, vectors: &dyn VectorSource, content: String) -> Result<BegunInsert, Error> {
+        let rows = vectors.rows() as u64;
+        // Nobody counts on from within these; whoever gives one of them is before this insert, which is refused then.
+        let (ids, reservation) = self.reserve_next(rows)?;
+        drop(reservation);
+        let insert = BegunInsert {
+            file: vectors.name().to_owned(),
+            rows,
+            first_id: ids.first().copied().unwrap_or(0),
+            content,
+            done: false,
+        };
+        let mut begun = self.begun.lock();
+        let others = begun.iter().filter(|other| !other.done);
+        let others = others.filter(|other| other.content != insert.content);
+        let now: Vec<BegunInsert> = others.chain([&insert]).cloned().collect();
+        write(&*self.volume, &now)?;
+        *begun = now;
+        Ok(insert)
+    }
+
+    /// Notes that an insert is done, or forgets one of which no row is in. Where that fails, it goes on to be known as one that was cut off, and to go on with it finds
+    /// what is in.
+    fn note_end(&self, insert: &BegunInsert, done: bool) {
+        let mut begun = self.begun.lock();
+        let mut now = begun.clone();
+        match now.iter().position(|other| other == insert) {
+            Some(at) if done => now[at].done = true,
+            Some(at) => _ = now.remove(at),
+            None => {}
+        }
+        let written = write(&*self.volume, &now).or_else(|error| {
+            // A disk that is full has room for this.
+            match now.iter().all(|other| other.done) {
+                true => self.volume.remove(FILE_NAME),
+                false => Err(error),
+            }
+        });
+        if let Err(error) = written {
+            tracing::warn!(index = %self.path.display(), "cannot note how an insert ended: {error}");
+        }
+        *begun = now;
+    }
+
+    /// Inserts the rows behind the first ones, which are in.
+    fn insert_behind(
+        &self,
+        (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
+        ids: &[u64],
+        before: usize,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let total = vectors.rows();
+        if before == total {
+            return Ok(());
+        }
+        let rest = Rest {
+            source: vectors,
+            first: before,
+        };
+        let rows = attributes.map(|source| Rest {
+            source,
+            first: before,
+        });
+        let rows = rows.as_ref().map(|rows| rows as &dyn RowSource);
+        let put = self.insert_checked(&rest, rows, Some(&ids[before..]), progress);
+        put.map(drop).map_err(|error| match error {
+            Error::Partly {
+                done,
+                given,
+                source,
+                ..
+            } => Error::Partly {
+                done: before + done,
+                total,
+                given,
+                source,
+            },
+            error if before == 0 => error,
+            error => Error::Partly {
+                done: before,
+                total,
+                given: None,
+                source: Box::new(match error {
+                    // Something was changed, if not now.
+                    Error::Interrupted => Error::Stopped,
+                    error => error,
+                }),
+            },
+        })
+    }
+
+    /// How many of the first rows are in: up to the last whose id is in the index.
+    fn in_before(
+        &self,
+        vectors: &dyn VectorSource,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<usize, Error> {
+        let mut before = 0;
+        'found: for (part, some) in ids.chunks(LOOKED_FOR).enumerate().rev() {
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            for (at, &id) in some.iter().enumerate().rev() {
+                if self.contains(id)? {
+                    before = part * LOOKED_FOR + at + 1;
+                    break 'found;
+                }
+            }
+        }
+        self.check_same(vectors, &ids[..before], progress)?;
+        Ok(before)
+    }
+
+    /// Refuses rows none of which is what the index has under its id. Some may be otherwise: others replaced them since.
+    fn check_same(
+        &self,
+        vectors: &dyn VectorSource,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let mut row = vec![0; vectors.row_bytes()];
+        let mut other = None;
+        for at in spread(ids.len(), COMPARED) {
+            let found = self.vectors(&ids[at..=at], progress)?;
+            let Some(found) = found.vector(0) else {
+                continue;
+            };
+            vectors.read(at, &mut row)?;
+            if found == row {
+                return Ok(());
+            }
+            other.get_or_insert(at);
+        }
+        match other {
+            None => Ok(()),
+            Some(at) => Err(Error::call(
+                format!("row {at} of {}", vectors.name()),
+                format!(
+                    "another vector than the index has under its id, {}",
+                    ids[at]
+                ),
+                "the rows, and the ids, of the insert that was cut off",
+            )),
+        }
+    }
+}
+
+/// The ids of an insert.
+fn ids_of(insert: &BegunInsert) -> Vec<u64> {
+    (insert.first_id..insert.first_id + insert.rows).collect()
+}
+
+/// Up to `most` numbers below `count`, evenly spread, the first and the last among them; ascending.
+fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
+    let number = count.min(most);
+    (0..number).map(move |n| match number {
+        1 => count - 1,
+        _ => (n as u128 * (count as u128 - 1) / (number as u128 - 1)) as usize,
+    })
+}
+
+/// A hash of what an insert is: how many rows of what form, and some of them, with what they have beside them.
+fn content(
+    vectors: &dyn VectorSource,
+    attributes: Option<&dyn RowSource>,
+) -> Result<String, Error> {
+    let mut hasher = blake3::Hasher::new();
+    let form = (vectors.rows(), vectors.dim(), vectors.element());
+    hasher.update(format!("{form:?} {}", attributes.is_some()).as_bytes());
+    let mut row = vec![0; vectors.row_bytes()];
+    for at in spread(vectors.rows(), TOLD_BY) {
+        vectors.read(at, &mut row)?;
+        hasher.update(&row);
+        if let Some(attributes) = attributes {
+            let beside = encoded(&attributes.row(at)?)?;
+            hasher.update(&(beside.len() as u64).to_le_bytes());
+            hasher.update(&beside);
+        }
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Writes the file, durably; there is none of no inserts.
+fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
+    if inserts.is_empty() {
+        match volume.remove(FILE_NAME) {
+            Ok(()) | Err(TierError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        return volume.sync();
+    }
+    let mut file = volume.create(UNFINISHED)?;
+    file.write_at(0, &encode(inserts))?;
+    file.sync()?;
+    drop(file);
+    volume.rename(UNFINISHED, FILE_NAME)?;
+    volume.sync()
+}

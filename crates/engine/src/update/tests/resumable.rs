@@ -1,0 +1,194 @@
+//! Inserts that are cut off at any operation, and go on: each row is in once, under its id.
+
+use super::*;
+
+/// Some batches, and a part of one.
+fn rows_of(case: Case) -> u64 {
+    match case.1 {
+        Update::Merge | Update::Rebalance => 600,
+        Update::InPlace => 18,
+        _ => 150,
+    }
+}
+
+fn insert(case: Case, live: &LiveIndex, given: bool, cut_off: CutOff) -> Result<Resumed, Error> {
+    let ids: Vec<u64> = (BASE..BASE + rows_of(case)).collect();
+    let beside = RowTable::new(ids.iter().map(|&id| row(id, 1)).collect());
+    let rows = wide_rows(live.index().dim(), &ids, 1);
+    let ids = given.then_some(&ids[..]);
+    live.insert_resumable(&rows, Some(&beside), ids, cut_off, &Silent)
+}
+
+fn all(case: Case) -> Model {
+    let came = (BASE..BASE + rows_of(case)).map(|id| (id, vector(id, 1)));
+    first().into_iter().chain(came).collect()
+}
+
+/// Goes on with what a crash left, as a user does.
+fn go_on(case: Case, live: &LiveIndex, given: bool) -> Result<Resumed, Error> {
+    match insert(case, live, given, CutOff::Resume) {
+        // It had not begun.
+        Err(error) if error.kind() == ErrorKind::Call && !given => {
+            assert_eq!(live.len(), BASE as usize, "{error}");
+            insert(case, live, given, CutOff::Refuse)
+        }
+        put => put,
+    }
+}
+
+fn crash_everywhere(case: Case, given: bool) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let before = base(case, folder);
+    let open = |volume: &SimVolume| open(case, volume, folder, Durability::OnFlush);
+    let whole = before.fork();
+    let start = whole.operations();
+    let live = open(&whole).unwrap();
+    insert(case, &live, given, CutOff::Refuse).unwrap();
+    drop(live);
+    let operations = whole.operations() - start;
+    let (total, mut middle) = (rows_of(case) as usize, 0);
+    for at in (0..operations).step_by(step(1 + operations as usize / 14)) {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::Crash);
+        let put = open(&volume).and_then(|live| insert(case, &live, given, CutOff::Refuse));
+        for mode in crashes(at) {
+            let place = format!("{case:?}, given {given}, operation {at}, {mode:?}");
+            let image = volume.crash_image(0, mode);
+            // Once more, in the middle of what goes on with it.
+            let again = image.fork();
+            again.fail_after(at / 2, Failure::Crash);
+            let _ = open(&again).and_then(|live| go_on(case, &live, given));
+            for image in [image, again.crash_image(1, mode)] {
+                let live = open(&image).unwrap_or_else(|error| panic!("{place}: {error}"));
+                let there = live.len() - BASE as usize;
+                if put.is_ok() {
+                    assert_eq!(there, total, "{place}");
+                }
+                if there > 0 && there < total {
+                    middle += 1;
+                    let refused = insert(case, &live, given, CutOff::Refuse).unwrap_err();
+                    match refused {
+                        Error::CutOff { done, first_id, .. } if !given => {
+                            assert_eq!((done, first_id), (there, BASE), "{place}");
+                        }
+                        error => assert!(given && error.kind() == ErrorKind::Call, "{error}"),
+                    }
+                    assert_eq!(live.len() - BASE as usize, there, "{place}");
+                }
+                let resumed = go_on(case, &live, given);
+                let resumed = resumed.unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert_eq!(resumed.before, there, "{place}");
+                assert_eq!(resumed.inserted, total - there, "{place}");
+                assert_eq!(contents(&live), all(case), "{place}");
+                // It is done, and to go on with it does nothing.
+                let resumed = insert(case, &live, given, CutOff::Resume).unwrap();
+                assert_eq!(resumed.before, total, "{place}");
+                drop(live);
+                let image = image.crash_image(2, mode);
+                assert_eq!(contents(&open(&image).unwrap()), all(case), "{place}");
+            }
+        }
+    }
+    middle
+}
+
+#[test]
+fn an_insert_that_crashes_at_any_operation_goes_on_with_each_row_once() {
+    for case in [
+        Case(Layout::Packed, Update::Merge),
+        PACKED,
+        Case(Layout::Coupled, Update::Relocate),
+        INLINE,
+        Case(Layout::Grouped, Update::Rebalance),
+    ] {
+        let middle: usize = [false, true]
+            .map(|given| crash_everywhere(case, given))
+            .iter()
+            .sum();
+        assert!(middle > 0, "{case:?}: no crash came in the middle");
+    }
+}
+
+#[test]
+fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let before = base(case, folder.path());
+    let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always);
+    // Killed when a part is in.
+    let mut cut = None;
+    for at in 0.. {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::Crash);
+        let _ = open(&volume).and_then(|live| insert(case, &live, false, CutOff::Refuse));
+        let image = volume.crash_image(0, Crash::Torn);
+        let there = open(&image).unwrap().len();
+        if there > BASE as usize {
+            cut = Some((image, there as u64));
+            break;
+        }
+    }
+    let (volume, there) = cut.unwrap();
+    assert!(there < BASE + rows_of(case));
+    let live = open(&volume).unwrap();
+    assert_eq!(live.cut_off_inserts(), ["array"]);
+    // Others come and go meanwhile.
+    let other = rows(&[7_000, 7_001], 3);
+    let ids = live.insert(&other, None, &Silent).unwrap();
+    let end = BASE + rows_of(case);
+    assert_eq!(ids, [end, end + 1]);
+    live.delete(&[BASE + 3, end]).unwrap();
+    live.upsert(&rows(&[BASE + 5], 4), &[BASE + 5], &Silent)
+        .unwrap();
+    live.compact(&Silent).unwrap();
+    drop(live);
+    let live = open(&volume).unwrap();
+    let resumed = insert(case, &live, false, CutOff::Resume).unwrap();
+    assert_eq!(resumed.before as u64, there - BASE);
+    assert_eq!(live.cut_off_inserts(), [""; 0]);
+    assert!(
+        !live.contains(BASE + 3).unwrap(),
+        "what was deleted stays so"
+    );
+    let found = live
+        .vectors(&[BASE + 5, end - 1, end + 1], &Silent)
+        .unwrap();
+    let expected = [vector(BASE + 5, 4), vector(end - 1, 1), vector(7_001, 3)].concat();
+    assert_eq!(found.vectors, expected);
+    assert_eq!(live.len() as u64, end - 1 + 1);
+    // It is known to be done until another one begins; then nobody knows of it any more.
+    assert_eq!(
+        insert(case, &live, false, CutOff::Resume).unwrap().inserted,
+        0
+    );
+    live.insert_resumable(&rows(&[8_000], 3), None, None, CutOff::Refuse, &Silent)
+        .unwrap();
+    let unknown = insert(case, &live, false, CutOff::Resume).unwrap_err();
+    assert!(
+        unknown.to_string().contains("without `--resume`"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn other_rows_are_not_gone_on_with() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(case, folder.path());
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    // Ids that are in the index, with vectors that it does not have.
+    let ids = [3, 4, 90];
+    let refused = live.insert_resumable(&rows(&ids, 8), None, Some(&ids), CutOff::Resume, &Silent);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.contains("another vector than the index has under its id, 3"),
+        "{text}"
+    );
+    assert_eq!(contents(&live), first());
+    // A row that no index takes leaves nothing to go on with.
+    let short = Matrix::new(vec![0; 2 * DIM], 4, DIM / 2, Element::U8).unwrap();
+    let refused = live.insert_resumable(&short, None, None, CutOff::Refuse, &Silent);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Call);
+    assert_eq!(live.cut_off_inserts(), [""; 0]);
+}

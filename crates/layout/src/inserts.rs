@@ -1,0 +1,97 @@
+//! The file `INSERTS` of an index: inserts that count ids on, and may be cut off.
+//!
+//! ```text
+//! STRATANN INSERTS <format version> <crc32c of the body, 8 hex digits>\n
+//! {"file": .., "rows": .., "first_id": .., "content": .., "done": ..}\n      the body: an insert a line, as JSON
+//! ```
+//!
+//! It is replaced as a whole, by a rename. A file that is damaged, or of another version, says nothing: no vector depends on it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::block::crc32c;
+
+/// The file's name in the index directory.
+pub const FILE_NAME: &str = "INSERTS";
+/// The name that it has until it is whole.
+pub const UNFINISHED: &str = "INSERTS.new";
+
+const FIRST_WORDS: &str = "STRATANN INSERTS 1 ";
+
+/// An insert whose ids count on: row `n` has the id `first_id + n`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunInsert {
+    /// What its vectors are called: the path of a file. For messages.
+    pub file: String,
+    /// Its rows.
+    pub rows: u64,
+    /// The id of the first row.
+    pub first_id: u64,
+    /// A hash of what its rows are, by which it is known again.
+    pub content: String,
+    /// Whether all rows are in.
+    pub done: bool,
+}
+
+/// The text of the file.
+pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
+    // Serialising to memory fails only for maps with keys that are not strings; there are none here.
+    let lines = inserts.iter().map(serde_json::to_string);
+    let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
+    let body = lines.concat();
+    format!("{FIRST_WORDS}{:08x}\n{body}", crc32c(body.as_bytes())).into_bytes()
+}
+
+/// The inserts that a text of the file names; `None` if it is damaged or of another version.
+pub fn decode(text: &[u8]) -> Option<Vec<BegunInsert>> {
+    let (first, body) = str::from_utf8(text).ok()?.split_once('\n')?;
+    let checksum = first.strip_prefix(FIRST_WORDS)?;
+    if checksum != format!("{:08x}", crc32c(body.as_bytes())) {
+        return None;
+    }
+    let inserts = body.lines().map(serde_json::from_str::<BegunInsert>);
+    let inserts: Vec<BegunInsert> = inserts.collect::<Result<_, _>>().ok()?;
+    // The last id stands for "no answer".
+    let has_ids = |insert: &BegunInsert| insert.first_id.checked_add(insert.rows).is_some();
+    inserts.iter().all(has_ids).then_some(inserts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> [BegunInsert; 2] {
+        let one = BegunInsert {
+            file: "a \"strange\"\nname.fbin".into(),
+            rows: 1_000,
+            first_id: 5,
+            content: "00ff".into(),
+            done: false,
+        };
+        let other = BegunInsert {
+            file: "b.npy".into(),
+            done: true,
+            ..one.clone()
+        };
+        [one, other]
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_damage_says_nothing() {
+        for inserts in [&two()[..], &[]] {
+            assert_eq!(decode(&encode(inserts)).as_deref(), Some(inserts));
+        }
+        let whole = encode(&two());
+        for at in 0..whole.len() {
+            assert_eq!(decode(&whole[..at]), None, "{at} bytes");
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                assert_eq!(decode(&bytes), None, "bit {bit} of byte {at}");
+            }
+        }
+        let mut beyond = two();
+        beyond[0].first_id = u64::MAX - 1;
+        assert_eq!(decode(&encode(&beyond)), None);
+    }
+}
