@@ -197,7 +197,7 @@ impl<N: NodePages> Everything<'_, '_, N> {
             if within == 0 {
                 // None is worth a read by itself. All of them together may be.
                 let others = all.saturating_sub(kept as u64);
-                if left.expected(&self.ranking, others) <= MISSED * k as f64 {
+                if left.expected(self.ranking, others) <= MISSED * k as f64 {
                     break;
                 }
                 if left.keys.is_empty() {
