@@ -91,7 +91,13 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let json = ran.json();
         assert_eq!(json["direct"]["inserts"], 300, "{at}: {json}");
         assert!(json["direct"]["changes"].as_u64().unwrap() > 300, "{json}");
-        assert!(json["due"].is_null() && json["compact"].is_null(), "{json}");
+        // A small graph may have more free pages than it needs.
+        let due = json["due"].as_str();
+        assert!(
+            due.is_none_or(|due| due.contains("% of the pages")),
+            "{json}"
+        );
+        assert!(json["compact"].is_null(), "{json}");
         assert_eq!(changed(ran), [300, 0, 2_300], "{at}");
         assert_eq!(counts(&place), (2_300, 0, 0), "{at}");
         assert_eq!(verified(&place), 0, "{at}");

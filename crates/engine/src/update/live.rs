@@ -819,17 +819,19 @@ impl LiveIndex {
         self.rebalances(&self.state()) && self.rebalance_after.load(Ordering::Relaxed) == 0
     }
 
-    /// Vectors that came into clusters since the build, and the share of the files of these that does not count any more.
-    pub(super) fn cluster_garbage(&self) -> (u64, f64) {
+    /// Vectors that came since the last build or merge, and the share of files of clusters that does not count any more; in place of it, of a graph into which
+    /// vectors come directly, the share of its pages that hold no node.
+    pub(super) fn garbage(&self) -> (u64, f64) {
         let state = self.state();
-        match state.index.clusters() {
-            None => (0, 0.0),
-            Some(clusters) => {
-                let came = clusters
-                    .nodes()
-                    .saturating_sub(state.index.manifest().vectors);
-                (came, clusters.garbage())
+        let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);
+        match (state.index.clusters(), &state.direct) {
+            (Some(clusters), _) => (came(clusters.nodes()), clusters.garbage()),
+            (None, Some(direct)) => {
+                let counts = direct.counts();
+                let share = counts.pages_free as f64 / counts.pages.max(1) as f64;
+                (came(state.index.nodes() as u64), share)
             }
+            (None, None) => (0, 0.0),
         }
     }
 

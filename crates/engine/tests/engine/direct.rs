@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
-    BuildOptions, DirectOptions, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
-    OpenOptions, Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorSource,
-    WriteOptions, brute_force, build, verify,
+    BuildOptions, DirectOptions, Due, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix,
+    MergeWhen, Metric, OpenOptions, Preset, SearchOptions, SearchResults, Silent, Strategy, Update,
+    VectorSource, WriteOptions, brute_force, build, verify,
 };
 
-use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, slow};
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows, slow};
 
 const DEGREE: usize = 32;
 
@@ -71,6 +71,54 @@ fn quality(
         recall,
         results.counters.graph_reads as f64 / queries.rows() as f64,
     )
+}
+
+/// Some nights of a collection of a thousand: each insert changes many of its pages, and what these were before waits for a checkpoint.
+#[test]
+fn a_small_graph_is_merged_when_most_of_its_pages_are_free() {
+    let size = |path: &Path| -> u64 {
+        let files = std::fs::read_dir(path).unwrap();
+        files
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .sum()
+    };
+    for preset in [Preset::ODINANN, Preset::STRATANN] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        built(&head(SIFT_BASE, 1_000), preset, &path);
+        let before = size(&path);
+        let mut next = 1_000;
+        // How many times the bytes of the build it takes at most, and how often a merge was due.
+        let mut nights = |merges: bool| {
+            let (mut most, mut due) = (0, 0);
+            for _ in 0..6 {
+                let index = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
+                let new = rows(SIFT_BASE, next, 60);
+                index.insert(&new, None, &Silent).unwrap();
+                next += 60;
+                index.flush().unwrap();
+                let when = MergeWhen::default();
+                if matches!(index.due(&when), Some(Due::Garbage(share)) if share >= 0.4) {
+                    due += 1;
+                    if merges {
+                        index.compact(&Silent).unwrap();
+                        assert_eq!(index.due(&when), None);
+                    }
+                }
+                drop(index);
+                most = size(&path).max(most);
+            }
+            (most as f64 / before as f64, due)
+        };
+        let (merged, merges) = nights(true);
+        let (grown, due) = nights(false);
+        let said = format!(
+            "{}: {merged} and {merges} merges, {grown} without",
+            preset.name
+        );
+        eprintln!("{said}, {due}");
+        assert!(merges > 0 && due > 0 && merged < grown, "{said}");
+    }
 }
 
 #[test]

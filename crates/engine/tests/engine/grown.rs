@@ -27,12 +27,16 @@ fn options(preset: Preset) -> BuildOptions {
     }
 }
 
+/// One insert after the other: nodes get their numbers in the order of rows, which the samples of a merge follow.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
         threads: 1,
         update: None,
-        direct: DirectOptions::default(),
+        direct: DirectOptions {
+            in_flight: 1,
+            ..DirectOptions::default()
+        },
     };
     let open = OpenOptions {
         memory,
