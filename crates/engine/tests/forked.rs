@@ -109,7 +109,12 @@ fn drops_an_index() {
         };
         let live = LiveIndex::open(&path, &open, &write).unwrap();
         let live = Arc::new(live);
-        let merger = live.merge_when_due(MergeWhen::default()).unwrap();
+        // None goes on when the process is forked.
+        let when = MergeWhen {
+            garbage: f64::INFINITY,
+            ..MergeWhen::default()
+        };
+        let merger = live.merge_when_due(when).unwrap();
         live.insert(&rows(ROWS), None, &Silent).unwrap();
         // So that no thread writes pages any more when files are compared. What is deleted waits in the log.
         live.flush().unwrap();
