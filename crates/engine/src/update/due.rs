@@ -8,12 +8,12 @@
 //!   grown     vectors, where the last build or merge had few   4 times as many as it had
 //!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since,  40 % of the files of clusters, or of the pages
-//!             pages of a small graph that hold no node
+//!             pages of a graph that hold no node
 //! ```
 //!
-//! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. A graph of fewer
-//! than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes four times the pages that a build
-//! does, and is merged when a tenth of its vectors came.
+//! Bytes of garbage are of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. A graph of few
+//! vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes up to four times the pages that a build
+//! does, and is merged when a tenth of its vectors came. Of larger ones checkpoints come sooner ([`checkpoint`](super::direct)), and their pages are taken again.
 //!
 //! What waits is no reason where clusters take it in place by themselves.
 //!
@@ -45,7 +45,7 @@ pub struct MergeWhen {
     /// Vectors that wait in memory, as a share of those on storage; rows that were set alone count as the vectors that would take as much.
     pub logged: f64,
     /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that hold no
-    /// node, of a graph of fewer vectors than ten times `least`, of which a tenth came since the last build or merge.
+    /// node, of a graph of which a tenth came since the last build or merge.
     pub garbage: f64,
     /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
     pub grown: f64,
@@ -79,7 +79,7 @@ pub enum Due {
     Reads(f64),
     /// So many vectors wait in memory, or rows that are worth so many, as a share of those on storage.
     Logged(f64),
-    /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a small graph is of none of its nodes.
+    /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a graph is of none of its nodes.
     Garbage(f64),
     /// There are so many times the vectors that codes, and what else a build measures, are by.
     Grown(f64),
@@ -127,8 +127,6 @@ const QUERIES: u64 = 256;
 const FOLLOW: f64 = 0.3;
 /// Deleted vectors that are worth a merge of a small index.
 const FEW: u64 = 64;
-/// A graph is small of so many times the vectors that are worth a merge.
-const SMALL: u64 = 10;
 /// Share of deleted vectors up to which nothing counts as deleted.
 const NOTHING: f64 = 0.01;
 
@@ -219,12 +217,10 @@ impl LiveIndex {
         let (came, garbage) = self.garbage();
         let least = match self.index().has_clusters() {
             true => when.least,
-            false if stored < SMALL * when.least => when
+            false => when
                 .least
                 .min(FEW)
                 .max((when.deleted * stored as f64) as u64),
-            // Those pages are taken by the next inserts, and are few beside the others.
-            false => u64::MAX,
         };
         if came >= least && garbage >= when.garbage {
             return Some(Due::Garbage(garbage));
