@@ -14,6 +14,7 @@
 //! The byte tables are in [`stratann_layout::clusters`].
 
 pub(crate) mod reader;
+mod scatter;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -214,6 +215,8 @@ pub(crate) struct ClusterStores {
     clusters_built: u32,
     /// What came since the build.
     amended: Option<AmendedFile>,
+    /// Some clusters, and where they stood as they were built, where vectors stand in groups.
+    built_sample: Vec<(u32, ExtentAt)>,
 }
 
 impl ClusterStores {
@@ -255,7 +258,9 @@ impl ClusterStores {
             nodes: shape.vectors,
             clusters_built: shape.clusters,
             amended: None,
+            built_sample: Vec::new(),
         };
+        stores.built_sample = stores.sample();
         if kind == ExtentKind::Postings {
             let (entry, members) = stored::members(volume, manifest)?;
             stores.add_members(volume, entry, members, 0..shape.vectors)?;
@@ -484,7 +489,17 @@ impl ClusterStores {
         bytes: &'b [u8],
         check: bool,
     ) -> Result<ExtentView<'b>, Error> {
-        let at = self.place(cluster);
+        self.view_at(cluster, self.place(cluster), bytes, check)
+    }
+
+    /// The same of an extent that the cluster has, or had before.
+    fn view_at<'b>(
+        &'b self,
+        cluster: u32,
+        at: ExtentAt,
+        bytes: &'b [u8],
+        check: bool,
+    ) -> Result<ExtentView<'b>, Error> {
         let file = &self.files[at.file].file;
         let place = ExtentPlace {
             file,

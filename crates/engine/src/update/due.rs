@@ -9,9 +9,11 @@
 //!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since,  40 % of the files of clusters, or of the pages
 //!             pages of a graph that hold no node
+//!   scattered reads that a cluster of groups takes by itself   1.5 times those as it was built
 //! ```
 //!
-//! Bytes of garbage are of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. A graph of few
+//! Bytes of garbage are of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. Grouped clusters lose
+//! their groups one by one instead, so that each member is read for itself in the end. A graph of few
 //! vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes up to four times the pages that a build
 //! does, and is merged when a tenth of its vectors came. Of larger ones checkpoints come sooner ([`checkpoint`](super::direct)), and their pages are taken again.
 //!
@@ -47,6 +49,9 @@ pub struct MergeWhen {
     /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that hold no
     /// node, of a graph of which a tenth came since the last build or merge.
     pub garbage: f64,
+    /// Reads of a cluster by itself, as a multiple of those as it was built, in an index of groups: one that took vectors has none any more that is read at once. A search reads
+    /// several, which have vectors in common: 1.5 times for one cluster have been 1.1 times for a search.
+    pub scattered: f64,
     /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
     pub grown: f64,
     /// Vectors that came since the last build or merge and are of a kind that the codes are not made for, as a share of all: those are found badly.
@@ -63,6 +68,7 @@ impl Default for MergeWhen {
             reads: 1.1,
             logged: 0.06,
             garbage: 0.4,
+            scattered: 1.5,
             grown: 4.0,
             drifted: 0.01,
             least: 1_000,
@@ -81,6 +87,8 @@ pub enum Due {
     Logged(f64),
     /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a graph is of none of its nodes.
     Garbage(f64),
+    /// A cluster reads so many times what it did as it was built, since vectors of groups stand apart now.
+    Scattered(f64),
     /// There are so many times the vectors that codes, and what else a build measures, are by.
     Grown(f64),
     /// Such a share of all vectors came since the last build or merge and is of a kind that the codes are not made for.
@@ -107,6 +115,10 @@ impl fmt::Display for Due {
                 f,
                 "{:.0} % of the pages are of nothing that is there, since it was written anew elsewhere",
                 100.0 * share
+            ),
+            Due::Scattered(times) => write!(
+                f,
+                "a cluster takes {times:.2} times the reads that it took when it was built, since its vectors stand apart now"
             ),
             Due::Grown(times) => write!(
                 f,
@@ -224,6 +236,12 @@ impl LiveIndex {
         };
         if came >= least && garbage >= when.garbage {
             return Some(Due::Garbage(garbage));
+        }
+        let scattered = || self.scatter().filter(|&times| times >= when.scattered);
+        if came >= when.least
+            && let Some(times) = scattered()
+        {
+            return Some(Due::Scattered(times));
         }
         let growth = self.reads().growth();
         (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))

@@ -57,6 +57,7 @@ use super::ids::StoredIds;
 use super::overlay::{Moment, Overlay, Seen, Tombstones};
 use super::rebalance;
 use super::replay::{self, Replayed};
+use super::scattered::Scattered;
 use crate::codebook::training_rows;
 use crate::data::VectorSource;
 use crate::durable::{Durability, Log, opened_from};
@@ -288,6 +289,8 @@ pub struct LiveIndex {
     reads: Arc<Reads>,
     /// What the last look told of the vectors that came since the last merge.
     drift: Drift,
+    /// What the last look told of what probes read.
+    scattered: Scattered,
     /// Calls that let rows wait, and merge them by themselves.
     filling: AtomicUsize,
     /// Searches that were submitted and have not ended.
@@ -516,6 +519,7 @@ impl LiveIndex {
             health,
             reads: Arc::default(),
             drift: Drift::default(),
+            scattered: Scattered::default(),
             filling: AtomicUsize::new(0),
             rebalance_after: AtomicU64::new(0),
             submitted: Arc::default(),
@@ -838,6 +842,11 @@ impl LiveIndex {
     /// What the last look told of the vectors that came since the last merge.
     pub(super) fn drifts(&self) -> &Drift {
         &self.drift
+    }
+
+    /// What the last look told of what probes read.
+    pub(super) fn scattered(&self) -> &Scattered {
+        &self.scattered
     }
 
     /// What searches read since the last merge.

@@ -10,6 +10,7 @@
 //!   replay.rs     the same, from the logs
 //!   merge.rs      the batched merge: everything live becomes the next checkpoint
 //!   rebalance/    new vectors into clusters on storage, which stay in balance
+//!   scattered.rs  how many more reads probes take, where clusters took new vectors
 //!   survey.rs     what a merge takes, row after row, and which segments of vectors it keeps
 //!   garbage.rs    which of them have too much garbage
 //!   rows.rs       rows that are read where they stand
@@ -40,6 +41,7 @@ mod reading;
 mod rebalance;
 mod replay;
 mod rows;
+mod scattered;
 mod survey;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use stratann_layout::ExtentView;
 use stratann_tier::{Volume, VolumeReader};
 
-use super::{ClusterStores, MemberAt, Run, Vectors};
+use super::{ClusterStores, ExtentAt, MemberAt, Run, Vectors};
 use crate::Error;
 
 /// Takes a vector: its number, its outside id, and itself.
@@ -13,7 +13,7 @@ pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error>
 
 /// The files of a cluster index, open for reading in pieces.
 pub(crate) struct ClusterReader<'a> {
-    stores: &'a ClusterStores,
+    pub(super) stores: &'a ClusterStores,
     /// As `stores` has them.
     files: Vec<Box<dyn VolumeReader>>,
     buffer: Vec<u8>,
@@ -39,10 +39,21 @@ impl<'a> ClusterReader<'a> {
     /// # Errors
     /// It cannot be read, or is damaged.
     pub(crate) fn extent(&mut self, cluster: u32) -> Result<ExtentView<'_>, Error> {
-        let at = self.stores.place(cluster);
+        self.extent_at(cluster, self.stores.place(cluster))
+    }
+
+    /// The same of an extent that the cluster has, or had before.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub(super) fn extent_at(
+        &mut self,
+        cluster: u32,
+        at: ExtentAt,
+    ) -> Result<ExtentView<'_>, Error> {
         self.buffer.resize(at.bytes, 0);
         self.files[at.file].read_at(at.offset, &mut self.buffer)?;
-        self.stores.view(cluster, &self.buffer, true)
+        self.stores.view_at(cluster, at, &self.buffer, true)
     }
 
     /// Calls `each` with the vectors whose own cluster this is, where vectors stand with all their clusters; elsewhere not at all.

@@ -254,6 +254,59 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
     }
 }
 
+/// Each checkpoint takes the group of each cluster that it writes anew, and has its new vectors stand apart: the files stay small, and searches read more and more.
+#[test]
+fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let queries = photos(3_000..3_100);
+    for layout in [Layout::Grouped, Layout::Addressed] {
+        let path = folder.path().join(layout.name());
+        built(&path, &photos(0..600), layout);
+        let live = open(&path, &OpenOptions::default(), Some(100));
+        let when = MergeWhen {
+            least: 100,
+            garbage: f64::INFINITY,
+            grown: f64::INFINITY,
+            ..MergeWhen::default()
+        };
+        let reads = |index: &Index| {
+            let options = SearchOptions {
+                probes: Some(8),
+                ..SearchOptions::default()
+            };
+            let counters = index.search(&queries, &options).unwrap().counters;
+            (counters.graph_reads + counters.vector_reads) as f64 / 100.0
+        };
+        assert_eq!(live.due(&when), None, "{layout}");
+        let mut nights = 0;
+        let due = (600..1_800).step_by(100).find_map(|first| {
+            live.insert(&photos(first..first + 100), None, &Silent)
+                .unwrap();
+            nights += 1;
+            live.due(&when)
+        });
+        let index = live.index();
+        let volume = &**index.volume();
+        let times = index.clusters().unwrap().scatter(volume).unwrap();
+        let before = reads(&index);
+        live.compact(&Silent).unwrap();
+        assert_eq!(live.due(&when), None, "{layout}");
+        let after = reads(&live.index());
+        let said = format!("{layout}: {nights} nights, {before} reads and {after} after a merge");
+        match layout {
+            Layout::Grouped => {
+                let times = times.unwrap();
+                assert_eq!(due, Some(Due::Scattered(times)), "{said}");
+                assert!(times >= 1.5 && nights > 1, "{said}: {times}");
+                assert!(before <= 1.3 * after, "{said}");
+            }
+            // Each was read for itself from the beginning.
+            _ => assert_eq!((due, times), (None, None), "{said}"),
+        }
+        eprintln!("{said}");
+    }
+}
+
 #[test]
 fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_under_a_budget() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,93 @@
+//! How scattered the members of clusters stand, where vectors stand in groups: what a probe of one reads.
+//!
+//! ```text
+//!   as built        its group with the numbers of the others,   then the others, near ones in one read
+//!   written anew    the numbers of all its members,             then all of these, near ones in one read
+//! ```
+//!
+//! A cluster that took vectors since the build has no group any more that is read at once, and those that came with different checkpoints stand in different places.
+//! So probes read more and more, while the files stay as small as those of a build. A sample of the clusters tells how many times as much: the files of the build
+//! stay until the index is built anew, so that the same is known of clusters as they were built.
+
+use stratann_layout::ExtentKind;
+use stratann_tier::Volume;
+
+use super::reader::ClusterReader;
+use super::{ClusterStores, ExtentAt, MemberAt, Run};
+use crate::Error;
+
+/// Clusters of a sample, at most.
+const SAMPLE: u32 = 64;
+
+/// Some of so many clusters, spread evenly.
+fn even(clusters: u32) -> impl Iterator<Item = u32> {
+    let count = SAMPLE.min(clusters);
+    (0..count).map(move |n| (u64::from(n) * u64::from(clusters) / u64::from(count)) as u32)
+}
+
+impl ClusterStores {
+    /// Some clusters, and where they stand as they are now. None where vectors stand in no groups.
+    pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
+        let at = |cluster| (cluster, self.place(cluster));
+        match self.kind {
+            ExtentKind::Grouped => even(self.clusters()).map(at).collect(),
+            ExtentKind::Replicated | ExtentKind::Postings => Vec::new(),
+        }
+    }
+
+    /// How many times the reads of a cluster as it was built one takes now, each read for itself, by a sample of both. `None` where nothing came since the build, or vectors
+    /// stand in no groups: with all their clusters, or each by itself from the beginning.
+    ///
+    /// # Errors
+    /// A cluster of the sample cannot be read, or is damaged.
+    pub(crate) fn scatter(&self, volume: &dyn Volume) -> Result<Option<f64>, Error> {
+        if self.amended.is_none() || self.built_sample.is_empty() {
+            return Ok(None);
+        }
+        let mut reader = ClusterReader::open(volume, self)?;
+        let built = reader.reads(&self.built_sample)?;
+        let now = reader.reads(&self.sample())?;
+        Ok(Some(now / built))
+    }
+
+    /// Reads of these vectors, of ascending numbers, where each stands.
+    fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
+        self.member_places(numbers, places);
+        let (mut first, mut runs) = (0, 0);
+        while let Some(run) = Run::of(&places[first..]) {
+            first += run.vectors;
+            runs += 1;
+        }
+        runs
+    }
+}
+
+impl ClusterReader<'_> {
+    /// Reads that one of some clusters takes, in the mean.
+    fn reads(&mut self, clusters: &[(u32, ExtentAt)]) -> Result<f64, Error> {
+        let stores = self.stores;
+        let (mut numbers, mut places) = (Vec::new(), Vec::new());
+        let mut reads = 0;
+        for &(cluster, at) in clusters {
+            let view = self.extent_at(cluster, at)?;
+            stores.others(cluster, &view, &mut numbers)?;
+            // The extent is one.
+            reads += 1 + stores.runs_of(&numbers, &mut places);
+        }
+        Ok(reads as f64 / clusters.len().max(1) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_spread_over_all_clusters() {
+        assert_eq!(even(0).count(), 0);
+        assert!(even(3).eq(0..3));
+        let some: Vec<u32> = even(1_000_000).collect();
+        assert_eq!((some.len(), some[0], some[63]), (64, 0, 984_375));
+        assert!(some.is_sorted_by(|one, next| one < next));
+    }
+}
