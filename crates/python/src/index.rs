@@ -364,7 +364,7 @@ impl Index {
         let range = stratann::Range {
             distance,
             most,
-            after: near::place(after),
+            after: near::place(after)?,
             without,
         };
         near::range(py, self, query, range, &told)
@@ -527,7 +527,7 @@ impl Index {
     /// Parameters
     /// ----------
     /// ids : array-like of int
-    ///     As those of `delete`.
+    ///     One for each row of attributes, in their order; or one integer, with one dict.
     /// attributes, payload
     ///     As those of `stratann.build`, for each id.
     /// progress : callable, optional
@@ -541,8 +541,9 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let ids = arrays::ids(ids, None)?;
-        let rows = self.table(py, attributes, payload, ids.len(), false)?;
+        let single = lookups::id(ids).is_ok();
+        let ids = arrays::ids_asked(ids)?;
+        let rows = self.table(py, attributes, payload, ids.len(), single)?;
         let Some(rows) = rows else {
             return Err(PyTypeError::new_err(
                 "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
