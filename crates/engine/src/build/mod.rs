@@ -73,7 +73,7 @@ use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, pro
 use stratann_vector::{Element, LowCodes};
 
 use crate::data::{Check, NoRows, RowSource, VectorSource, check_rows, check_stored_rows};
-use crate::durable::{Checkpoint, Committed, begin_state};
+use crate::durable::{Checkpoint, Committed, begin_state, inserts};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::progress::Progress;
@@ -202,24 +202,16 @@ fn build_some(
     let built = volume.lock().map_err(Error::from).and_then(|lock| {
         let scratch = ScratchFolder::beside(&*volume, path);
         let built = scratch.and_then(|scratch| {
-            build_in(
-                &volume,
-                scratch.path(),
-                source,
-                options,
-                planned,
-                Next {
-                    rows,
-                    placeholder,
-                    ..Next::default()
-                },
-                progress,
-            )
+            let next = Next {
+                rows,
+                placeholder,
+                ..Next::default()
+            };
+            let scratch = scratch.path();
+            build_in(&volume, scratch, source, options, planned, next, progress)
         });
         let built = built.and_then(|(report, committed)| {
             committed.durable(&*volume)?;
-            // Of the index that was there.
-            let _ = volume.remove(stratann_layout::inserts::FILE_NAME);
             Ok(report)
         });
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
@@ -680,8 +672,10 @@ impl Build<'_> {
         // What it holds makes room for the codes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
-        if let Some(ready) = ready {
-            self.stage("opening", |_| ready(&manifest))?;
+        match ready {
+            Some(ready) => self.stage("opening", |_| ready(&manifest))?,
+            // An insert into an index that was there is none that the new one could go on with.
+            None => inserts::forget(&**self.volume)?,
         }
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
         if let Some(space) = self.facts.space.filter(|space| bytes > space.budget) {

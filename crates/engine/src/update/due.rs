@@ -8,12 +8,13 @@
 //!   grown     vectors, where the last build or merge had few   4 times as many as it had
 //!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since,  40 % of the files of clusters, or of the pages
-//!             pages of a small graph that hold no node
+//!             pages of a graph that a build would not take   60 % of those of a graph that is not small
 //! ```
 //!
 //! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. A graph of fewer
-//! than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes four times the pages that a build
-//! does, and is merged when a tenth of its vectors came.
+//! than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes two to four times the pages that a
+//! build does, which hold no node or a few, and is merged when a part of its vectors came: 64 of them, 90 of 3,000, a tenth of 10,000. A larger graph settles at
+//! about two and a half times: it is merged where it takes more, and a tenth came.
 //!
 //! What waits is no reason where clusters take it in place by themselves.
 //!
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::growth::growth;
 use super::health::Concern;
 use super::live::LiveIndex;
 use crate::progress::Progress;
@@ -44,8 +46,8 @@ pub struct MergeWhen {
     pub reads: f64,
     /// Vectors that wait in memory, as a share of those on storage; rows that were set alone count as the vectors that would take as much.
     pub logged: f64,
-    /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that hold no
-    /// node, of a graph of fewer vectors than ten times `least`, of which a tenth came since the last build or merge.
+    /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that a build
+    /// would not take, of a graph of fewer vectors than ten times `least`; of a larger one three fifths, if this is no more.
     pub garbage: f64,
     /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
     pub grown: f64,
@@ -79,7 +81,7 @@ pub enum Due {
     Reads(f64),
     /// So many vectors wait in memory, or rows that are worth so many, as a share of those on storage.
     Logged(f64),
-    /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a small graph is of none of its nodes.
+    /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a graph is more than a build would take.
     Garbage(f64),
     /// There are so many times the vectors that codes, and what else a build measures, are by.
     Grown(f64),
@@ -105,7 +107,7 @@ impl fmt::Display for Due {
             ),
             Due::Garbage(share) => write!(
                 f,
-                "{:.0} % of the pages are of nothing that is there, since it was written anew elsewhere",
+                "{:.0} % of the pages are more than a build would take: they hold no vector any more, or fewer",
                 100.0 * share
             ),
             Due::Grown(times) => write!(
@@ -129,6 +131,10 @@ const FOLLOW: f64 = 0.3;
 const FEW: u64 = 64;
 /// A graph is small of so many times the vectors that are worth a merge.
 const SMALL: u64 = 10;
+/// One in so many vectors of a graph has to come before its pages are worth a merge.
+const CAME: u64 = 10;
+/// Of a graph that is not small, the share of pages that a build would not take with which a merge is due: it takes two and a half times those of a build.
+const LARGE_GARBAGE: f64 = 0.6;
 /// Share of deleted vectors up to which nothing counts as deleted.
 const NOTHING: f64 = 0.01;
 
@@ -207,7 +213,9 @@ impl LiveIndex {
         if logged >= when.least && share(logged) >= when.logged && !by_itself {
             return Some(Due::Logged(share(logged)));
         }
-        if let Some(times) = self.growth(when.least).filter(|&times| times >= when.grown) {
+        if let Some(times) = growth(&self.index(), self.len() as u64, when.least)
+            .filter(|&times| times >= when.grown)
+        {
             return Some(Due::Grown(times));
         }
         let drifted = self
@@ -217,16 +225,18 @@ impl LiveIndex {
             return Some(Due::Drifted(share));
         }
         let (came, garbage) = self.garbage();
-        let least = match self.index().has_clusters() {
-            true => when.least,
-            false if stored < SMALL * when.least => when
-                .least
-                .min(FEW)
-                .max((when.deleted * stored as f64) as u64),
-            // Those pages are taken by the next inserts, and are few beside the others.
-            false => u64::MAX,
+        let small = SMALL * when.least.max(1);
+        let (least, most) = match self.index().has_clusters() {
+            true => (when.least, when.garbage),
+            // A tenth of the largest that is small, and a smaller share of those that are smaller: to merge them costs little.
+            false if stored < small => (
+                (stored * stored / (CAME * small)).max(when.least.min(FEW)),
+                when.garbage,
+            ),
+            // Those pages are taken by the next inserts.
+            false => (stored / CAME, when.garbage.max(LARGE_GARBAGE)),
         };
-        if came >= least && garbage >= when.garbage {
+        if came >= least && garbage >= most {
             return Some(Due::Garbage(garbage));
         }
         let growth = self.reads().growth();

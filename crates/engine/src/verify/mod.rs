@@ -46,6 +46,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use stratann_layout::inserts::{FILE_NAME, decode};
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Form, IndexKind, LogShape, Manifest};
 use stratann_tier::{TierError, Volume};
@@ -227,6 +228,7 @@ pub(crate) fn verify_in(
     check.totals();
     check.repeated_ids();
     check.unmatched_ids();
+    check.inserts()?;
     check.strays()?;
     Ok(check.report)
 }
@@ -387,10 +389,35 @@ impl Check<'_> {
         }
     }
 
+    /// What the index knows of inserts that can go on.
+    fn inserts(&mut self) -> Result<(), Error> {
+        let Some(text) = durable::inserts::text(self.volume)? else {
+            return Ok(());
+        };
+        let name = stored::name_of(self.volume, FILE_NAME);
+        let Some(begun) = decode(&text) else {
+            self.report.problem(
+                &name,
+                None,
+                "damaged, or of another version: it is not known which inserts of the command were cut off. No vector depends on it: look whether the last \
+                 insert is whole (`stratann get`), then remove this file",
+            );
+            return Ok(());
+        };
+        for insert in begun.iter().filter(|insert| !insert.done) {
+            self.progress.warn(&format!(
+                "{name}: an insert of {} was cut off, or goes on: `stratann insert` with `--resume` goes on with it",
+                insert.file
+            ));
+        }
+        Ok(())
+    }
+
     /// Files that no one names: harmless, but somebody should know.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
             let known = name == MANIFEST
+                || name == FILE_NAME
                 || log_number(&name).is_some()
                 || self.manifest.files.iter().any(|e| e.name == name);
             if !known {

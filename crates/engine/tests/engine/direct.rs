@@ -86,11 +86,11 @@ fn a_small_graph_is_merged_when_most_of_its_pages_are_free() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
         built(&head(SIFT_BASE, 1_000), preset, &path);
-        let before = size(&path);
-        let mut next = 1_000;
-        // How many times the bytes of the build it takes at most, and how often a merge was due.
+        let each = size(&path) as f64 / 1_000.0;
+        let (mut next, mut merged) = (1_000, 1_000);
+        // How many times the bytes of a build it takes at most, and how often a merge was due.
         let mut nights = |merges: bool| {
-            let (mut most, mut due) = (0, 0);
+            let (mut most, mut due) = (0.0f64, 0);
             for _ in 0..6 {
                 let index = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
                 let new = rows(SIFT_BASE, next, 60);
@@ -103,12 +103,20 @@ fn a_small_graph_is_merged_when_most_of_its_pages_are_free() {
                     if merges {
                         index.compact(&Silent).unwrap();
                         assert_eq!(index.due(&when), None);
+                        merged = next;
                     }
                 }
                 drop(index);
-                most = size(&path).max(most);
+                let times = size(&path) as f64 / (each * next as f64);
+                most = times.max(most);
+                let tenth = next - merged >= next / 10;
+                assert!(
+                    !merges || !tenth || times < 1.8,
+                    "{}: {times} times",
+                    preset.name
+                );
             }
-            (most as f64 / before as f64, due)
+            (most, due)
         };
         let (merged, merges) = nights(true);
         let (grown, due) = nights(false);

@@ -73,6 +73,7 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
         self.check_all(vectors, attributes)?;
+        self.check_unclaimed(ids.unwrap_or(&[]))?;
         self.insert_checked(vectors, attributes, ids, progress)
     }
 
@@ -173,6 +174,7 @@ impl LiveIndex {
         self.check(vectors)?;
         check_ids(ids, vectors.rows())?;
         self.check_attributes(attributes, vectors.rows())?;
+        self.check_unclaimed(ids)?;
         let _reservation = self.reserved.all(ids, progress)?;
         self.put(vectors, attributes, ids, progress)
     }
