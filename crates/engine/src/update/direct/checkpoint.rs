@@ -33,19 +33,11 @@ use crate::stores::vectors::added::Added;
 const SHARE: u64 = 512;
 /// Inserts between two checkpoints, at least.
 const LEAST: u64 = 1024;
-/// Of a small graph fewer are enough, this share of the nodes, where records move: a few hundred inserts take all of its pages, and what these were is free once a
-/// checkpoint does not name it any more.
-const SMALL_SHARE: u64 = 16;
 
 impl Direct {
     /// Whether a checkpoint is due after so many changes of the index.
     pub(crate) fn is_due(&self, changes: u64) -> bool {
-        let nodes = u64::from(self.placement().nodes());
-        let least = match self.in_place {
-            true => LEAST,
-            false => LEAST.min((nodes / SMALL_SHARE).max(1)),
-        };
-        let by_size = (nodes / SHARE).max(least);
+        let by_size = (u64::from(self.placement().nodes()) / SHARE).max(LEAST);
         changes >= self.choices.checkpoint.unwrap_or(by_size) || self.is_journal_full()
     }
 
