@@ -13,7 +13,7 @@
 //!
 //! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. A graph of fewer
 //! than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes two to four times the pages that a
-//! build does, which hold no node or a few, and is merged when a part of its vectors came: 64 of them, 90 of 3,000, a tenth of 10,000. A larger graph settles at
+//! build does, which hold no node or a few, and is merged when a part of its vectors came: 32 of 1,000, 90 of 3,000, a tenth of 10,000. A larger graph settles at
 //! about two and a half times: it is merged where it takes more, and a tenth came.
 //!
 //! What waits is no reason where clusters take it in place by themselves.
@@ -133,6 +133,8 @@ const FEW: u64 = 64;
 const SMALL: u64 = 10;
 /// One in so many vectors of a graph has to come before its pages are worth a merge.
 const CAME: u64 = 10;
+/// So many at least, however small it is.
+const LEAST_CAME: u64 = 32;
 /// Of a graph that is not small, the share of pages that a build would not take with which a merge is due: it takes two and a half times those of a build.
 const LARGE_GARBAGE: f64 = 0.6;
 /// Share of deleted vectors up to which nothing counts as deleted.
@@ -230,7 +232,7 @@ impl LiveIndex {
             true => (when.least, when.garbage),
             // A tenth of the largest that is small, and a smaller share of those that are smaller: to merge them costs little.
             false if stored < small => (
-                (stored * stored / (CAME * small)).max(when.least.min(FEW)),
+                (stored * stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,
             ),
             // Those pages are taken by the next inserts.
