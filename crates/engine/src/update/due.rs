@@ -8,13 +8,13 @@
 //!   grown     vectors, where the last build or merge had few   4 times as many as it had
 //!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since,  40 % of the files of clusters, or of the pages
-//!             pages of a graph that a build would not take   60 % of those of a graph that is not small
+//!             pages of a graph that a build would not take   55 % of those of a graph that is not small
 //! ```
 //!
 //! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. A graph of fewer
 //! than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes two to four times the pages that a
-//! build does, which hold no node or a few, and is merged when a part of its vectors came: 32 of 1,000, 90 of 3,000, a tenth of 10,000. A larger graph settles at
-//! about two and a half times: it is merged where it takes more, and a tenth came.
+//! build does, which hold no node or a few, and is merged when a part of its vectors came: 32 of 1,000, 90 of 3,000, a tenth of 10,000. Who closes an index
+//! merges it where it takes 2.2 times, however few came. A larger graph is merged where it takes so much and a tenth came.
 //!
 //! What waits is no reason where clusters take it in place by themselves.
 //!
@@ -47,7 +47,7 @@ pub struct MergeWhen {
     /// Vectors that wait in memory, as a share of those on storage; rows that were set alone count as the vectors that would take as much.
     pub logged: f64,
     /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that a build
-    /// would not take, of a graph of fewer vectors than ten times `least`; of a larger one three fifths, if this is no more.
+    /// would not take, of a graph of fewer vectors than ten times `least`; of a larger one 0.55, if this is no more.
     pub garbage: f64,
     /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
     pub grown: f64,
@@ -135,8 +135,8 @@ const SMALL: u64 = 10;
 const CAME: u64 = 10;
 /// So many at least, however small it is.
 const LEAST_CAME: u64 = 32;
-/// Of a graph that is not small, the share of pages that a build would not take with which a merge is due: it takes two and a half times those of a build.
-const LARGE_GARBAGE: f64 = 0.6;
+/// Of a graph that is not small, the share of pages that a build would not take with which a merge is due: it takes 2.2 times those of a build.
+const LARGE_GARBAGE: f64 = 0.55;
 /// Share of deleted vectors up to which nothing counts as deleted.
 const NOTHING: f64 = 0.01;
 
@@ -245,6 +245,18 @@ impl LiveIndex {
         (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))
     }
 
+    /// The same of an index that nobody changes any more for a while, as who changed it closes it: a small graph that takes 2.2 times the pages of a
+    /// build does not stay so until more vectors come.
+    fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
+        let (stored, ..) = self.extents();
+        let small = !self.index().has_clusters() && stored < SMALL * when.least.max(1);
+        self.due(when).or_else(|| {
+            let (came, garbage) = self.garbage();
+            let worth = small && came > 0 && garbage >= when.garbage.max(LARGE_GARBAGE);
+            worth.then_some(Due::Garbage(garbage))
+        })
+    }
+
     /// Merges in the background whenever that is due, until what is returned is dropped or the index is. A merge that is
     /// going on then is interrupted, and changes nothing.
     ///
@@ -303,7 +315,11 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
         if index.health().is_halted() {
             return;
         }
-        if index.due(when).is_some()
+        let due = match last {
+            true => index.due_at_rest(when),
+            false => index.due(when),
+        };
+        if due.is_some()
             && may(&index)
             && let Err(error) = index.compact(stop)
         {

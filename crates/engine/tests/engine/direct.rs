@@ -2,6 +2,7 @@
 //! written for it, and what a restart finds.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
@@ -127,6 +128,38 @@ fn a_small_graph_is_merged_when_most_of_its_pages_are_free() {
         eprintln!("{said}, {due}");
         assert!(merges > 0 && due > 0 && merged < grown, "{said}");
     }
+}
+
+/// Fewer vectors than are a reason to merge while others may come.
+#[test]
+fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let options = BuildOptions {
+        preset: Preset::ODINANN,
+        degree: Some(64),
+        build_list: 64,
+        threads: 2,
+        ..BuildOptions::default()
+    };
+    build(&head(SIFT_BASE, 6_000), &path, &options, &Silent).unwrap();
+    let pages = |index: &LiveIndex| index.stats().direct.unwrap().pages as f64;
+    let index = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
+    let of_the_build = pages(&index);
+    for first in (6_000..6_360).step_by(60) {
+        index
+            .insert(&rows(SIFT_BASE, first, 60), None, &Silent)
+            .unwrap();
+    }
+    let when = MergeWhen::default();
+    assert_eq!(index.due(&when), None);
+    let times = pages(&index) / of_the_build;
+    assert!(times > 2.4, "{times}: nothing is to be made good");
+    let index = Arc::new(index);
+    let merger = index.merge_when_due(when).unwrap();
+    merger.finish(&Silent);
+    assert_eq!(index.merges(), 1);
+    assert!(pages(&index) < 1.1 * of_the_build);
 }
 
 #[test]
