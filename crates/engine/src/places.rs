@@ -26,7 +26,7 @@
 //! **A copy is of one state of one index.** Its folder is named by hashes of the path of the home, and of its MANIFEST, in which each checkpoint has
 //! a random number of its own (`tier/src/copies/folder.rs`), so what another checkpoint or another index left there is never read; it goes when
 //! nobody uses it any more. That number is the same wherever the index was copied to: on a memory server machines that have the same state
-//! of an index share its copies.
+//! of an index share its copies. One that is there already is compared with the file at home by its hash (`tier/src/remote/volume.rs`).
 //! Each file is compared with the original, byte by byte, when it was copied, and pages have checksums that are verified when they
 //! are read, as ever. An index that is opened for changes has copies of its own, which are written to behind the originals.
 //!

@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
             Some(Kind::Write) => MOST_WRITTEN as usize,
             Some(Kind::Commit) => blake3::OUT_LEN,
             Some(Kind::Sweep | Kind::List) => 2 * MOST_NAME + 1,
-            Some(Kind::Read | Kind::Room | Kind::Reach) => 0,
+            Some(Kind::Read | Kind::Room | Kind::Reach | Kind::Hash) => 0,
             None => return Err(nonsense("an answer in place of a request")),
         };
         let len = frame.len as usize;
@@ -162,10 +162,7 @@ impl<'a> Session<'a> {
                 if frame.count > MOST_READ {
                     return refused(Refusal::Range, "more bytes than one read may have");
                 }
-                let file = match self.open.get(&frame.file) {
-                    Some(file) => file.clone(),
-                    None => self.store.find(frame.file)?,
-                };
+                let file = self.file(frame.file)?;
                 answer.append(&file.bytes(frame.offset, frame.count)?, out);
                 return Ok(());
             }
@@ -219,11 +216,12 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             Kind::Room => answer.offset = self.store.free(),
+            Kind::Hash => {
+                answer.append(self.file(frame.file)?.hash().as_bytes(), out);
+                return Ok(());
+            }
             Kind::Reach => {
-                let file = match self.open.get(&frame.file) {
-                    Some(file) => file.clone(),
-                    None => self.store.find(frame.file)?,
-                };
+                let file = self.file(frame.file)?;
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
@@ -236,6 +234,14 @@ impl<'a> Session<'a> {
         }
         answer.append(&[], out);
         Ok(())
+    }
+
+    /// A file that the client has open, or that has a name.
+    fn file(&self, id: u64) -> Result<Arc<Stored>, StoreError> {
+        match self.open.get(&id) {
+            Some(file) => Ok(file.clone()),
+            None => self.store.find(id),
+        }
     }
 
     /// Keeps a file for as long as the client is there.

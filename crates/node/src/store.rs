@@ -131,6 +131,11 @@ impl Stored {
         self.len
     }
 
+    /// The hash of all its bytes, as it was when they came or the folder was opened.
+    pub fn hash(&self) -> &blake3::Hash {
+        &self.hash
+    }
+
     /// So many of its bytes.
     ///
     /// # Errors

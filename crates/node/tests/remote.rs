@@ -654,6 +654,7 @@ fn garbage_at_the_port_harms_nobody_else() {
                 Kind::Room,
                 Kind::Reach,
                 Kind::List,
+                Kind::Hash,
             ];
             for _ in 0..random() % 20 {
                 let frame = Frame {
@@ -798,13 +799,13 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
     );
     assert_eq!(volume.read("pages-1").unwrap(), [1; 3_000_000]);
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
-    // Nobody looks at the original any more.
+    let again = copies("1");
+    assert_eq!(again.read("pages-1").unwrap(), [1; 3_000_000]);
+    assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     home.open("pages-1")
         .unwrap()
         .write_at(0, &[9; 3_000_000])
         .unwrap();
-    let again = copies("1");
-    assert_eq!(again.read("pages-1").unwrap(), [1; 3_000_000]);
     let after = copies("2");
     assert_eq!(after.read("pages-1").unwrap(), [9; 3_000_000]);
     assert_eq!(
@@ -1226,8 +1227,7 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     let root = tempfile::tempdir().unwrap();
     let homes = ["here", "there"].map(|origin| {
         let home = Arc::new(Directory::create(root.path().join(origin)).unwrap());
-        // As long as the other one, so that a copy of the wrong one would be taken for it.
-        let bytes = vec![origin.len() as u8; 3_000_000];
+        let bytes = vec![7; 3_000_000];
         home.create("pages-1").unwrap().append(&bytes).unwrap();
         (origin, home, bytes)
     });
@@ -1243,7 +1243,7 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     let [here, there] = &homes;
     let first = opened(here, "1", true);
     assert_eq!(first.read("pages-1").unwrap(), here.2);
-    // The other machine reads what is there; a copy of its own file would be another one.
+    // The other machine reads what is there.
     let second = opened(there, "1", true);
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
@@ -1252,13 +1252,73 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     // Another state, or one that only its own machine knows by this name, is another index.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
-    assert_eq!(opened(there, "1", false).read("pages-1").unwrap(), there.2);
+    let place = other.place("pages-1");
+    assert!(place.contains("/me.there.2.pages-1 (a copy of "), "{place}");
+    let own = opened(there, "1", false);
+    assert_eq!(own.read("pages-1").unwrap(), there.2);
+    let place = own.place("pages-1");
+    assert!(place.contains("/me.there.1.pages-1 (a copy of "), "{place}");
     // Where the first goes on, its copy loses its name: who has it open goes on, and who opens it next has one of its own.
     drop(opened(here, "3", true));
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert!(running.store().open("me.here.1.pages-1").is_err());
     assert_eq!(opened(there, "1", true).read("pages-1").unwrap(), there.2);
     assert!(running.store().open("me.there.1.pages-1").is_ok());
+}
+
+/// Whoever knows the secret can put anything there under the name of a copy, of the same length.
+#[test]
+fn a_copy_that_is_used_again_is_what_stands_at_home() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Arc::new(Directory::create(root.path().join("home")).unwrap());
+    home.create("pages-1")
+        .unwrap()
+        .append(&[1; 3_000_000])
+        .unwrap();
+    let folder = root.path().join("folder");
+    let stores = [
+        Store::in_memory(64 * MIB),
+        Store::in_folder(&folder, 64 * MIB).unwrap(),
+    ];
+    for store in stores {
+        let running = Running::start(store, Options::default()).unwrap();
+        let server = known(running.address(), None);
+        let volume = |everywhere| {
+            let names = CopyNames {
+                everywhere,
+                ..names("here", "1")
+            };
+            RemoteVolume::new(home.clone(), Client::new(&server), names).unwrap()
+        };
+        let put = |name: &str| {
+            let other = |_: u64, piece: &mut [u8]| {
+                piece.fill(2);
+                Ok(())
+            };
+            Client::new(&server).put(name, 3_000_000, other).unwrap()
+        };
+        assert!(volume(false).read("pages-1").unwrap() == [1; 3_000_000]);
+        // In its place, and that of one that another machine would have put there of the same state.
+        put("me.here.1.pages-1");
+        put("me.there.1.pages-1");
+        put("me.here.1.pages-1-0001");
+        for everywhere in [false, true] {
+            let again = volume(everywhere);
+            assert!(again.read("pages-1").unwrap() == [1; 3_000_000]);
+            let place = again.place("pages-1");
+            assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
+        }
+        // It is what is there from now on, and others of its name's beginning stay.
+        let there = Client::new(&server).open("me.here.1.pages-1").unwrap();
+        let hash = Client::new(&server).hash(&there.unwrap()).unwrap();
+        assert_eq!(hash, blake3::hash(&[1; 3_000_000]));
+        assert!(running.store().open("me.here.1.pages-1-0001").is_ok());
+        // Not of what has become another state meanwhile.
+        put("me.here.1.pages-1");
+        let went_on = volume(false).while_current(|| false);
+        let error = went_on.read("pages-1").unwrap_err();
+        assert!(matches!(error, TierError::Replaced { .. }), "{error}");
+    }
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
         let ring = "topology=remote:shm:ring/photos,vectors=remote:shm:ring/photos";
         assert_eq!(search(secret, ring), (Some(0), String::new()));
         assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
-        // What is searched is there, and not here: pages of the index are spoiled, and nobody sees it.
+        // What is searched is there, and is what is here: pages of the index are spoiled, and the copy has the blame.
         let folder = place.path("a.idx");
         let pages = names(&folder)
             .into_iter()
@@ -210,10 +210,13 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             let bytes = fs::read(folder.join(&name)).unwrap();
             file.write_all_at(&vec![7; bytes.len() - 4096], 4096)
                 .unwrap();
-            assert_eq!(search(secret, &text), (Some(0), String::new()));
-            assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
+            let (status, said) = search(secret, &text);
+            let copy = format!("{}/photos.", server.address);
+            assert!(status == Some(1) && said.contains(&copy), "{said}");
             assert_eq!(search(secret, "topology=ssd").0, Some(1));
             file.write_all_at(&bytes, 0).unwrap();
+            assert_eq!(search(secret, &text), (Some(0), String::new()));
+            assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
         }
         // Pipelined as well: it is done, and what it finds follows the order of the answers.
         let pipelined = ["search", "a.idx", "queries.u8bin", "--place", &text];

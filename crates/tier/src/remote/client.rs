@@ -375,6 +375,20 @@ impl Client {
         Ok(self.file(name, &answer))
     }
 
+    /// The hash of all bytes of a file, as the server made it when they came to it.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn hash(&self, file: &RemoteFile) -> Result<blake3::Hash, TierError> {
+        let frame = Frame {
+            file: file.id,
+            ..Frame::new(Kind::Hash, 0)
+        };
+        let mut hash = [0; blake3::OUT_LEN];
+        self.ask(&file.name, frame, &[], &mut hash)?;
+        Ok(hash.into())
+    }
+
     /// Has all files lose their names that begin with `prefix`, but for those that begin with `stays`. Who has one open goes on reading it.
     ///
     /// # Errors

@@ -1,4 +1,14 @@
 //! A volume of which some files are read from copies on a memory server.
+//!
+//! ```text
+//!   open_tier(name) ── a copy of this name and length there? ── no ──────────────────────────> put there ──> read
+//!                                │ yes                                                            ^             ^
+//!                      hash of the file at home = hash of the copy? ── no ── it loses its name ───┘             │
+//!                                └── yes ───────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Whoever knows the secret of a server may put files there under any name, by mistake too. So a copy that is there already is read only where it is what stands at home, to
+//! the byte: the file at home is read once for that, and of the copy its hash.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,6 +21,9 @@ use crate::error::TierError;
 use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
+
+/// Bytes of a file that are read at a time for its hash.
+const PIECE: u64 = 1 << 20;
 
 /// A volume, and copies of its files on a server, from which tiers are opened and bytes are read. Who only searches may have it; a file that is
 /// written to through it would not be what its copy is.
@@ -112,20 +125,53 @@ impl RemoteVolume {
         Ok(self.client.open(there)?.filter(|file| file.len() == len))
     }
 
-    /// A copy of a file that another machine, or another folder of this one, has put there of the same state.
-    fn of_another_origin(&self, name: &str, len: u64) -> Result<Option<RemoteFile>, TierError> {
+    /// A copy of the file that another machine, or another folder of this one, has put there of the same state.
+    fn of_another_origin(
+        &self,
+        original: &mut Original<'_>,
+    ) -> Result<Option<RemoteFile>, TierError> {
         if !self.names.everywhere {
             return Ok(None);
         }
+        let own = self.names.of_state() + original.name;
         for copy in self.client.list(&self.names.of_index())? {
-            if copy.len == len && self.names.is_of(&copy.name, name) {
+            let is_one = self.names.is_of(&copy.name, original.name) && copy.name != own;
+            if copy.len == original.len && is_one {
                 // It may have lost its name since.
-                if let Some(file) = self.whole(&copy.name, len)? {
+                if let Some(file) = self.whole(&copy.name, original.len)?
+                    && original.hash()? == self.client.hash(&file)?
+                {
                     return Ok(Some(file));
                 }
             }
         }
         Ok(None)
+    }
+
+    /// The copy of the file that was put there from here, if it is there and is what the file is. One that is another one loses its name.
+    fn of_this_origin(&self, original: &mut Original<'_>) -> Result<Option<RemoteFile>, TierError> {
+        let there = self.names.of_state() + original.name;
+        let Some(file) = self.whole(&there, original.len)? else {
+            return Ok(None);
+        };
+        if original.hash()? == self.client.hash(&file)? {
+            return Ok(Some(file));
+        }
+        self.check_current(original.name)?;
+        // Its name alone, and not those that begin with it.
+        self.client.sweep(&there, &format!("{there}-"))?;
+        Ok(None)
+    }
+
+    /// Refuses to go on where what is at home is of another state by now.
+    fn check_current(&self, name: &str) -> Result<(), TierError> {
+        match (self.is_current)() {
+            true => Ok(()),
+            false => Err(TierError::Replaced {
+                place: self.home.place(name),
+                what: "another checkpoint took its place while it was copied".to_owned(),
+            }),
+        }
     }
 
     /// The copy of a file, which is made if it is not there. The server gives it its name when the hash of all its bytes is right.
@@ -137,9 +183,15 @@ impl RemoteVolume {
         let there = self.names.of_state() + name;
         let from = self.home.open_reader(name)?;
         let len = from.size()?;
-        let known = match self.whole(&there, len)? {
+        let mut original = Original {
+            name,
+            len,
+            from: &*from,
+            hash: None,
+        };
+        let known = match self.of_this_origin(&mut original)? {
             Some(file) => Some(file),
-            None => self.of_another_origin(name, len)?,
+            None => self.of_another_origin(&mut original)?,
         };
         let file = match known {
             Some(file) => file,
@@ -156,19 +208,43 @@ impl RemoteVolume {
                 }
                 self.client.put(&there, len, |offset, piece| {
                     from.read_at(offset, piece)?;
-                    if offset + piece.len() as u64 == len && !(self.is_current)() {
-                        return Err(TierError::Replaced {
-                            place: self.home.place(name),
-                            what: "another checkpoint took its place while it was copied"
-                                .to_owned(),
-                        });
+                    match offset + piece.len() as u64 == len {
+                        true => self.check_current(name),
+                        false => Ok(()),
                     }
-                    Ok(())
                 })?
             }
         };
         open.insert(name.to_owned(), file.clone());
         Ok(file)
+    }
+}
+
+/// A file at home of which a copy is wanted.
+struct Original<'a> {
+    name: &'a str,
+    len: u64,
+    from: &'a dyn VolumeReader,
+    /// Once it was asked for.
+    hash: Option<blake3::Hash>,
+}
+
+impl Original<'_> {
+    /// The hash of all its bytes, for which they are read once.
+    fn hash(&mut self) -> Result<blake3::Hash, TierError> {
+        if let Some(known) = self.hash {
+            return Ok(known);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; self.len.min(PIECE) as usize];
+        let mut offset = 0;
+        while offset < self.len {
+            let piece = &mut buffer[..(self.len - offset).min(PIECE) as usize];
+            self.from.read_at(offset, piece)?;
+            hasher.update(piece);
+            offset += piece.len() as u64;
+        }
+        Ok(*self.hash.insert(hasher.finalize()))
     }
 }
 

@@ -36,6 +36,7 @@
 //! | room | | |
 //! | reach | | where the file is ([`ucx::Target::reach`](super::ucx::Target::reach)) |
 //! | list | a prefix, a zero, and the name behind which to go on | 64 KiB of [`Listed`] files, by name, and zeros |
+//! | hash | | the BLAKE3 of all bytes of the file |
 //!
 //! Answers may come in any order. Answer 255 is a refusal, with a text behind it.
 
@@ -44,8 +45,8 @@ use std::fmt;
 use crate::volume::LOCK_FILE;
 
 /// The version of this format.
-/// 1: the first. 2: proofs are of the channel, too.
-pub const VERSION: u32 = 2;
+/// 1: the first. 2: proofs are of the channel, too. 3: a file's hash can be asked for.
+pub const VERSION: u32 = 3;
 /// The version of the roles' protocols, which are in crate `stratann-node` (`wire::VERSION`).
 const ROLES: u32 = 3;
 
@@ -383,6 +384,8 @@ pub enum Kind {
     Reach = 8,
     /// Which files there are.
     List = 9,
+    /// The hash of a file.
+    Hash = 10,
 }
 
 /// Why something is refused.
@@ -404,7 +407,7 @@ pub enum Refusal {
 }
 
 impl Kind {
-    const ALL: [Kind; 9] = [
+    const ALL: [Kind; 10] = [
         Kind::Open,
         Kind::Read,
         Kind::Begin,
@@ -414,6 +417,7 @@ impl Kind {
         Kind::Room,
         Kind::Reach,
         Kind::List,
+        Kind::Hash,
     ];
 }
 
