@@ -619,12 +619,14 @@ impl Index {
     /// ("drifted"; None where few came since the last build or merge, or nobody has looked yet).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
+        // The sample that tells its health is searched for by threads.
+        let index = inner.at_home(&self.path, "stratann.open")?;
         let stats = py.detach(|| match &*live {
             Some(live) => live.stats(),
             None => Stats {
                 // A page that cannot be read is for `verify` to tell.
-                health: inner.health(&Silent).unwrap_or_default(),
-                ..inner.stats()
+                health: index.health(&Silent).unwrap_or_default(),
+                ..index.stats()
             },
         });
         to_dict(py, &stats)

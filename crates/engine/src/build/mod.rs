@@ -59,8 +59,8 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 mod train;
+mod vacant;
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,6 +97,8 @@ pub use chunks::chunk_bytes_for_overhead;
 pub use needs::{BuildPlan, plan_build};
 pub use options::{BuildOptions, BuildReport};
 pub use space::SpaceChoice;
+use vacant::check_vacant;
+pub use vacant::is_vacant;
 
 pub(crate) use rows::CarriedRows;
 use rows::Rows;
@@ -233,36 +235,6 @@ fn build_some(
         source: Box::new(source),
     })?;
     Ok(report)
-}
-
-/// Refuses a directory that holds something and is no index, nor what an interrupted build has left (which has a lock file):
-/// nothing in it was made by a build, whatever its name, and a folder of indexes is not to become one.
-fn check_vacant(path: &Path) -> Result<(), Error> {
-    let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
-    let entries = match path.read_dir() {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error).into()),
-    };
-    let mut other = None;
-    for entry in entries {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let is_savepoint = name.to_str().is_some_and(savepoint::is_savepoint);
-        if name == MANIFEST || name == LOCK_FILE || is_savepoint {
-            return Ok(());
-        }
-        other.get_or_insert(name);
-    }
-    match other {
-        None => Ok(()),
-        Some(name) => Err(Error::Exists {
-            path: path.to_owned(),
-            reason: format!(
-                "it holds {name:?}, which is no part of an index; give an empty or new directory"
-            ),
-        }),
-    }
 }
 
 /// Refuses what is no id. An index of an earlier version may have it, and is merged and repaired all the same.

@@ -8,7 +8,9 @@ mod checkpoint;
 pub(crate) mod inserts;
 mod log;
 
-pub(crate) use checkpoint::{Checkpoint, Committed, begin_state, is_ours, opened_from};
+pub(crate) use checkpoint::{
+    Checkpoint, Committed, are_of_first_build, begin_state, is_ours, opened_from,
+};
 pub use log::Durability;
 pub(crate) use log::{
     Log, LogPosition, LostRecords, NextLog, log_bytes, log_name, number_of as log_number, replay,

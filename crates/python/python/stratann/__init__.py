@@ -56,6 +56,7 @@ from ._stratann import (
     calibrate,
     column,
     connect,
+    create,
     open,
     plan,
     recall,
@@ -64,7 +65,6 @@ from ._stratann import (
     truth,
     verify,
 )
-from .beginning import create
 from .conversion import CopyWarning
 from .files import read, write
 from .rows import Page, Rows, to_arrow, to_lists, to_pandas
