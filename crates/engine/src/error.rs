@@ -315,7 +315,9 @@ impl ErrorKind {
     /// Of what a tier said.
     fn of_tier(error: &TierError) -> Self {
         match error {
-            TierError::NoSpace { .. } | TierError::NoRoom { .. } => Self::NoSpace,
+            TierError::NoSpace { .. }
+            | TierError::NoSpaceForCopy { .. }
+            | TierError::NoRoom { .. } => Self::NoSpace,
             TierError::Denied { .. } | TierError::NotPrivate { .. } => Self::Denied,
             TierError::Server {
                 fault: Fault::Secret(_),

@@ -128,9 +128,9 @@ fn failed(error: &Error, text: String) -> PyErr {
             DamagedError::new_err(text)
         }
         Error::Tier(TierError::InUse { .. }) | Error::Restless { .. } => InUseError::new_err(text),
-        Error::Tier(TierError::NoSpace { .. } | TierError::NoRoom { .. }) => {
-            NoSpaceError::new_err(text)
-        }
+        Error::Tier(
+            TierError::NoSpace { .. } | TierError::NoSpaceForCopy { .. } | TierError::NoRoom { .. },
+        ) => NoSpaceError::new_err(text),
         Error::Data(DataError::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
             NoSpaceError::new_err(text)
         }

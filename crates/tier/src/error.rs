@@ -43,6 +43,16 @@ pub enum TierError {
         /// Bytes that were to be written; 0 where that is not known.
         len: u64,
     },
+    /// A file has other names, and the device has no space for the copy that is made before it is written to.
+    #[error(
+        "{place}: its {len} bytes have other names (hard links, as a backup by `cp -al` gives them); a copy is made before vectors are written to it, and no space is left for that on the device, or in this user's quota. Free {len} bytes there, or remove the backup, then insert again; searches and deletes go on"
+    )]
+    NoSpaceForCopy {
+        /// The file's path.
+        place: String,
+        /// Bytes of the file.
+        len: u64,
+    },
     /// The process may not do this.
     #[error(
         "{place}: permission denied to {action}: give this user access to it (chmod, chown, or a volume mounted with write access)"
@@ -296,6 +306,7 @@ impl TierError {
         match self {
             Self::Io { place, .. }
             | Self::NoSpace { place, .. }
+            | Self::NoSpaceForCopy { place, .. }
             | Self::Denied { place, .. }
             | Self::Missing { place, .. }
             | Self::Short { place, .. }

@@ -98,7 +98,7 @@ pub use loaded::LoadedVolume;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;
 pub use modelled::{Cost, Device, DeviceKind, DeviceModel, ModelledTier, ModelledVolume};
-pub use own::{copy_of, own};
+pub use own::{Owned, copy_of, own};
 pub use process::{
     peak_rss_bytes, process_cpu_time, release_code_pages, reset_peak_rss, rss_bytes,
     thread_cpu_time,

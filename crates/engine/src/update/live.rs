@@ -43,7 +43,7 @@ use serde::Serialize;
 use stratann_layout::inserts::BegunInsert;
 use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
-use self::directly::{direct_of, with_own_files};
+use self::directly::direct_of;
 use self::reserved::Reserved;
 pub use self::resumable::{CutOff, Resumed};
 use self::submit::Submitted;
@@ -260,6 +260,8 @@ impl State {
 pub struct LiveIndex {
     path: PathBuf,
     volume: Arc<dyn Volume>,
+    /// The directory that has all of it, whatever `volume` reads from copies elsewhere.
+    storage: Arc<dyn Volume>,
     open: OpenOptions,
     options: WriteOptions,
     state: RwLock<Arc<State>>,
@@ -389,9 +391,8 @@ impl LiveIndex {
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent)?);
-        let index = with_own_files(&*home, index, options)?;
         let has_budget = index.memory().budget.is_some();
-        let live = Self::start(lock, index, options)?;
+        let live = Self::start(lock, home, index, options)?;
         if has_budget {
             release_code_pages();
         }
@@ -410,8 +411,7 @@ impl LiveIndex {
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, None)?);
-        let index = with_own_files(&*volume, index, options)?;
-        Self::start(lock, index, options)
+        Self::start(lock, volume, index, options)
     }
 
     /// Opens an index for changes that is open for reading, whose tables it goes on with, or, where it has a memory budget, whose place it takes.
@@ -444,18 +444,21 @@ impl LiveIndex {
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
-            let index = with_own_files(&**index.volume(), index.clone(), options)?;
-            return Self::start(lock, index, options);
+            return Self::start(lock, index.volume().clone(), index.clone(), options);
         }
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
         let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, lent)?);
-        let index = with_own_files(&*volume, index, options)?;
-        Self::start(lock, index, options)
+        Self::start(lock, volume, index, options)
     }
 
-    /// Opens what is behind `index`; its lock is held.
-    fn start(lock: LockGuard, index: Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
+    /// Opens what is behind `index`, whose files are in `storage`; its lock is held.
+    fn start(
+        lock: LockGuard,
+        storage: Arc<dyn Volume>,
+        index: Arc<Index>,
+        options: &WriteOptions,
+    ) -> Result<Self, Error> {
         bounds::writing(options)?;
         match (options.update, index.has_clusters()) {
             (Some(Update::Rebalance), false) => {
@@ -496,12 +499,13 @@ impl LiveIndex {
             false => log.next_sequence(),
         };
         let health = Arc::new(Health::new(index.path(), index.manifest().clone()));
-        let direct = direct_of(&index, &overlay, options, &health)?;
+        let direct = direct_of(&*storage, &index, &overlay, options, &health)?;
         let begun = inserts::read(&*volume)?;
         let next_id = next_id.max(ids.next_id()).max(resumable::behind(&begun));
         Ok(Self {
             path: index.path().to_owned(),
             volume,
+            storage,
             open: index.options().clone(),
             options: options.clone(),
             checkpointed: AtomicU64::new(checkpointed),

@@ -339,7 +339,13 @@ impl LiveIndex {
             deleted: Arc::new(deleted),
             inserted: Arc::new(RwLock::new(inserted)),
         };
-        let direct = direct_of(&index, &overlay, &self.options, &self.health)?;
+        let direct = direct_of(
+            &*self.storage,
+            &index,
+            &overlay,
+            &self.options,
+            &self.health,
+        )?;
         Ok(State {
             overlay,
             ids,

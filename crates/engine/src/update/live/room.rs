@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::changes::BATCH;
 use super::{LiveIndex, State};
+use crate::progress::Progress;
 use crate::update::logged::vector_charge;
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
@@ -106,7 +107,8 @@ impl LiveIndex {
     }
 
     /// Has what waits go to storage because nothing more may wait; false if that is not how it gets there, or it could not be done.
-    pub(super) fn make_room(&self) -> bool {
+    pub(super) fn make_room(&self, progress: &dyn Progress) -> bool {
+        self.own_files_for_rows(progress);
         let state = self.state();
         if state.direct.is_none() {
             return self.rebalance_for_room(&state);
