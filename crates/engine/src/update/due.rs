@@ -14,7 +14,8 @@
 //! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. A graph of fewer
 //! than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes two to four times the pages that a
 //! build does, which hold no node or a few, and is merged when a part of its vectors came: 32 of 1,000, 90 of 3,000, a tenth of 10,000. Who closes an index
-//! merges it where it takes 2.2 times, however few came. A larger graph is merged where it takes so much and a tenth came.
+//! merges it where it takes 2.2 times, however few came. Of a larger graph checkpoints come sooner
+//! ([`checkpoint`](super::direct)), and its pages are taken again: it is merged where it takes so much all the same, and a tenth came.
 //!
 //! What waits is no reason where clusters take it in place by themselves.
 //!

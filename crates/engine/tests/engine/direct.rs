@@ -74,16 +74,18 @@ fn quality(
     )
 }
 
-/// Some nights of a collection of a thousand: each insert changes many of its pages, and what these were before waits for a checkpoint.
+/// Some nights of a collection of a thousand: each insert changes many of its pages, and what these were before waits for a checkpoint. That holds as well of one that is large
+/// beside what is worth a merge.
 #[test]
-fn a_small_graph_is_merged_when_most_of_its_pages_are_free() {
+fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
         let files = std::fs::read_dir(path).unwrap();
         files
             .map(|file| file.unwrap().metadata().unwrap().len())
             .sum()
     };
-    for preset in [Preset::ODINANN, Preset::STRATANN] {
+    let cases = [(Preset::ODINANN, 50), (Preset::STRATANN, 1_000)];
+    for (preset, least) in cases {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
         built(&head(SIFT_BASE, 1_000), preset, &path);
@@ -98,7 +100,10 @@ fn a_small_graph_is_merged_when_most_of_its_pages_are_free() {
                 index.insert(&new, None, &Silent).unwrap();
                 next += 60;
                 index.flush().unwrap();
-                let when = MergeWhen::default();
+                let when = MergeWhen {
+                    least,
+                    ..MergeWhen::default()
+                };
                 if matches!(index.due(&when), Some(Due::Garbage(share)) if share >= 0.4) {
                     due += 1;
                     if merges {

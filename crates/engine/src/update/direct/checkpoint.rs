@@ -9,7 +9,9 @@
 //! ```
 //!
 //! It is made often, so that a restart has little of the log to replay: what it writes grows with the table, 4 bytes a node, so
-//! it is due after a share of the nodes was inserted, which makes it a fixed number of bytes an insert.
+//! it is due after a share of the nodes was inserted, which makes it a fixed number of bytes an insert. It is due as well when pages that only the checkpoint before
+//! names are many beside those that nodes are on: of a graph of some ten thousand nodes a thousand inserts write nearly all pages anew, and until the next checkpoint none
+//! of those before is free.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,12 +35,26 @@ use crate::stores::vectors::added::Added;
 const SHARE: u64 = 512;
 /// Inserts between two checkpoints, at least.
 const LEAST: u64 = 1024;
+/// Pages that only the checkpoint before names, from which on the next one is due: one for so many that nodes are on, and at least.
+const HELD: usize = 4;
+const LEAST_HELD: usize = 512;
+
+/// Whether pages that only the last checkpoint names are many beside those that nodes are on.
+fn holds_many((held, live): (usize, usize)) -> bool {
+    held >= (live / HELD).max(LEAST_HELD)
+}
 
 impl Direct {
     /// Whether a checkpoint is due after so many changes of the index.
     pub(crate) fn is_due(&self, changes: u64) -> bool {
-        let by_size = (u64::from(self.placement().nodes()) / SHARE).max(LEAST);
-        changes >= self.choices.checkpoint.unwrap_or(by_size) || self.is_journal_full()
+        let due = match self.choices.checkpoint {
+            Some(wanted) => changes >= wanted,
+            None => {
+                let by_size = (u64::from(self.placement().nodes()) / SHARE).max(LEAST);
+                changes >= by_size || holds_many(self.store.held())
+            }
+        };
+        due || self.is_journal_full()
     }
 
     /// Whether another checkpoint would leave less to those who open the index: one of nothing but that its pages are in their
@@ -178,5 +194,16 @@ pub(super) fn pending(placement: &Placement) -> PendingFile {
             .map(|change| [change.node, change.add, change.remove])
             .collect(),
         records: records.into_iter().map(record).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_wait_for_a_checkpoint_are_a_quarter_of_the_others_or_few() {
+        assert!(!holds_many((511, 20)) && holds_many((512, 20)));
+        assert!(!holds_many((999, 4_000)) && holds_many((1_000, 4_000)));
     }
 }

@@ -371,6 +371,14 @@ impl PageStore {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
 
+    /// Pages that only the last checkpoint names, and those that nodes are on.
+    pub(super) fn held(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        let queues = state.resting.len() + state.waiting.len();
+        let free = queues + state.empty.len() + state.spare.len();
+        (state.waiting.len(), state.pages.len().saturating_sub(free))
+    }
+
     /// Pages that no node is on, whatever they wait for.
     pub(super) fn free(&self) -> usize {
         let state = self.state.lock();
@@ -443,12 +451,14 @@ mod tests {
         assert_eq!((store.live(0), store.live(2)), (1, 1));
         store.relocate(&placement, &[1], page, Use::Empty);
         assert_eq!((store.live(0), store.free()), (0, 1));
+        assert_eq!(store.held(), (1, 2));
         assert_eq!(
             store.take_empty(&placement),
             None,
             "the last checkpoint names it"
         );
         store.committed(&placement);
+        assert_eq!(store.held(), (0, 2));
         assert_eq!(store.take_empty(&placement), Some(0));
         assert_eq!(store.take_any(&placement), 3);
     }
