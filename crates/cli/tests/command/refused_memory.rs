@@ -43,9 +43,8 @@ fn least_limit(place: &Place) -> u64 {
 #[track_caller]
 fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
     let mut limit = least_limit(place);
-    let mut refusals = 0;
     let steps = (STEPS.iter()).flat_map(|&(times, step)| std::iter::repeat_n(step, times));
-    for step in steps {
+    for (refusals, step) in steps.enumerate() {
         let ran = run_within(place, limit, words);
         if ran.status == Some(0) {
             ran.done();
@@ -71,7 +70,6 @@ fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
             "{words:?} under {limit} KiB: {ran:?}"
         );
         refused();
-        refusals += 1;
         limit += step;
     }
     panic!("{words:?}: not done under {limit} KiB");
