@@ -328,7 +328,7 @@ impl ErrorKind {
             TierError::TooManyFiles { .. } => Self::TooManyFiles,
             TierError::Replaced { .. } => Self::Outdated,
             TierError::Forked { .. } => Self::Halted,
-            TierError::NoThread { .. } => Self::Exhausted,
+            TierError::NoThread { .. } | TierError::NoMemory { .. } => Self::Exhausted,
             TierError::Short { .. }
             | TierError::OutOfRange { .. }
             | TierError::Misaligned { .. } => Self::Damaged,
@@ -362,6 +362,7 @@ impl Error {
             | Self::NotPlaced { source, .. } => source.kind(),
             Self::Tier(error) => ErrorKind::of_tier(error),
             Self::Data(error) if error.is_call_wrong() => ErrorKind::Call,
+            Self::Data(DataError::Room { .. }) => ErrorKind::Exhausted,
             Self::Data(_) => self.cause().unwrap_or(ErrorKind::Data),
             Self::Quantizer(_) | Self::Graph(_) => self.cause().unwrap_or(ErrorKind::Other),
         }
@@ -455,6 +456,7 @@ impl From<DataError> for Error {
         match error {
             DataError::Interrupted => Self::Interrupted,
             DataError::Index(error) => *error,
+            DataError::Memory(error) => Self::Tier(error),
             error => Self::Data(error),
         }
     }
@@ -481,6 +483,32 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn memory_that_the_system_refuses_is_told_apart() {
+        let refused = || TierError::NoMemory {
+            what: "a build".into(),
+            bytes: 7,
+            instead: "build less",
+        };
+        let rows = DataError::Room {
+            name: "x.fbin".into(),
+            rows: 3,
+            row_bytes: 4,
+        };
+        for error in [
+            Error::from(refused()),
+            Error::from(DataError::Memory(refused())),
+            Error::from(GraphError::Data(DataError::Memory(refused()))),
+            Error::from(rows),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+            assert!(!error.is_call_wrong(), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("the system refused it"), "{text}");
+            assert!(text.contains("ulimit -v"), "{text}");
+        }
+    }
 
     #[test]
     fn callers_can_tell_what_caused_an_error() {

@@ -36,7 +36,8 @@ use std::sync::{Arc, OnceLock};
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::{
-    Backend, GrowingBytes, TierError, Volume, VolumeReader, WorkerPool, release_code_pages,
+    Backend, GrowingBytes, TierError, Volume, VolumeReader, WorkerPool, ask_for_memory,
+    release_code_pages,
 };
 use stratann_vector::{Element, Metric};
 
@@ -325,6 +326,11 @@ impl Index {
             vectors: left(vector_pages, no_vectors),
         };
         let memory_plan = divide(&needs)?;
+        ask_for_memory(
+            format!("codes and pages of {}", path.display()),
+            memory_plan.to_load(),
+            "give it a smaller memory budget",
+        )?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
             // Counts of reads are of the pages of the build.
             let (graph, vectors) = kind.files();

@@ -101,7 +101,8 @@ pub use stores::Layout;
 pub use stratann_layout::LayoutError;
 pub use stratann_layout::attributes::{ColumnType, Row, Value};
 pub use stratann_tier::{
-    Backend, DeviceKind, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
+    Backend, DeviceKind, IoMode, RecordingAllocator, TierError, explain_aborts, peak_rss_bytes,
+    process_cpu_time, reset_peak_rss, share_arenas_under_a_limit,
 };
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;

@@ -213,6 +213,12 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
+    /// Bytes that opening the index loads beside its tables, and those of queries in flight.
+    pub(crate) fn to_load(&self) -> u64 {
+        let pages = self.graph_pages + self.vector_pages;
+        self.codes + self.codebook + self.navigation + pages + self.queries
+    }
+
     /// What changes may take that wait in memory.
     pub(crate) fn for_waiting(&self) -> u64 {
         self.inserting + self.changes + self.unused

@@ -9,6 +9,7 @@
 //! | another process changes the index, or an object of this one with other options; or it changed too fast to be copied | `InUseError` |
 //! | somebody else has changed it since it was opened here, or it takes no more changes through this object | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
+//! | the system refuses memory | `MemoryError` |
 //! | a server is not there, refuses, fails, or cannot listen; did not answer in time | `ServerError`; `ServerTimeoutError`, a kind of it |
 //! | anything else | `StratannError`, a `RuntimeError`, of which the five above are kinds |
 //! | the work was interrupted | `Interrupted`, a `KeyboardInterrupt` ([`crate::progress`]) |
@@ -20,8 +21,8 @@ use std::io::ErrorKind;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{
-    PyFileExistsError, PyFileNotFoundError, PyKeyError, PyKeyboardInterrupt, PyPermissionError,
-    PyRuntimeError, PyValueError,
+    PyFileExistsError, PyFileNotFoundError, PyKeyError, PyKeyboardInterrupt, PyMemoryError,
+    PyPermissionError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
 use stratann::{DataError, Error, LayoutError, TierError};
@@ -133,6 +134,9 @@ fn failed(error: &Error, text: String) -> PyErr {
         ) => NoSpaceError::new_err(text),
         Error::Data(DataError::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
             NoSpaceError::new_err(text)
+        }
+        Error::Tier(TierError::NoMemory { .. }) | Error::Data(DataError::Room { .. }) => {
+            PyMemoryError::new_err(text)
         }
         Error::Outdated { .. }
         | Error::Halted { .. }

@@ -236,6 +236,18 @@ pub enum TierError {
         /// Why.
         fault: Fault,
     },
+    /// The system has no memory left for this process.
+    #[error(
+        "{what}: memory of {bytes} bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), or {instead}"
+    )]
+    NoMemory {
+        /// What the memory was for.
+        what: String,
+        /// Bytes that were asked for in one piece.
+        bytes: u64,
+        /// What else helps, as an order.
+        instead: &'static str,
+    },
     /// The system starts no more threads.
     #[error(
         "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
@@ -324,7 +336,9 @@ impl TierError {
             | Self::Server { place, .. }
             | Self::Crashed { place } => place,
             Self::Differs { copy, .. } => copy,
-            Self::NoThread { what, .. } | Self::Unsupported { what, .. } => what,
+            Self::NoMemory { what, .. }
+            | Self::NoThread { what, .. }
+            | Self::Unsupported { what, .. } => what,
         }
     }
 }

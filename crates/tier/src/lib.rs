@@ -33,7 +33,7 @@
 //! ```
 //!
 //! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
-//! are read, the pool's borrowed jobs, and what is done around a fork.
+//! are read, the pool's borrowed jobs, what is done around a fork, and an allocator that remembers refusals.
 
 mod backend;
 mod buffer;
@@ -63,6 +63,7 @@ mod process;
 mod random;
 mod reactor;
 mod reads;
+mod refused_memory;
 pub mod remote;
 mod routed;
 mod sockets;
@@ -104,6 +105,9 @@ pub use process::{
     thread_cpu_time,
 };
 pub use random::random;
+pub use refused_memory::{
+    RecordingAllocator, ask_for_memory, explain_aborts, share_arenas_under_a_limit,
+};
 pub use routed::RoutedVolume;
 pub use sockets::SocketReady;
 pub use span::Span;

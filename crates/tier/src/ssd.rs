@@ -138,7 +138,10 @@ fn says_direct(file: &File) -> Option<bool> {
 
 /// Some filesystems accept `O_DIRECT` when a file is opened, and refuse the read, or demand more than 4 KiB.
 fn reads_directly(file: &File) -> bool {
-    let mut block = BufferPool::default().take(BLOCK);
+    // Reads through the page cache need no such buffer.
+    let Ok(mut block) = BufferPool::default().take(BLOCK) else {
+        return false;
+    };
     // SAFETY: the block has BLOCK writable bytes, which nobody else uses during the call.
     let got = unsafe { libc::pread(file.as_raw_fd(), block.target().cast(), BLOCK, 0) };
     got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
@@ -193,8 +196,7 @@ impl ReadQueue for FileQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         let place = &self.inbox.place;
         check(&place.name, place.len_for(request), BLOCK as u32, request)?;
-        self.reactor.submit(&self.inbox, request);
-        Ok(())
+        self.reactor.submit(&self.inbox, request)
     }
 
     fn flush(&mut self) {

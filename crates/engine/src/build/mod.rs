@@ -727,6 +727,7 @@ impl Build<'_> {
             known: self.carried.known,
             check: self.check(),
             savepoints: self.savepoints,
+            afterwards: Some(self.training_bytes()),
         };
         let built = graph::construct(self.source, &task, self.progress)?;
         self.stages.extend(

@@ -49,7 +49,7 @@ use serde::Serialize;
 use stratann_layout::inserts::{FILE_NAME, decode};
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Form, IndexKind, LogShape, Manifest};
-use stratann_tier::{TierError, Volume};
+use stratann_tier::{TierError, Volume, ask_for_memory};
 use stratann_vector::first_invalid;
 
 use self::id_file::IdFile;
@@ -64,10 +64,15 @@ use crate::progress::{Progress, Stage};
 use crate::stores::columns::decoded;
 use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
-use crate::{Error, Layout, stored};
+use crate::{Error, ErrorKind, Layout, stored};
 
 /// Problems listed at most, but for the first of each file; one that is all wrong would fill the terminal.
 const MOST: usize = 100;
+
+/// Bytes that it takes, about: pages, the tables of a file, and a megabyte of ids.
+const MEMORY: u64 = 3 << 20;
+/// Vectors that a byte has the bits of, at least.
+const NODES_A_BYTE: u64 = 2;
 
 /// Something wrong in an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -189,6 +194,12 @@ pub(crate) fn verify_in(
         }
         Err(error) => return Err(error),
     };
+    let nodes = stored::most_nodes(volume, &manifest);
+    ask_for_memory(
+        format!("verifying {nodes} vectors"),
+        MEMORY + nodes / NODES_A_BYTE,
+        "verify the index on a machine with more memory",
+    )?;
     report.layout = layout.to_string();
     report.files += 1;
     report.bytes += volume.len(MANIFEST)?;
@@ -208,9 +219,9 @@ pub(crate) fn verify_in(
         placement_tables: placement_tables.as_ref(),
         placed: OnceCell::new(),
         counts: Counts::default(),
-        ids: Ids::new(stored::most_nodes(volume, &manifest)),
+        ids: Ids::new(nodes),
         live: Bits::new(match (&manifest.kind, &manifest.placement) {
-            (IndexKind::Cluster(_), Some(_)) => stored::most_nodes(volume, &manifest),
+            (IndexKind::Cluster(_), Some(_)) => nodes,
             _ => 0,
         }),
         id_file,
@@ -292,6 +303,8 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
+            // Of the machine, and nothing of the file.
+            Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
                 Ok(())
