@@ -221,7 +221,8 @@ pub(super) fn with_own_files(
         return Ok(index);
     }
     let (volume, path) = (index.volume().clone(), index.path().to_owned());
-    let (open, lent) = (index.opener().options().clone(), index.lent().cloned());
+    // With what it was lent: the other takes its place.
+    let (open, lent) = (index.options().clone(), index.lent().cloned());
     drop(index);
     let index = Index::open_for_changes(volume, &path, &open, lent.as_ref())?;
     Ok(Arc::new(index))
