@@ -634,6 +634,17 @@ impl Index {
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
+    /// Room in the memory budget for so many bytes and for reading nodes, in place of queries in flight. `None`: there is not so much, whoever waits.
+    pub(crate) fn room_beside_reading(&self, bytes: u64) -> Option<Queued> {
+        let reading = self
+            .memory_plan
+            .for_queries(1, self.largest_page(), 0)
+            .map_or(0, |(_, each)| each);
+        let both = reading.saturating_add(bytes);
+        let fits = self.memory_plan.budget.is_none() || both <= self.memory_plan.queries;
+        fits.then(|| self.shared.room.queue_bytes(&self.memory_plan, both))
+    }
+
     /// Bytes of a read of lists or of vectors, whichever is more.
     fn largest_page(&self) -> usize {
         let (lists, vectors) = self.kind.files();
