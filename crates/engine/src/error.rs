@@ -1,6 +1,7 @@
 //! What can go wrong, as one contextual type over the small errors of the parts.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use stratann_codec::CodecError;
 use stratann_layout::LayoutError;
@@ -70,6 +71,24 @@ pub enum Error {
         needs: u64,
         /// What needs them.
         part: String,
+    },
+    /// A catalog whose memory budget has no room for changes of an index beside the indexes that are in use.
+    #[error(
+        "memory budget of {budget} bytes: no room for {what} beside {others} that are in use, for {} s. Close those that are done with \
+         (`index.close()`, or the end of its `with` block; in Rust drop the `LiveIndex`), or open the catalog with {needs} bytes",
+        waited.as_secs()
+    )]
+    Crowded {
+        /// The catalog's budget, in bytes.
+        budget: u64,
+        /// One that has room for all of them, in bytes.
+        needs: u64,
+        /// What there is no room for.
+        what: String,
+        /// How many indexes are in use.
+        others: usize,
+        /// How long others had time to give something back.
+        waited: Duration,
     },
     /// Something in an index contradicts itself.
     #[error(
@@ -351,7 +370,7 @@ impl Error {
             }
             Self::Layout(_) | Self::Codec { .. } => ErrorKind::Damaged,
             Self::Outdated { .. } => ErrorKind::Outdated,
-            Self::Restless { .. } => ErrorKind::InUse,
+            Self::Restless { .. } | Self::Crowded { .. } => ErrorKind::InUse,
             Self::Halted { .. } => ErrorKind::Halted,
             Self::Undurable { .. } => ErrorKind::Undurable,
             Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,

@@ -6,7 +6,7 @@
 //! | a catalog has no index of that name | `KeyError` |
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
 //! | bytes of an index are not what was written | `DamagedError` |
-//! | another process changes the index, or an object of this one with other options; or it changed too fast to be copied | `InUseError` |
+//! | another process changes the index, or an object of this one with other options; or it changed too fast to be copied; a catalog's memory is in use | `InUseError` |
 //! | somebody else has changed it since it was opened here, or it takes no more changes through this object | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
 //! | the system refuses memory | `MemoryError` |
@@ -46,7 +46,8 @@ create_exception!(
     InUseError,
     StratannError,
     "Another process changes the index, or another object of this one that was opened with other options; or it changed too fast to be copied or \
-     exported as of one moment. Searching needs no lock and works meanwhile."
+     exported as of one moment. Searching needs no lock and works meanwhile. Also: other indexes of a catalog have its memory, and none of it came back \
+     in time for a change."
 );
 create_exception!(
     stratann,
@@ -128,7 +129,9 @@ fn failed(error: &Error, text: String) -> PyErr {
         Error::Tier(TierError::Short { .. } | TierError::OutOfRange { .. }) => {
             DamagedError::new_err(text)
         }
-        Error::Tier(TierError::InUse { .. }) | Error::Restless { .. } => InUseError::new_err(text),
+        Error::Tier(TierError::InUse { .. }) | Error::Restless { .. } | Error::Crowded { .. } => {
+            InUseError::new_err(text)
+        }
         Error::Tier(
             TierError::NoSpace { .. } | TierError::NoSpaceForCopy { .. } | TierError::NoRoom { .. },
         ) => NoSpaceError::new_err(text),

@@ -7,7 +7,7 @@ use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, Stats, VectorSource};
+use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
 
 use crate::arguments::{
     cache as cache_size, durability as when_durable, existing, memory as bytes, named, places,
@@ -615,19 +615,17 @@ impl Index {
     ///
     /// "trouble" is None, or the gravest of what went wrong without a call that failed for it, where the index is open for changes:
     /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
-    /// a merge that could not be made; vectors of a kind that the codes are not made for, which are found badly until a merge. "health" has their share of all
-    /// ("drifted"; None where few came since the last build or merge, or nobody has looked yet).
+    /// a merge that could not be made. Of vectors of a kind that the codes are not made for, which are found badly until a merge, it also tells where the
+    /// index is open for reading. "health" has their share of all ("drifted"; None where few came since the last build or merge, or nobody has looked: since
+    /// no change has yet, the `memory` has no room for a sample of 128 vectors, or the build was given a codebook, which stays).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
         // The sample that tells its health is searched for by threads.
         let index = inner.at_home(&self.path, "stratann.open")?;
         let stats = py.detach(|| match &*live {
             Some(live) => live.stats(),
-            None => Stats {
-                // A page that cannot be read is for `verify` to tell.
-                health: index.health(&Silent).unwrap_or_default(),
-                ..index.stats()
-            },
+            // A page that cannot be read is for `verify` to tell.
+            None => index.stats_and_health(&Silent).0,
         });
         to_dict(py, &stats)
     }

@@ -417,11 +417,12 @@ impl LiveIndex {
     /// Opens an index for changes that is open for reading, whose tables it goes on with, or, where it has a memory budget, whose place it takes.
     ///
     /// One of a [`Catalog`](crate::Catalog) has a part of the catalog's budget: at least as much as a few changes at a time need, and half of what is free
-    /// beyond that, if that is of use to it. Others are closed for it, and it is counted until it is dropped. `index` is counted for as long as somebody
-    /// holds it, so drop it. A merge takes up to 64 MiB more while it goes on, as it does beside any budget.
+    /// beyond that, as far as an index of its size can use it. Where more waits in memory, or a merge has made a larger index, more is lent, if there is room.
+    /// Others are closed for it, and it is counted until it is dropped. `index` is counted for as long as somebody
+    /// holds it, so drop it. Where there is no room, this waits for others to be dropped ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). A merge takes up to 64 MiB more while it goes on, as it does beside any budget.
     ///
     /// # Errors
-    /// As [`LiveIndex::open`]; a budget of a catalog that has no room for it beside what callers hold ([`Error::Memory`]).
+    /// As [`LiveIndex::open`]; a budget of a catalog that has no room for it ([`Error::Memory`]), or not beside what callers hold ([`Error::Crowded`]).
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
             // Copies that are only searched are not written to, and may be shared with other processes. What is opened is what stands at

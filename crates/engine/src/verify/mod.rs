@@ -13,6 +13,7 @@
 //!   ids.rs        outside ids that stand twice
 //!   columns.rs    what vectors have beside them, and which have what
 //!   id_file.rs    the file that says which node has which outside id
+//!   found.rs      whether searches find what came since the build: a warning, and no problem
 //! ```
 //!
 //! Checked are: the manifest; each file's length, header, and every block's checksum; that the pages hold the nodes
@@ -23,11 +24,13 @@
 //!
 //! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
 //! numbers; a bit a vector more, and a megabyte, where there is a file of ids. Of an index that took direct inserts the
-//! tables are 4 bytes a node, and what waits for its page; these stay.
+//! tables are 4 bytes a node, and what waits for its page; these stay. One that has changed since its build is opened when all of it was read and is whole, if
+//! its codes take up to 64 MiB.
 
 mod added;
 mod clusters;
 mod columns;
+mod found;
 mod id_file;
 mod ids;
 mod journal;
@@ -154,7 +157,11 @@ impl VerifyReport {
 /// # Errors
 /// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error: it is in the report.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
-    verify_in(&stored::existing(path.as_ref())?, progress)
+    let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
+    let report = verify_in(&*home, progress)?;
+    let path = stored::home(path.as_ref())?;
+    found::warn(&home, &path, &Places::default(), &report, progress)?;
+    Ok(report)
 }
 
 /// As [`verify`], of the copies at some places, as far as there are such of what searches read, and of the index itself for all else. Copies that
@@ -175,6 +182,7 @@ pub fn verify_placed(
     if !places.is_empty() && report.problem_count > 0 {
         report.original_problems = Some(verify_in(&*home, progress)?.problem_count);
     }
+    found::warn(&home, &path, places, &report, progress)?;
     Ok(report)
 }
 

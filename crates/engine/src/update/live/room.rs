@@ -22,6 +22,17 @@ fn waiting_rows(state: &State) -> u64 {
     state.index.columns().new_bytes() + state.overlay.charged_rows()
 }
 
+/// Has an index of a catalog so many bytes more lent. Where nobody lends them: the budget, and one that would do, in bytes.
+pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64)> {
+    match state.index.lent() {
+        Some(lent) => {
+            let grown = lent.grow(state.index.path(), missing);
+            grown.err().map(|short| (short.budget, short.needs))
+        }
+        None => Some((budget, budget.saturating_add(missing))),
+    }
+}
+
 impl LiveIndex {
     /// Whether so many vectors more, and so many bytes of charges ([`row_charge`](crate::stores::columns::row_charge)) of what they have beside them, may wait in memory. Of an index that
     /// puts vectors on storage at once, rows wait for a checkpoint, and vectors have to have room in the copies of its pages that are there
@@ -47,14 +58,16 @@ impl LiveIndex {
             self.check_copies(state, rows, budget)?;
             return self.check_rows(state, attributes, budget);
         }
-        let room = memory.for_waiting();
+        let room = memory.for_waiting() + state.index.lent_since();
         let more = rows as u64 * vector_charge(row_bytes) + attributes;
         let waits = state.overlay.charged_bytes() + state.index.columns().new_bytes();
         let wanted = waits + more;
-        if wanted > room {
+        if wanted > room
+            && let Some((budget, needs)) = lend(state, budget, wanted - room)
+        {
             return Err(Error::Memory {
                 budget,
-                needs: budget + (wanted - room),
+                needs,
                 part: "the index and the vectors that wait in memory for a merge (`stratann compact` merges those that are there, with more memory; \
                        an index of the preset stratann puts them on storage at once)"
                     .into(),
@@ -65,14 +78,17 @@ impl LiveIndex {
 
     /// Whether rows that take so much more may wait for a checkpoint.
     fn check_rows(&self, state: &State, more: u64, budget: u64) -> Result<(), Error> {
-        let room = state.index.memory().for_rows();
+        let room = state.index.memory().for_rows() + state.index.lent_since();
         let wanted = waiting_rows(state) + more;
         if more == 0 || wanted <= room {
             return Ok(());
         }
+        let Some((budget, needs)) = lend(state, budget, wanted - room) else {
+            return Ok(());
+        };
         Err(Error::Memory {
             budget,
-            needs: budget + (wanted - room),
+            needs,
             part: "the index and what vectors have beside them, which waits in memory for a checkpoint: nothing was changed (fewer at a time need less)"
                 .into(),
         })
@@ -187,11 +203,13 @@ impl LiveIndex {
         let wanted = needs.bytes(state.fresh().len() as u64)
             + state.overlay.memory_bytes()
             + state.index.columns().new_bytes();
-        if wanted > room {
-            let budget = state.index.memory().budget.unwrap_or_default();
+        let budget = state.index.memory().budget.unwrap_or_default();
+        if wanted > room
+            && let Some((budget, needs)) = lend(state, budget, wanted - room)
+        {
             return Err(Error::Memory {
                 budget,
-                needs: budget + (wanted - room),
+                needs,
                 part: format!(
                     "the {} vectors that wait on their way into clusters, and the heads of these: nothing was changed, and searches find them",
                     state.fresh().len()
@@ -205,7 +223,7 @@ impl LiveIndex {
     fn room_for_changes(&self, state: &State) -> Option<u64> {
         let memory = state.index.memory();
         memory.budget.filter(|_| memory.for_changes)?;
-        Some(memory.for_waiting() + BEYOND_SEARCH)
+        Some(memory.for_waiting() + state.index.lent_since() + BEYOND_SEARCH)
     }
 
     /// `None` where there are no clusters.
