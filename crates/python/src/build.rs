@@ -6,13 +6,13 @@ use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stratann::{
-    BuildOptions, Codebook, Element, Error, NoRows, OpenOptions, TrainOptions, VectorFile,
-    VectorSource,
+    BuildOptions, Codebook, Compression, Element, Error, IoMode, Layout, LowCodes, NoRows,
+    OpenOptions, Order, Preset, TrainOptions, VectorFile, VectorSource,
 };
 
 use crate::arguments::{
-    existing, memory as bytes, named, named_path, path as as_path, places, shown, size,
-    threads as thread_count,
+    durability as when_durable, existing, memory as bytes, named, named_path, path as as_path,
+    places, shown, size, threads as thread_count,
 };
 use crate::arrays::{self, Rows};
 use crate::attributes::Table;
@@ -319,6 +319,36 @@ pub fn is_there_for(path: PathBuf, dimension: usize, dtype: &str, metric: &str) 
     let path = named_path(path, "index")?;
     let element: Element = named(dtype, "dtype")?;
     stratann::is_there_for(path, element, dimension, named(metric, "metric")?).map_err(to_python)
+}
+
+/// Refuses choices that a build or an opening would refuse, for `create`: before anything is made, and also where an index is there already.
+#[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
+pub fn check_choices(
+    preset: &str,
+    low_codes: Option<&str>,
+    order: Option<&str>,
+    layout: Option<&str>,
+    compression: Option<&str>,
+    memory: Option<&Bound<'_, PyAny>>,
+    io: &str,
+    durability: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    bytes(memory)?;
+    named::<IoMode>(io, "io")?;
+    when_durable(durability)?;
+    named::<Preset>(preset, "preset")?;
+    low_codes.map_or(Ok(()), |name| {
+        named::<LowCodes>(name, "low_codes").map(drop)
+    })?;
+    order.map_or(Ok(()), |name| named::<Order>(name, "order").map(drop))?;
+    layout.map_or(Ok(()), |name| named::<Layout>(name, "layout").map(drop))?;
+    compression.map_or(Ok(()), |name| {
+        named::<Compression>(name, "compression").map(drop)
+    })
 }
 
 /// Says what a build will take in memory and on storage, by the sizes of the vectors and samples of them. Nothing is written.

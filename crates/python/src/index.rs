@@ -1,7 +1,7 @@
 //! `stratann.Index`: an index that is open, and its search.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -31,7 +31,7 @@ use crate::writer::Changes;
 pub struct Index {
     handle: Handle,
     pub path: PathBuf,
-    report: Option<Py<PyAny>>,
+    report: OnceLock<Py<PyAny>>,
     /// What it was opened with, as Python has it, to be opened so again; `None` of one whose memory is that of a catalog.
     arguments: Option<Py<PyDict>>,
 }
@@ -50,7 +50,7 @@ impl Index {
         Ok(Self {
             handle: Handle::open(py, path.clone(), &options, changes)?,
             path,
-            report,
+            report: report.map(OnceLock::from).unwrap_or_default(),
             arguments: Some(arguments.unbind()),
         })
     }
@@ -60,7 +60,7 @@ impl Index {
         Self {
             handle: Handle::of(py, index, path.clone(), Changes::default(), before),
             path,
-            report: None,
+            report: OnceLock::new(),
             arguments: None,
         }
     }
@@ -972,7 +972,7 @@ impl Index {
     /// What the build took, if `stratann.build` made this object, else None.
     #[getter]
     fn build_report(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.report.as_ref().map(|report| report.clone_ref(py))
+        self.report.get().map(|report| report.clone_ref(py))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -1119,6 +1119,13 @@ pub fn open(
         merges,
     };
     Index::new(py, path, options, changes, None, arguments)
+}
+
+/// Gives an index that was opened again the report of its build, for `create`.
+#[pyfunction]
+pub fn give_report(index: &Index, report: Py<PyAny>) {
+    // One that has a report keeps it.
+    let _ = index.report.set(report);
 }
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.

@@ -48,11 +48,13 @@ mod _stratann {
     use super::*;
 
     #[pymodule_export]
+    use crate::arguments::meant;
+    #[pymodule_export]
     use crate::asynchronous::{Bell, Search};
     #[pymodule_export]
     use crate::attributes::{Column, Filter, column};
     #[pymodule_export]
-    use crate::build::{build, calibrate, is_there_for, plan, train};
+    use crate::build::{build, calibrate, check_choices, is_there_for, plan, train};
     #[pymodule_export]
     use crate::catalog::Catalog;
     #[pymodule_export]
@@ -63,7 +65,7 @@ mod _stratann {
         ServerTimeoutError, StratannError,
     };
     #[pymodule_export]
-    use crate::index::{Index, open, verify};
+    use crate::index::{Index, give_report, open, verify};
     #[pymodule_export]
     use crate::repair::repair;
     #[pymodule_export]

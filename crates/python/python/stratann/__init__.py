@@ -52,21 +52,13 @@ from ._stratann import (
     StorageServer,
     StratannError,
     __version__,
-    build,
-    calibrate,
     column,
-    connect,
-    open,
-    plan,
     recall,
-    repair,
-    train,
-    truth,
-    verify,
 )
 from .beginning import create
 from .conversion import CopyWarning
 from .files import read, write
+from .naming import build, calibrate, connect, open, plan, repair, train, truth, verify
 from .rows import Page, Rows, to_arrow, to_lists, to_pandas
 
 __all__ = [

@@ -64,9 +64,12 @@ __all__ = [
     "__version__",
     "build",
     "calibrate",
+    "check_choices",
     "column",
     "connect",
+    "give_report",
     "is_there_for",
+    "meant",
     "open",
     "plan",
     "recall",
@@ -599,6 +602,18 @@ def plan(
     threads: Optional[int] = None,
 ) -> Dict[str, Any]: ...
 def is_there_for(path: _Path, dimension: int, dtype: str, metric: str) -> bool: ...
+def check_choices(
+    preset: str,
+    low_codes: Optional[str],
+    order: Optional[str],
+    layout: Optional[str],
+    compression: Optional[str],
+    memory: _Size,
+    io: str,
+    durability: Union[int, str, None],
+) -> None: ...
+def give_report(index: Index, report: Any) -> None: ...
+def meant(typed: str, names: List[str]) -> Optional[str]: ...
 def calibrate(
     path: _Path,
     queries: Union[_Path, _Vectors, None] = None,

@@ -8,13 +8,15 @@ from typing import Any, Mapping, Optional, Union
 
 import numpy
 
-from ._stratann import Index, InUseError, build, is_there_for, open
+from ._stratann import Index, InUseError, build, check_choices, give_report, is_there_for, open
+from .naming import checked
 
 # How often one looks whether another process has created an index that is about to, and how long between: ten seconds in all.
 _LOOKS, _BETWEEN = 500, 0.02
 _DTYPES = ("float32", "float16", "uint8", "int8")
 
 
+@checked
 def create(
     path: Union[str, "os.PathLike[str]"],
     *,
@@ -41,6 +43,12 @@ def create(
     overwrite: bool = False,
     exist_ok: bool = False,
     place: Union[Mapping[str, str], str, None] = None,
+    memory: Union[int, str, None] = None,
+    io: str = "auto",
+    cache: Union[int, str, None] = None,
+    cache_entries: Union[int, str, None] = None,
+    durability: Union[int, str, None] = None,
+    merges: bool = True,
 ) -> Index:
     """Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and `Index.upsert` bring the vectors.
 
@@ -60,8 +68,10 @@ def create(
     search_memory, cluster_size, replicas, seed, overwrite, place
         As those of `build`.
     exist_ok : bool
-        Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The other
-        arguments are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that.
+        Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The choices
+        of a build are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that.
+    memory, io, cache, cache_entries, durability, merges
+        As those of `open`: how the index is opened, whether it was created or was there.
 
     Returns
     -------
@@ -79,8 +89,20 @@ def create(
         name = repr(dtype)
     if name not in _DTYPES:
         raise ValueError(f"dtype is {name}: it must be one of {', '.join(_DTYPES)}")
+    opening: dict[str, Any] = {
+        "memory": memory,
+        "io": io,
+        "cache": cache,
+        "cache_entries": cache_entries,
+        "durability": durability,
+        "merges": merges,
+    }
+
+    def opened() -> Index:
+        return open(path, place=place, **opening)
+
     def new() -> Index:
-        return build(
+        built = build(
             numpy.empty((0, dimension), name),
             path,
             metric=metric,
@@ -104,14 +126,19 @@ def create(
             overwrite=overwrite,
             place=place,
         )
+        built.close()
+        index = opened()
+        give_report(index, built.build_report)
+        return index
 
+    check_choices(preset, low_codes, order, layout, compression, memory, io, durability)
     if not exist_ok:
         return new()
     if overwrite:
         raise ValueError("exist_ok and overwrite are both given: an index that is there is either kept or replaced")
     for _ in range(_LOOKS):
         if is_there_for(path, dimension, name, metric):
-            return open(path, place=place)
+            return opened()
         try:
             return new()
         except FileExistsError:
