@@ -18,8 +18,9 @@ use crate::arrays::{self, Rows};
 use crate::attributes::Table;
 use crate::errors::to_python;
 use crate::index::{Index, to_dict};
+use crate::opening::Opening;
 use crate::progress::{Listener, run};
-use crate::shape::{Shape, opened};
+use crate::shape::Shape;
 
 /// What is left of a cap beside rows that are in memory while an index is built.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
@@ -289,7 +290,7 @@ pub fn build<'py>(
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
-    opened(py, path, place, options.places, Some(report))
+    Opening::at(place).open(py, path, Some(report))
 }
 
 /// Whether a build that replaces nothing may begin in the folder `path`: nothing is there, or only the files of a first build that has no index yet.

@@ -10,8 +10,9 @@ use stratann::Element;
 use crate::arguments::named_path;
 use crate::arrays::dtype_name;
 use crate::index::{Index, to_dict};
+use crate::opening::Opening;
 use crate::progress::{Listener, run};
-use crate::shape::{Shape, opened};
+use crate::shape::Shape;
 
 /// Elements of a vector, at most.
 const MOST: usize = u16::MAX as usize;
@@ -35,8 +36,10 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 /// search_memory, cluster_size, replicas, seed, overwrite, place
 ///     As those of `build`.
 /// exist_ok : bool
-///     Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The other
-///     arguments are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that, ten seconds at most.
+///     Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The choices
+///     of a build are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that, ten seconds at most.
+/// memory, io, cache, cache_entries, durability, merges
+///     As those of `open`: how the index is opened, whether it was created or was there.
 ///
 /// Returns
 /// -------
@@ -45,8 +48,9 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 #[pyfunction]
 #[pyo3(signature = (path, *, dimension, dtype=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
-    search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=false, exist_ok=false, place=None),
-    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None)")]
+    search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=false, exist_ok=false, place=None,
+    memory=None, io="auto", cache=None, cache_entries=None, durability=None, merges=true),
+    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True)")]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -79,6 +83,12 @@ pub fn create<'py>(
     overwrite: bool,
     exist_ok: bool,
     place: Option<&Bound<'py, PyAny>>,
+    memory: Option<&Bound<'py, PyAny>>,
+    io: &str,
+    cache: Option<&Bound<'py, PyAny>>,
+    cache_entries: Option<&Bound<'py, PyAny>>,
+    durability: Option<&Bound<'py, PyAny>>,
+    merges: bool,
 ) -> PyResult<Index> {
     let path = named_path(path, "index")?;
     let dimension = dimension_of(dimension)?;
@@ -111,13 +121,24 @@ pub fn create<'py>(
         place,
     };
     let options = shape.options()?;
+    let opening = Opening {
+        memory,
+        io,
+        cache,
+        cache_entries,
+        navigation: None,
+        place,
+        durability,
+        merges,
+    };
+    opening.check()?;
     let report = run(py, &Listener::new(None)?, |progress| match exist_ok {
         true => stratann::create_if_absent(&path, element, dimension, &options, progress),
         false => stratann::create(&path, element, dimension, &options, progress).map(Some),
     })?;
     let report = report.map(|report| to_dict(py, &report)).transpose()?;
     let report = report.map(Bound::unbind);
-    opened(py, path, place, options.places, report)
+    opening.open(py, path, report)
 }
 
 /// The dimension of vectors that are to come.

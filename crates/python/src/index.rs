@@ -9,10 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
 
-use crate::arguments::{
-    cache as cache_size, durability as when_durable, existing, memory as bytes, named, places,
-    shown,
-};
+use crate::arguments::{existing, places, shown};
 use crate::arrays::{self, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Table};
@@ -20,6 +17,7 @@ use crate::errors::{changing, to_python};
 use crate::handle::{Handle, Now};
 use crate::lookups;
 use crate::near;
+use crate::opening::Opening;
 use crate::process::Opened;
 use crate::progress::{Listener, run, run_rows};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
@@ -1092,34 +1090,17 @@ pub fn open(
     merges: bool,
 ) -> PyResult<Index> {
     let path = existing(path, "index")?;
-    let arguments = PyDict::new(py);
-    for (name, value) in [
-        ("memory", memory),
-        ("cache", cache),
-        ("cache_entries", cache_entries),
-        ("place", place),
-        ("durability", durability),
-    ] {
-        if let Some(value) = value {
-            arguments.set_item(name, value)?;
-        }
-    }
-    arguments.set_item("io", io)?;
-    arguments.set_item("navigation", navigation)?;
-    arguments.set_item("merges", merges)?;
-    let options = OpenOptions {
-        memory: bytes(memory)?,
-        io: named(io, "io")?,
-        cache: cache_size(&path, cache, cache_entries)?,
+    let opening = Opening {
+        memory,
+        io,
+        cache,
+        cache_entries,
         navigation,
-        places: places(place)?,
-        ..OpenOptions::default()
-    };
-    let changes = Changes {
-        durability: when_durable(durability)?,
+        place,
+        durability,
         merges,
     };
-    Index::new(py, path, options, changes, None, arguments)
+    opening.open(py, path, None)
 }
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.

@@ -31,6 +31,7 @@ mod index;
 mod logs;
 mod lookups;
 mod near;
+mod opening;
 mod process;
 mod progress;
 mod repair;
@@ -49,6 +50,8 @@ use pyo3::prelude::*;
 mod _stratann {
     use super::*;
 
+    #[pymodule_export]
+    use crate::arguments::meant;
     #[pymodule_export]
     use crate::asynchronous::{Bell, Search};
     #[pymodule_export]

@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use stratann::{BuildOptions, Codebook, OpenOptions, Places};
+use stratann::{BuildOptions, Codebook};
 
 use crate::arguments::{existing, named, places, size};
 use crate::errors::to_python;
-use crate::index::Index;
-use crate::writer::Changes;
 
 /// Arguments that both have, as a user writes them.
 pub struct Shape<'a, 'py> {
@@ -81,26 +78,4 @@ impl Shape<'_, '_> {
             ..defaults
         })
     }
-}
-
-/// Opens the index that stands at `path` on its places, with the report of what built it here.
-///
-/// # Errors
-/// As those of `stratann.open`.
-pub fn opened(
-    py: Python<'_>,
-    path: PathBuf,
-    place: Option<&Bound<'_, PyAny>>,
-    places: Places,
-    report: Option<Py<PyAny>>,
-) -> PyResult<Index> {
-    let arguments = PyDict::new(py);
-    if let Some(place) = place {
-        arguments.set_item("place", place)?;
-    }
-    let options = OpenOptions {
-        places,
-        ..OpenOptions::default()
-    };
-    Index::new(py, path, options, Changes::default(), report, arguments)
 }

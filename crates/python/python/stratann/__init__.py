@@ -52,21 +52,12 @@ from ._stratann import (
     StorageServer,
     StratannError,
     __version__,
-    build,
-    calibrate,
     column,
-    connect,
-    create,
-    open,
-    plan,
     recall,
-    repair,
-    train,
-    truth,
-    verify,
 )
 from .conversion import CopyWarning
 from .files import read, write
+from .naming import build, calibrate, connect, create, open, plan, repair, train, truth, verify
 from .rows import Page, Rows, to_arrow, to_lists, to_pandas
 
 __all__ = [

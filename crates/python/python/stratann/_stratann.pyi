@@ -70,6 +70,7 @@ __all__ = [
     "connect",
     "create",
     "is_vacant",
+    "meant",
     "open",
     "plan",
     "recall",
@@ -630,7 +631,14 @@ def create(
     overwrite: bool = False,
     exist_ok: bool = False,
     place: _Place = None,
+    memory: _Size = None,
+    io: str = "auto",
+    cache: _Size = None,
+    cache_entries: _Size = None,
+    durability: Union[int, str, None] = None,
+    merges: bool = True,
 ) -> Index: ...
+def meant(typed: str, names: List[str]) -> Optional[str]: ...
 def calibrate(
     path: _Path,
     queries: Union[_Path, _Vectors, None] = None,
