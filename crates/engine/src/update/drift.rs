@@ -32,6 +32,8 @@ const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
 /// What a look takes of each node of a sample beside its vector, which is there twice: its code, errors, distances.
 const BESIDE_VECTOR: u64 = 256;
+/// Less memory is for inserts alone, where an index is open for changes: whoever opens it to read looks then.
+const LEAST_BUDGET: u64 = 16 << 20;
 /// Nodes of each half that are there, at least: fewer say nothing.
 const LEAST: usize = 32;
 /// How many times more codes are off, and than those of which share of the others.
@@ -212,7 +214,7 @@ impl Drift {
 
 impl LiveIndex {
     /// The share of all vectors that came since the last build or merge and are not of the kind that codes are made for, where at least `least` came, or some 256. Looks at a
-    /// sample whenever a quarter more have come than at the last look.
+    /// sample whenever a quarter more have come than at the last look, but not under a memory budget below 16 MiB.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
             let came = came(index);
@@ -222,7 +224,9 @@ impl LiveIndex {
             {
                 return None;
             }
-            let room = room(index)?;
+            // Inserts have the rest of the budget then.
+            let budget = index.memory().budget.unwrap_or(u64::MAX);
+            let room = room(index).filter(|_| budget >= LEAST_BUDGET)?;
             let mut looked = self.drifts().0.lock();
             // Fewer came where a merge was made since.
             let again = came < looked.came || came as f64 > (1.0 + AGAIN) * looked.came as f64;
