@@ -27,6 +27,10 @@ use stratann_terminal::{failure, logger, progress};
 
 use crate::args::{Arguments, ClusterCommand, Command};
 
+/// With it, memory that the system refuses ends the command as any other failure does, and not by a signal.
+#[global_allocator]
+static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
+
 /// What is told on standard error where `STRATANN_LOG` does not say, and how. A server's log is read long after: it has the time, and what goes on as it should as well.
 fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
     let server = match &arguments.command {
@@ -50,6 +54,14 @@ fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
 }
 
 fn main() -> ExitCode {
+    stratann::share_arenas_under_a_limit();
+    if let Err(error) = stratann::explain_aborts() {
+        // Nothing else is lost: where memory is refused, a signal then ends the command.
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: where the system refuses memory, the command will be aborted: {error}"
+        );
+    }
     let mut typed = Arguments::command();
     typed.build();
     let words = config::expanded(std::env::args_os().collect(), &typed);

@@ -37,7 +37,7 @@ use stratann_tier::{DeviceKind, DeviceModel, process_cpu_time};
 
 use growth::Growth;
 
-use crate::progress::Stage;
+use crate::progress::{Stage, WithinStage};
 use crate::{
     BuildOptions, Error, Index, Layout, Matrix, Metric, OpenOptions, Places, Preset, Progress,
     SearchOptions, TierError, VectorSource, brute_force, build,
@@ -219,7 +219,7 @@ pub fn advise(
         options.k,
         options.metric,
         options.threads,
-        &Quiet(progress),
+        &WithinStage(progress),
     )?;
     let trials = trials(options.memory);
     let _stage = Stage::begin(progress, "trying presets", trials.len() as u64);
@@ -378,7 +378,7 @@ impl Tried<'_> {
             threads: self.options.threads,
             ..BuildOptions::default()
         };
-        let quiet = Quiet(progress);
+        let quiet = WithinStage(progress);
         let report = build(self.base, &built.0, &options, &quiet)?;
         // In memory: what the device takes is added.
         let open = OpenOptions {
@@ -573,21 +573,6 @@ impl Drop for Removed {
     fn drop(&mut self) {
         // It is a folder of a call that is over; that it stays is no error of the advice.
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Work whose stages are not shown, as a part of one that is.
-struct Quiet<'a>(&'a dyn Progress);
-
-impl Progress for Quiet<'_> {
-    fn begin(&self, _: &str, _: u64) {}
-    fn advance(&self, _: u64) {}
-    fn end(&self) {}
-    fn interrupted(&self) -> bool {
-        self.0.interrupted()
-    }
-    fn warn(&self, message: &str) {
-        self.0.warn(message);
     }
 }
 

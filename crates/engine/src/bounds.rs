@@ -68,6 +68,8 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     }
 }
 
+pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_PAYLOAD};
+
 /// The largest k that is answered with padding where there are fewer vectors.
 pub const MOST_PADDED: usize = 1 << 16;
 

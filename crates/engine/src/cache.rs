@@ -64,6 +64,8 @@ use std::sync::atomic::{
     fence,
 };
 
+use stratann_tier::ask_for_memory;
+
 use crate::Error;
 
 /// Entries that compete for their places, which are those of one hash.
@@ -125,15 +127,19 @@ impl SlotCache {
     /// Refuses a cache that there is no memory for, where [`new`](Self::new) would end the process.
     pub(crate) fn check_room(capacity_entries: usize, slot_bytes: usize) -> Result<(), Error> {
         let words = capacity_entries.checked_mul(slot_words(slot_bytes));
-        let room = words.is_some_and(|words| Vec::<u64>::new().try_reserve_exact(words).is_ok());
-        match room {
-            true => Ok(()),
-            false => Err(Error::call(
+        let bytes = words.and_then(|words| words.checked_mul(size_of::<u64>()));
+        let asked = ask_for_memory(
+            "the cache",
+            bytes.map_or(u64::MAX, |bytes| bytes as u64),
+            "",
+        );
+        asked.map_err(|_| {
+            Error::call(
                 "cache",
                 format!("{capacity_entries} entries of {slot_bytes} bytes"),
                 "one that there is memory for",
-            )),
-        }
+            )
+        })
     }
 
     /// A cache of `capacity_entries` values of up to `slot_bytes` bytes. None at all makes every look-up a miss.

@@ -32,6 +32,7 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
@@ -53,8 +54,11 @@ pub const MOST_OPEN: usize = 512;
 /// How often an index is opened that is replaced while that goes on.
 const ATTEMPTS: usize = 3;
 
+/// How long somebody waits for room in the memory of a catalog, unless the catalog is opened otherwise.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// How to open a catalog.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CatalogOptions {
     /// The most memory to spend on all indexes together, the program and the queries in flight included, in bytes;
     /// `None` is as much as they want.
@@ -62,6 +66,19 @@ pub struct CatalogOptions {
     /// How each index is opened. Its `memory` must be `None`: the budget is the catalog's. A `cache` is one for each open
     /// index.
     pub open: OpenOptions,
+    /// How long a call waits where the memory budget has no room beside indexes that are in use: one that opens an index for changes, and one that opens it for
+    /// searches while others are open for changes. 10 seconds by default.
+    pub patience: Duration,
+}
+
+impl Default for CatalogOptions {
+    fn default() -> Self {
+        Self {
+            memory: None,
+            open: OpenOptions::default(),
+            patience: PATIENCE,
+        }
+    }
 }
 
 /// Many indexes that share searching threads, codebooks and one memory budget. Shared by any number of threads.
@@ -74,7 +91,8 @@ pub struct CatalogOptions {
 /// All indexes are searched by the same threads, and share the room for queries in flight.
 ///
 /// An index is changed by [`LiveIndex::over`](crate::LiveIndex::over) the one that [`index`](Catalog::index) gives. Under a budget it has a part of that,
-/// or is refused, and has threads of its own. Without a budget nothing bounds what changes take, and they are not counted.
+/// as much as changes of an index of its size can use, and more while more waits in memory. Where there is no room it waits a while for others
+/// ([`CatalogOptions::patience`]), and is refused then. It has threads of its own. Without a budget nothing bounds what changes take, and they are not counted.
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,
@@ -309,7 +327,8 @@ impl Catalog {
     ///
     /// # Errors
     /// No index of this name, with the names that are like it ([`Error::NoSuchIndex`]); one that could never fit the
-    /// memory budget, or does not while callers hold others ([`Error::Memory`]); files that do not open.
+    /// memory budget, or does not while callers hold others ([`Error::Memory`]), for which it waits while some of these are open for changes; files that do not
+    /// open.
     pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;

@@ -1,6 +1,7 @@
 //! What can go wrong, as one contextual type over the small errors of the parts.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use stratann_codec::CodecError;
 use stratann_layout::LayoutError;
@@ -70,6 +71,24 @@ pub enum Error {
         needs: u64,
         /// What needs them.
         part: String,
+    },
+    /// A catalog whose memory budget has no room for changes of an index beside the indexes that are in use.
+    #[error(
+        "memory budget of {budget} bytes: no room for {what} beside {others} that are in use, for {} s. Close those that are done with \
+         (`index.close()`, or the end of its `with` block; in Rust drop the `LiveIndex`), or open the catalog with {needs} bytes",
+        waited.as_secs()
+    )]
+    Crowded {
+        /// The catalog's budget, in bytes.
+        budget: u64,
+        /// One that has room for all of them, in bytes.
+        needs: u64,
+        /// What there is no room for.
+        what: String,
+        /// How many indexes are in use.
+        others: usize,
+        /// How long others had time to give something back.
+        waited: Duration,
     },
     /// Something in an index contradicts itself.
     #[error(
@@ -315,7 +334,9 @@ impl ErrorKind {
     /// Of what a tier said.
     fn of_tier(error: &TierError) -> Self {
         match error {
-            TierError::NoSpace { .. } | TierError::NoRoom { .. } => Self::NoSpace,
+            TierError::NoSpace { .. }
+            | TierError::NoSpaceForCopy { .. }
+            | TierError::NoRoom { .. } => Self::NoSpace,
             TierError::Denied { .. } | TierError::NotPrivate { .. } => Self::Denied,
             TierError::Server {
                 fault: Fault::Secret(_),
@@ -326,7 +347,7 @@ impl ErrorKind {
             TierError::TooManyFiles { .. } => Self::TooManyFiles,
             TierError::Replaced { .. } => Self::Outdated,
             TierError::Forked { .. } => Self::Halted,
-            TierError::NoThread { .. } => Self::Exhausted,
+            TierError::NoThread { .. } | TierError::NoMemory { .. } => Self::Exhausted,
             TierError::Short { .. }
             | TierError::OutOfRange { .. }
             | TierError::Misaligned { .. } => Self::Damaged,
@@ -349,7 +370,7 @@ impl Error {
             }
             Self::Layout(_) | Self::Codec { .. } => ErrorKind::Damaged,
             Self::Outdated { .. } => ErrorKind::Outdated,
-            Self::Restless { .. } => ErrorKind::InUse,
+            Self::Restless { .. } | Self::Crowded { .. } => ErrorKind::InUse,
             Self::Halted { .. } => ErrorKind::Halted,
             Self::Undurable { .. } => ErrorKind::Undurable,
             Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,
@@ -360,6 +381,7 @@ impl Error {
             | Self::NotPlaced { source, .. } => source.kind(),
             Self::Tier(error) => ErrorKind::of_tier(error),
             Self::Data(error) if error.is_call_wrong() => ErrorKind::Call,
+            Self::Data(DataError::Room { .. }) => ErrorKind::Exhausted,
             Self::Data(_) => self.cause().unwrap_or(ErrorKind::Data),
             Self::Quantizer(_) | Self::Graph(_) => self.cause().unwrap_or(ErrorKind::Other),
         }
@@ -453,6 +475,7 @@ impl From<DataError> for Error {
         match error {
             DataError::Interrupted => Self::Interrupted,
             DataError::Index(error) => *error,
+            DataError::Memory(error) => Self::Tier(error),
             error => Self::Data(error),
         }
     }
@@ -479,6 +502,32 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn memory_that_the_system_refuses_is_told_apart() {
+        let refused = || TierError::NoMemory {
+            what: "a build".into(),
+            bytes: 7,
+            instead: "build less",
+        };
+        let rows = DataError::Room {
+            name: "x.fbin".into(),
+            rows: 3,
+            row_bytes: 4,
+        };
+        for error in [
+            Error::from(refused()),
+            Error::from(DataError::Memory(refused())),
+            Error::from(GraphError::Data(DataError::Memory(refused()))),
+            Error::from(rows),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+            assert!(!error.is_call_wrong(), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("the system refused it"), "{text}");
+            assert!(text.contains("ulimit -v"), "{text}");
+        }
+    }
 
     #[test]
     fn callers_can_tell_what_caused_an_error() {

@@ -36,13 +36,14 @@ use std::sync::{Arc, OnceLock};
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::{
-    Backend, GrowingBytes, TierError, Volume, VolumeReader, WorkerPool, release_code_pages,
+    Backend, GrowingBytes, TierError, Volume, VolumeReader, WorkerPool, ask_for_memory,
+    release_code_pages,
 };
 use stratann_vector::{Element, Metric};
 
 pub(crate) use self::kind::Kind;
 pub use self::lent::Opener;
-pub(crate) use self::lent::{Grant, Lender, Lent};
+pub(crate) use self::lent::{Grant, Lender, Lent, Shortage};
 pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
@@ -197,8 +198,8 @@ impl Index {
         Self::open_next(volume, path, manifest, options, lent)
     }
 
-    /// As [`open_for_changes`](Index::open_for_changes), of the files that a manifest names which is not committed yet. What was lent before is the budget
-    /// in `options`.
+    /// As [`open_for_changes`](Index::open_for_changes), of the files that a manifest names which is not committed yet. What was lent at first is the budget
+    /// in `options`; what the index needs beyond that is lent as well.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -212,7 +213,8 @@ impl Index {
         let doubled = composition.takes_inserts() && !composition.records_move();
         let preset: Preset = manifest.preset.parse()?;
         let navigates = options.navigation.unwrap_or(preset.navigation);
-        let mut granted = None;
+        let files = manifest.files.iter().map(|entry| entry.length).sum();
+        let (mut granted, mut first) = (None, options.memory);
         let divide = |needs: &Needs| {
             let (mut needs, mut budget) = (*needs, options.memory);
             needs.graph.doubled = doubled;
@@ -220,10 +222,14 @@ impl Index {
                 needs.rows = plan::WAITING_ROWS;
             }
             if let Some(lent) = lent {
-                needs = needs.lent(navigates);
-                if budget.is_none() {
-                    granted = lent.for_changes(path, &needs)?;
-                    budget = granted.as_ref().map(|&(budget, _)| budget);
+                needs = needs.lent(navigates, files);
+                match budget {
+                    None => {
+                        granted = lent.for_changes(path, &needs)?;
+                        budget = granted.as_ref().map(|&(budget, _)| budget);
+                        first = budget;
+                    }
+                    Some(before) => budget = Some(lent.again(path, before, &needs)?),
                 }
             }
             let mut memory_plan = plan::divide(budget, &needs, measured.as_ref())?;
@@ -232,7 +238,7 @@ impl Index {
         };
         let shared = Arc::default();
         let mut index = Self::assemble_within(volume, path, manifest, options, shared, divide)?;
-        index.options.memory = index.memory_plan.budget;
+        index.options.memory = first;
         index.lent = granted.map(|(_, lent)| lent).or_else(|| lent.cloned());
         Ok(index)
     }
@@ -321,10 +327,16 @@ impl Index {
             inserting: kind.inserting_bytes(&manifest),
             rows: 0,
             places: options.places.memory_bytes(&*volume, &manifest),
+            files: 0,
             graph: left(graph_pages, no_lists),
             vectors: left(vector_pages, no_vectors),
         };
         let memory_plan = divide(&needs)?;
+        ask_for_memory(
+            format!("codes and pages of {}", path.display()),
+            memory_plan.to_load(),
+            "give it a smaller memory budget",
+        )?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
             // Counts of reads are of the pages of the build.
             let (graph, vectors) = kind.files();
@@ -626,6 +638,17 @@ impl Index {
     pub(crate) fn room(&self, list: usize, candidates: usize, wanted: Wanted) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
+    }
+
+    /// Room in the memory budget for so many bytes and for reading nodes, in place of queries in flight. `None`: there is not so much, whoever waits.
+    pub(crate) fn room_beside_reading(&self, bytes: u64) -> Option<Queued> {
+        let reading = self
+            .memory_plan
+            .for_queries(1, self.largest_page(), 0)
+            .map_or(0, |(_, each)| each);
+        let both = reading.saturating_add(bytes);
+        let fits = self.memory_plan.budget.is_none() || both <= self.memory_plan.queries;
+        fits.then(|| self.shared.room.queue_bytes(&self.memory_plan, both))
     }
 
     /// Bytes of a read of lists or of vectors, whichever is more.

@@ -68,7 +68,7 @@ mod visited;
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use build::{
     BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows,
-    chunk_bytes_for_overhead, create, create_if_absent, is_there_for, plan_build,
+    chunk_bytes_for_overhead, create, create_if_absent, is_there_for, is_vacant, plan_build,
 };
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
@@ -101,7 +101,8 @@ pub use stores::Layout;
 pub use stratann_layout::LayoutError;
 pub use stratann_layout::attributes::{ColumnType, Row, Value};
 pub use stratann_tier::{
-    Backend, DeviceKind, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
+    Backend, DeviceKind, IoMode, RecordingAllocator, TierError, explain_aborts, peak_rss_bytes,
+    process_cpu_time, reset_peak_rss, share_arenas_under_a_limit,
 };
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;

@@ -34,6 +34,8 @@ const INSERTING: u64 = 1 << 20;
 /// one of the longest then, and what was given before it can be in a checkpoint.
 pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
+/// What changes of the smallest index are lent beyond what they must have, at most: room for some inserts in flight.
+const LENT: u64 = 4 << 20;
 /// Of what rows have, a checkpoint has one part in so many to sort them in.
 const SORTING: u64 = 4;
 /// What a candidate takes: its key and its state, and as much again, since lists grow by doubling.
@@ -98,6 +100,8 @@ pub(crate) struct Needs {
     pub(crate) rows: u64,
     /// Copies of files that are read from memory ([`Places`](crate::Places)).
     pub(crate) places: u64,
+    /// What the index takes on storage, where it is to be lent memory for changes: more than about that is of little use to it.
+    pub(crate) files: u64,
     /// Pages with lists.
     pub(crate) graph: PageFile,
     /// Pages with vectors alone.
@@ -105,9 +109,10 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// Those of an index that is opened for changes with a part of a budget that several indexes share: none of it is for hot pages, and it has threads of
-    /// its own.
-    pub(crate) fn lent(mut self, navigates: bool) -> Self {
+    /// Those of an index of so many bytes of files that is opened for changes with a part of a budget that several indexes share: none of it is for hot pages,
+    /// and it has threads of its own.
+    pub(crate) fn lent(mut self, navigates: bool, files: u64) -> Self {
+        self.files = files;
         (self.graph.pages, self.vectors.pages) = (0, 0);
         self.beside = self.beside.saturating_add(2 * THREAD_BYTES);
         if !navigates {
@@ -117,6 +122,7 @@ impl Needs {
     }
 
     /// The part of a budget that such an index is to have beside the program, in bytes: at least, and at most. The least has room for a few changes at a time.
+    /// Beyond that a change works on pages of the index and on what comes in, so that the most goes by the size of the index, or is some megabytes where that is small.
     pub(crate) fn lendable(&self) -> (u64, u64) {
         let query = self.query();
         // A quarter of what is left is for queries.
@@ -131,12 +137,13 @@ impl Needs {
             changes,
         ];
         let least = least.into_iter().fold(0, u64::saturating_add);
-        let most = match self.inserting {
+        let of_use = match self.inserting {
             // They wait in memory for a merge: the more, the fewer merges.
             0 => u64::MAX,
-            wanted => least.saturating_add(MOST_QUERIES * query + wanted + self.rows),
+            wanted => MOST_QUERIES * query + wanted + self.rows,
         };
-        (least, most)
+        let beyond = of_use.min(self.files.max(LENT));
+        (least, least.saturating_add(beyond))
     }
 
     /// A budget of which so many bytes are left beside these needs and the queries in flight, which have a share of what a budget leaves; as are of any larger
@@ -213,6 +220,12 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
+    /// Bytes that opening the index loads beside its tables, and those of queries in flight.
+    pub(crate) fn to_load(&self) -> u64 {
+        let pages = self.graph_pages + self.vector_pages;
+        self.codes + self.codebook + self.navigation + pages + self.queries
+    }
+
     /// What changes may take that wait in memory.
     pub(crate) fn for_waiting(&self) -> u64 {
         self.inserting + self.changes + self.unused
@@ -631,6 +644,7 @@ mod tests {
             inserting: 50_000,
             rows: 0,
             places: 0,
+            files: 0,
             graph: PageFile {
                 pages: 43_000,
                 empty: 0,

@@ -33,6 +33,21 @@ impl Progress for Silent {
     fn warn(&self, _message: &str) {}
 }
 
+/// Work within a stage that has begun: it has none of its own, and is interrupted with it.
+pub(crate) struct WithinStage<'a>(pub(crate) &'a dyn Progress);
+
+impl Progress for WithinStage<'_> {
+    fn begin(&self, _stage: &str, _total: u64) {}
+    fn advance(&self, _steps: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        self.0.interrupted()
+    }
+    fn warn(&self, message: &str) {
+        self.0.warn(message);
+    }
+}
+
 /// Begins a stage and ends it when dropped, on whichever way out.
 pub(crate) struct Stage<'a> {
     progress: &'a dyn Progress,

@@ -80,6 +80,17 @@ pub(crate) struct Taken {
 }
 
 impl Room {
+    /// Room for so many bytes of something that one who searches takes, in place of queries.
+    pub(crate) fn queue_bytes(&self, memory_plan: &MemoryPlan, bytes: u64) -> Queued {
+        let all = memory_plan.queries.max(1);
+        Queued {
+            room: self.0.clone(),
+            bounds: memory_plan.budget.map(|_| (all, bytes.clamp(1, all))),
+            wanted: Wanted { needed: 1, most: 1 },
+            number: None,
+        }
+    }
+
     /// Room for queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many `candidates` beyond it, as a
     /// memory budget is divided: a future that has it when it is there. One query may always be in flight, whatever it takes.
     pub(crate) fn queue(

@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::plan::MemoryPlan;
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
-use crate::update::{DirectCounts, IndexHealth, Overlay};
+use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
 
 /// Facts about an index, as `stratann stats --json` prints them: the keys are an interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -262,7 +262,7 @@ impl Index {
             log_bytes: self.log_bytes(),
             direct: None,
             health: IndexHealth::default(),
-            trouble: None,
+            trouble: far_grown(self, self.live() as u64).map(found_badly),
             memory: MemoryPlan {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),
                 ..self.memory().clone()

@@ -16,6 +16,14 @@ pub fn processors() -> usize {
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
+/// Address space of a thread's stack, in bytes, as the standard library reserves it.
+const STACK: u64 = 2 << 20;
+
+/// Address space of the stacks of so many threads, in bytes: part of what is asked for before work that starts them.
+pub(crate) fn stacks(threads: usize) -> u64 {
+    (threads as u64).saturating_mul(STACK)
+}
+
 /// Has shares of some work done, each by one of as many threads as there are shares, that of the caller among them; what
 /// comes of each, in their order.
 ///

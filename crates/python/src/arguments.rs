@@ -107,7 +107,7 @@ where
 {
     value.parse().map_err(|error: T::Err| {
         let error = error.to_string();
-        let meant = match meant(value, &error) {
+        let meant = match meant_in(value, &error) {
             Some(name) => format!(" (did you mean {name:?}?)"),
             None => String::new(),
         };
@@ -119,7 +119,7 @@ where
 const ALIKE: f64 = 0.7;
 
 /// The one of the names that an error lists which is most like what was typed, if one is.
-fn meant<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
+fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     let (_, names) = error.rsplit_once("one of")?;
     meant_of(
         typed,
@@ -127,11 +127,34 @@ fn meant<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     )
 }
 
-/// The one of the names that is most like what was typed, if one is.
-pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// Names that other libraries have for an argument, and the name that it has here.
+const ELSEWHERE: [(&str, &str); 7] = [
+    ("top_k", "k"),
+    ("topk", "k"),
+    ("n_neighbors", "k"),
+    ("limit", "k"),
+    ("ef", "list_size"),
+    ("ef_search", "list_size"),
+    ("dim", "dimension"),
+];
+
+/// The one of the names that is meant by what was typed: the one that other libraries call so, or the one that is most like it, if one is.
+pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == typed);
+    if let Some((_, here)) = elsewhere
+        && let Some(name) = names.clone().find(|name| name == here)
+    {
+        return Some(name);
+    }
     let alike = names.map(|name| (strsim::jaro(typed, name), name));
     let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
     nearest.filter(|near| near.0 > ALIKE).map(|near| near.1)
+}
+
+/// The one of an argument's possible names that is meant by what was typed, or None.
+#[pyfunction]
+pub fn meant(typed: &str, names: Vec<String>) -> Option<String> {
+    meant_of(typed, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 /// Places: a dict of roles and tiers, or a text as the command line takes it. `None` is where the index is.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use stratann::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
-use crate::errors::to_python;
+use crate::errors::{StratannError, to_python};
 use crate::searching::answers;
 
 /// When a search of so many seconds is late.
@@ -88,6 +88,8 @@ pub struct Search {
     state: Mutex<State>,
     /// How its answers are to look.
     shape: Mutex<Option<Shape>>,
+    /// The process that began it, which has the threads that search.
+    process: u32,
 }
 
 enum State {
@@ -108,6 +110,25 @@ impl Search {
         Self {
             state: Mutex::new(state),
             shape: Mutex::new(None),
+            process: std::process::id(),
+        }
+    }
+
+    /// Whether the threads that search are here.
+    fn is_home(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Refuses a forked process, before any lock is taken: a thread that is not here may hold it.
+    fn check_process(&self) -> PyResult<()> {
+        match self.is_home() {
+            true => Ok(()),
+            false => Err(StratannError::new_err(format!(
+                "a search of process {}: this is process {}, which was forked from it without the threads that search. Search again here, with an index \
+                 that was opened here",
+                self.process,
+                std::process::id(),
+            ))),
         }
     }
 
@@ -143,23 +164,28 @@ impl Search {
 #[pymethods]
 impl Search {
     /// Rings a bell with a number when it has ended: at once, if it has.
-    fn ring(&self, bell: &Bell, number: u64) {
+    fn ring(&self, bell: &Bell, number: u64) -> PyResult<()> {
+        self.check_process()?;
         let rung = bell.rung.clone();
         match &*self.state.lock() {
             State::Begun(submitted) => submitted.notify(move || rung.ring(number)),
             State::Ended(_) | State::Taken => rung.ring(number),
         }
+        Ok(())
     }
 
-    /// Ends it as soon as its reads come in.
+    /// Ends it as soon as its reads come in; a forked process leaves it alone.
     fn cancel(&self) {
-        if let State::Begun(submitted) = &*self.state.lock() {
+        if self.is_home()
+            && let State::Begun(submitted) = &*self.state.lock()
+        {
             submitted.cancel();
         }
     }
 
     /// What it found, once: ids, distances, and stats if those were wanted. Waits for it, if it has not ended.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.check_process()?;
         let state = std::mem::replace(&mut *self.state.lock(), State::Taken);
         let results = match state {
             State::Begun(submitted) => match py.detach(|| submitted.wait()) {

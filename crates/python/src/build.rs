@@ -11,15 +11,16 @@ use stratann::{
 };
 
 use crate::arguments::{
-    existing, memory as bytes, named, named_path, path as as_path, places, shown, size,
+    existing, memory as bytes, named, named_path, path as as_path, shown, size,
     threads as thread_count,
 };
 use crate::arrays::{self, Rows};
 use crate::attributes::Table;
 use crate::errors::to_python;
 use crate::index::{Index, to_dict};
+use crate::opening::Opening;
 use crate::progress::{Listener, run};
-use crate::writer::Changes;
+use crate::shape::Shape;
 
 /// What is left of a cap beside rows that are in memory while an index is built.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
@@ -248,43 +249,38 @@ pub fn build<'py>(
         .map(|ids| arrays::ids(ids, Some(vectors.rows())))
         .transpose()?;
     let table = Table::of(py, attributes, payload, vectors.rows(), false, None)?;
-    let codebook = codebook
-        .map(|path| Codebook::read(existing(path, "codebook")?).map_err(to_python))
-        .transpose()?;
-    let defaults = BuildOptions::default();
-    let options = BuildOptions {
-        preset: named(preset, "preset")?,
-        metric: named(metric, "metric")?,
+    let shape = Shape {
+        metric,
+        preset,
         degree,
         build_list,
         alpha,
         code_bytes,
-        low_codes: low_codes
-            .map(|low_codes| named(low_codes, "low_codes"))
-            .transpose()?,
+        low_codes,
         codebook,
-        order: order.map(|order| named(order, "order")).transpose()?,
-        layout: layout.map(|layout| named(layout, "layout")).transpose()?,
-        compression: compression
-            .map(|compression| named(compression, "compression"))
-            .transpose()?,
-        chunk_bytes: size(chunk, "chunk", "4 MiB")?.unwrap_or(defaults.chunk_bytes),
-        segment_bytes: size(segment, "segment", "512 MiB")?.unwrap_or(defaults.segment_bytes),
+        order,
+        layout,
+        compression,
+        chunk,
+        segment,
         navigation,
-        memory: beside_rows(bytes(memory)?, table.as_ref())?,
-        search_memory: size(search_memory, "search_memory", "enough for all codes")?,
-        space: size(space, "space", "as much as a degree of 64 takes")?,
+        search_memory,
         cluster_size,
         replicas,
+        seed,
+        overwrite,
+        place,
+    };
+    let options = BuildOptions {
+        memory: beside_rows(bytes(memory)?, table.as_ref())?,
+        space: size(space, "space", "as much as a degree of 64 takes")?,
         query_log: query_log.map(|path| existing(path, "file")).transpose()?,
         calibrate,
         threads: thread_count(threads)?,
-        seed: seed as u64,
         ids,
-        overwrite,
         resume,
         savepoint_seconds,
-        places: places(place)?,
+        ..shape.options()?
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with_even_none(|source| {
@@ -294,31 +290,13 @@ pub fn build<'py>(
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
-    Index::new(
-        py,
-        path,
-        OpenOptions {
-            places: options.places.clone(),
-            ..OpenOptions::default()
-        },
-        Changes::default(),
-        Some(report),
-        {
-            let arguments = PyDict::new(py);
-            if let Some(place) = place {
-                arguments.set_item("place", place)?;
-            }
-            arguments
-        },
-    )
+    Opening::at(place).open(py, path, Some(report))
 }
 
-/// Whether there is an index in the folder `path`, which then is for vectors of this dimension, dtype and metric; a ValueError says in what it differs.
+/// Whether a build that replaces nothing may begin in the folder `path`: nothing is there, or only the files of a first build that has no index yet.
 #[pyfunction]
-pub fn is_there_for(path: PathBuf, dimension: usize, dtype: &str, metric: &str) -> PyResult<bool> {
-    let path = named_path(path, "index")?;
-    let element: Element = named(dtype, "dtype")?;
-    stratann::is_there_for(path, element, dimension, named(metric, "metric")?).map_err(to_python)
+pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
+    py.detach(|| stratann::is_vacant(path)).map_err(to_python)
 }
 
 /// Says what a build will take in memory and on storage, by the sizes of the vectors and samples of them. Nothing is written.

@@ -32,8 +32,10 @@ use crate::writer::closes;
 /// path : str or os.PathLike
 ///     The folder.
 /// memory : int or str, optional
-///     A cap on what all indexes together keep in RAM, the program included: bytes, or "256MiB". An index that is changed has a part of it, half of what is
-///     free if that is of use, until its changes end (`Index.close`); where too little is left, the change is a `ValueError`. A merge may take 64 MiB more.
+///     A cap on what all indexes together keep in RAM, the program included: bytes, or "256MiB". An index that is changed has a part of it until its
+///     changes end (`Index.close`, or the end of a `with` block): 4 to 10 MiB where it is small, else about what it takes on storage, and more while vectors wait in
+///     memory. Where no room is left, a change waits up to 10 seconds for changes of other indexes to end. Then it is an `InUseError`, which names a budget
+///     that suffices for all of them. A `memory` that never suffices is a `ValueError`. A merge may take 64 MiB more.
 /// io : str
 ///     How the SSD is read: "auto", "uring" or "pread".
 /// cache : int or str, optional
@@ -74,6 +76,7 @@ impl Catalog {
                 places: places(place)?,
                 ..OpenOptions::default()
             },
+            ..CatalogOptions::default()
         };
         let before = closes();
         let inner = stratann::Catalog::open(&path, &options).map_err(to_python)?;

@@ -6,9 +6,10 @@
 //! | a catalog has no index of that name | `KeyError` |
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
 //! | bytes of an index are not what was written | `DamagedError` |
-//! | another process changes the index, or an object of this one with other options; or it changed too fast to be copied | `InUseError` |
+//! | another process changes the index, or an object of this one with other options; or it changed too fast to be copied; a catalog's memory is in use | `InUseError` |
 //! | somebody else has changed it since it was opened here, or it takes no more changes through this object | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
+//! | the system refuses memory | `MemoryError` |
 //! | a server is not there, refuses, fails, or cannot listen; did not answer in time | `ServerError`; `ServerTimeoutError`, a kind of it |
 //! | anything else | `StratannError`, a `RuntimeError`, of which the five above are kinds |
 //! | the work was interrupted | `Interrupted`, a `KeyboardInterrupt` ([`crate::progress`]) |
@@ -20,8 +21,8 @@ use std::io::ErrorKind;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{
-    PyFileExistsError, PyFileNotFoundError, PyKeyError, PyKeyboardInterrupt, PyPermissionError,
-    PyRuntimeError, PyValueError,
+    PyFileExistsError, PyFileNotFoundError, PyKeyError, PyKeyboardInterrupt, PyMemoryError,
+    PyPermissionError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
 use stratann::{DataError, Error, LayoutError, TierError};
@@ -45,7 +46,8 @@ create_exception!(
     InUseError,
     StratannError,
     "Another process changes the index, or another object of this one that was opened with other options; or it changed too fast to be copied or \
-     exported as of one moment. Searching needs no lock and works meanwhile."
+     exported as of one moment. Searching needs no lock and works meanwhile. Also: other indexes of a catalog have its memory, and none of it came back \
+     in time for a change."
 );
 create_exception!(
     stratann,
@@ -127,12 +129,17 @@ fn failed(error: &Error, text: String) -> PyErr {
         Error::Tier(TierError::Short { .. } | TierError::OutOfRange { .. }) => {
             DamagedError::new_err(text)
         }
-        Error::Tier(TierError::InUse { .. }) | Error::Restless { .. } => InUseError::new_err(text),
-        Error::Tier(TierError::NoSpace { .. } | TierError::NoRoom { .. }) => {
-            NoSpaceError::new_err(text)
+        Error::Tier(TierError::InUse { .. }) | Error::Restless { .. } | Error::Crowded { .. } => {
+            InUseError::new_err(text)
         }
+        Error::Tier(
+            TierError::NoSpace { .. } | TierError::NoSpaceForCopy { .. } | TierError::NoRoom { .. },
+        ) => NoSpaceError::new_err(text),
         Error::Data(DataError::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
             NoSpaceError::new_err(text)
+        }
+        Error::Tier(TierError::NoMemory { .. }) | Error::Data(DataError::Room { .. }) => {
+            PyMemoryError::new_err(text)
         }
         Error::Outdated { .. }
         | Error::Halted { .. }

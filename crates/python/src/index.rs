@@ -7,12 +7,9 @@ use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, Stats, VectorSource};
+use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
 
-use crate::arguments::{
-    cache as cache_size, durability as when_durable, existing, memory as bytes, named, places,
-    shown,
-};
+use crate::arguments::{existing, places, shown};
 use crate::arrays::{self, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Table};
@@ -20,6 +17,7 @@ use crate::errors::{changing, to_python};
 use crate::handle::{Handle, Now};
 use crate::lookups;
 use crate::near;
+use crate::opening::Opening;
 use crate::process::Opened;
 use crate::progress::{Listener, run, run_rows};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
@@ -364,7 +362,7 @@ impl Index {
         let range = stratann::Range {
             distance,
             most,
-            after: near::place(after),
+            after: near::place(after)?,
             without,
         };
         near::range(py, self, query, range, &told)
@@ -527,7 +525,7 @@ impl Index {
     /// Parameters
     /// ----------
     /// ids : array-like of int
-    ///     As those of `delete`.
+    ///     One for each row of attributes, in their order; or one integer, with one dict.
     /// attributes, payload
     ///     As those of `stratann.build`, for each id.
     /// progress : callable, optional
@@ -541,8 +539,9 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let ids = arrays::ids(ids, None)?;
-        let rows = self.table(py, attributes, payload, ids.len(), false)?;
+        let single = lookups::id(ids).is_ok();
+        let ids = arrays::ids_asked(ids)?;
+        let rows = self.table(py, attributes, payload, ids.len(), single)?;
         let Some(rows) = rows else {
             return Err(PyTypeError::new_err(
                 "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
@@ -614,17 +613,17 @@ impl Index {
     ///
     /// "trouble" is None, or the gravest of what went wrong without a call that failed for it, where the index is open for changes:
     /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
-    /// a merge that could not be made; vectors of a kind that the codes are not made for, which are found badly until a merge. "health" has their share of all
-    /// ("drifted"; None where few came since the last build or merge, or nobody has looked yet).
+    /// a merge that could not be made. Of vectors of a kind that the codes are not made for, which are found badly until a merge, it also tells where the
+    /// index is open for reading. "health" has their share of all ("drifted"; None where few came since the last build or merge, or nobody has looked: since
+    /// no change has yet, the `memory` has no room for a sample of 128 vectors, or the build was given a codebook, which stays).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
+        // The sample that tells its health is searched for by threads.
+        let index = inner.at_home(&self.path, "stratann.open")?;
         let stats = py.detach(|| match &*live {
             Some(live) => live.stats(),
-            None => Stats {
-                // A page that cannot be read is for `verify` to tell.
-                health: inner.health(&Silent).unwrap_or_default(),
-                ..inner.stats()
-            },
+            // A page that cannot be read is for `verify` to tell.
+            None => index.stats_and_health(&Silent).0,
         });
         to_dict(py, &stats)
     }
@@ -1091,34 +1090,17 @@ pub fn open(
     merges: bool,
 ) -> PyResult<Index> {
     let path = existing(path, "index")?;
-    let arguments = PyDict::new(py);
-    for (name, value) in [
-        ("memory", memory),
-        ("cache", cache),
-        ("cache_entries", cache_entries),
-        ("place", place),
-        ("durability", durability),
-    ] {
-        if let Some(value) = value {
-            arguments.set_item(name, value)?;
-        }
-    }
-    arguments.set_item("io", io)?;
-    arguments.set_item("navigation", navigation)?;
-    arguments.set_item("merges", merges)?;
-    let options = OpenOptions {
-        memory: bytes(memory)?,
-        io: named(io, "io")?,
-        cache: cache_size(&path, cache, cache_entries)?,
+    let opening = Opening {
+        memory,
+        io,
+        cache,
+        cache_entries,
         navigation,
-        places: places(place)?,
-        ..OpenOptions::default()
-    };
-    let changes = Changes {
-        durability: when_durable(durability)?,
+        place,
+        durability,
         merges,
     };
-    Index::new(py, path, options, changes, None, arguments)
+    opening.open(py, path, None)
 }
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.

@@ -12,7 +12,7 @@
 //!
 //! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
 //! so that Ctrl-C and callbacks reach Python, `gate` has `close` wait for changes of other threads, `process` keeps a forked process from waiting for threads that it does
-//! not have, `lookups` gives vectors by their ids, `attributes` takes and gives what they have beside them and the filters that ask for it, `asynchronous` rings an event loop when a search has ended, `client` asks compute servers in place of an index, `servers` runs the roles of DistVS in this process, `logs` hands what the engine tells to `logging`, `errors` says which exception an engine's error becomes.
+//! not have, `lookups` gives vectors by their ids, `shape` is what `build` and `create` make, `attributes` takes and gives what they have beside them and the filters that ask for it, `asynchronous` rings an event loop when a search has ended, `client` asks compute servers in place of an index, `servers` runs the roles of DistVS in this process, `logs` hands what the engine tells to `logging`, `errors` says which exception an engine's error becomes.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod attributes;
 mod build;
 mod catalog;
 mod client;
+mod create;
 mod errors;
 mod gate;
 mod handle;
@@ -30,11 +31,13 @@ mod index;
 mod logs;
 mod lookups;
 mod near;
+mod opening;
 mod process;
 mod progress;
 mod repair;
 mod searching;
 mod servers;
+mod shape;
 #[cfg(feature = "testing")]
 mod testing;
 mod truth;
@@ -48,15 +51,19 @@ mod _stratann {
     use super::*;
 
     #[pymodule_export]
+    use crate::arguments::meant;
+    #[pymodule_export]
     use crate::asynchronous::{Bell, Search};
     #[pymodule_export]
     use crate::attributes::{Column, Filter, column};
     #[pymodule_export]
-    use crate::build::{build, calibrate, is_there_for, plan, train};
+    use crate::build::{build, calibrate, is_vacant, plan, train};
     #[pymodule_export]
     use crate::catalog::Catalog;
     #[pymodule_export]
     use crate::client::{Client, connect};
+    #[pymodule_export]
+    use crate::create::create;
     #[pymodule_export]
     use crate::errors::{
         DamagedError, InUseError, Interrupted, NoSpaceError, OutdatedError, ServerError,
@@ -81,7 +88,13 @@ mod _stratann {
     }
 
     #[pymodule_export]
+    const MOST_COLUMNS: usize = stratann::bounds::MOST_COLUMNS;
+
+    #[pymodule_export]
     const MOST_PADDED: usize = stratann::bounds::MOST_PADDED;
+
+    #[pymodule_export]
+    const MOST_PAYLOAD: usize = stratann::bounds::MOST_PAYLOAD;
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name is Python's convention")]

@@ -1,5 +1,6 @@
 //! Searches by a distance, and by ids of the index, as Python has them.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use stratann::{Progress, Range, RangePlace, SearchOptions, Silent};
@@ -67,8 +68,13 @@ pub fn range<'py>(
 }
 
 /// Where a page begins, as a page before it said.
-pub fn place(after: Option<(f32, u64, usize)>) -> Option<RangePlace> {
-    after.map(|(distance, id, rank)| RangePlace { distance, id, rank })
+pub fn place(after: Option<(f32, u64, usize)>) -> PyResult<Option<RangePlace>> {
+    match after {
+        Some((distance, ..)) if distance.is_nan() => Err(PyValueError::new_err(
+            "after begins with nan, which no distance is: pass what `next` of the page before says",
+        )),
+        after => Ok(after.map(|(distance, id, rank)| RangePlace { distance, id, rank })),
+    }
 }
 
 /// The nearest to vectors of the index, by their ids.

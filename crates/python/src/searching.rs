@@ -89,7 +89,7 @@ impl<'py> Asked<'py> {
             let name: String = name.extract()?;
             let taken = || OF_ANY.iter().chain(more.iter().copied().flatten()).copied();
             if !taken().any(|taken| taken == name) {
-                let meant = meant_of(&name, taken());
+                let meant = meant_of(&name, taken().chain(["k"]));
                 let meant =
                     meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
                 return Err(PyTypeError::new_err(format!(

@@ -1,6 +1,7 @@
 """Arguments that a user may get wrong: numbers without bounds, ids that are none, arrays that are not what they seem."""
 
 import inspect
+import pickle
 import re
 
 import numpy
@@ -253,12 +254,40 @@ def test_a_slip_of_the_pen_gets_the_closest_match(arguments, meant, small, tmp_p
     assert "did you mean" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "call, given, meant",
+    [
+        (stratann.build, "presset", "preset"),
+        (stratann.open, "memori", "memory"),
+        (stratann.create, "dim", "dimension"),
+        (stratann.create, "existok", "exist_ok"),
+        (stratann.plan, "metrik", "metric"),
+        (stratann.truth, "top_k", "k"),
+        (stratann.verify, "progres", "progress"),
+        (stratann.open, "zzz", None),
+    ],
+)
+def test_a_slip_of_the_pen_in_a_name_gets_the_closest_one(call, given, meant, tmp_path):
+    with pytest.raises(TypeError) as caught:
+        call(tmp_path / "none.idx", **{given: 1})
+    suggestion = "" if meant is None else f' (did you mean "{meant}"?)'
+    assert str(caught.value) == f'{call.__name__}() has no argument "{given}"{suggestion}'
+
+
+def test_a_call_that_looks_at_names_is_the_call():
+    for call in (stratann.build, stratann.open, stratann.create):
+        assert pickle.loads(pickle.dumps(call)) is call
+        assert "path" in inspect.signature(call).parameters and call.__doc__
+
+
 @pytest.mark.parametrize("call", ["search", "search_async"])
 @pytest.mark.parametrize(
     "arguments, words",
     [
         ({"list_sise": 20}, [r"has no argument \"list_sise\" \(did you mean \"list_size\"\?\)"]),
         ({"zzz": 20}, [r"has no argument \"zzz\"$"]),
+        ({"top_k": 20}, [r"has no argument \"top_k\" \(did you mean \"k\"\?\)"]),
+        ({"ef_search": 20}, [r"did you mean \"list_size\""]),
         ({"names": ["a"]}, ["has no argument \"names\""]),
         ({"strategy": 5}, ["strategy=5: pass a str"]),
         ({"navigation": "yes"}, ["navigation='yes': pass a bool"]),

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import os
+import signal
 
 import numpy
 import pytest
@@ -155,3 +157,25 @@ def test_one_with_a_filter_is_late_cancelled_or_refused_like_others(beside, quer
         beside.search_async(queries[:2], 1, filter=3)
     with pytest.raises(TypeError, match="did you mean 'filter'|did you mean \"filter\""):
         beside.search_async(queries[:2], 1, fliter="part == 3")
+
+
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_search_is_of_the_process_that_began_it(index, queries):
+    search = index.search_async(queries[0], 3)
+
+    async def answer():
+        return await search
+
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            signal.alarm(60)
+            asyncio.run(answer())
+        except stratann.StratannError as error:
+            status = 7 if "forked" in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+    # Here it goes on.
+    assert asyncio.run(answer())[0].tolist() == index.search(queries[0], 3)[0].tolist()

@@ -109,7 +109,7 @@ def test_what_changes_is_what_is_asked(index, small, tmp_path, queries):
 
     index.insert(small[1_500], [1_500], attributes={"stock": 7}, payload="one")
     index.upsert(small[1_100:1_102], [11, 12], attributes=[{"stock": -1}, None])
-    index.set_attributes([13], [{"colour": "red"}], payload=[[1, None]])
+    index.set_attributes(13, {"colour": "red"}, payload=[1, None])
     assert index.delete(filter=FILTER) == len([id for id in range(BUILT) if matches(id) and id not in (13,)])
     check(index)
     index.flush()
@@ -294,6 +294,9 @@ def test_filters_that_do_not_fit_are_told(index, small, queries):
         index.insert(small[1_200], attributes={"price": "dear"})
     with pytest.raises(ValueError, match="8888"):
         index.set_attributes([1, 8_888], [{}, {}])
+    # Its order says nothing about which row is whose.
+    with pytest.raises(TypeError, match="set"):
+        index.set_attributes({2, 1}, [{"stock": 1}, {"stock": 2}])
     for wrong in (lambda: index.delete(), lambda: index.delete([1], filter=FILTER), lambda: index.set_attributes([1])):
         with pytest.raises(TypeError):
             wrong()
@@ -424,7 +427,8 @@ def test_what_is_within_a_distance_comes_page_by_page(index, small, queries):
     index.insert(query[None], ids=[7000], attributes=[{"price": 1, "tags": ["t3"]}])
     assert index.search_range(query, 0, filter=FILTER).ids.tolist() == [7000]
     assert index.search_range(query, 0, filter=FILTER, without=7000).ids.tolist() == []
-    for wrong, message in [({"distance": float("nan")}, "distance"), ({"distance": 1, "most": 0}, "at least 1")]:
+    nowhere = {"distance": 1, "after": (float("nan"), 0, 0)}
+    for wrong, message in [({"distance": float("nan")}, "distance"), ({"distance": 1, "most": 0}, "at least 1"), (nowhere, "after")]:
         with pytest.raises(ValueError, match=message):
             index.search_range(query, **wrong)
     with pytest.raises(TypeError, match="most"):

@@ -76,6 +76,41 @@ def test_an_index_that_is_there_may_be_opened(tmp_path, small):
     assert len(stratann.open(path)) == 10
 
 
+def test_an_index_is_created_and_opened_with_the_options_of_open(tmp_path, small):
+    path, how = tmp_path / "live.idx", {"memory": "40MiB", "durability": "flush", "merges": False}
+    made = {"dimension": 128, "dtype": "uint8", "exist_ok": True}
+    for there in (False, True):
+        with stratann.create(path, **made, **how) as index:
+            assert (index.build_report is None) == there
+            assert index.stats()["memory"]["budget"] == 40 << 20
+            # Objects that are opened alike may change it at the same time.
+            with stratann.open(path, **how) as other:
+                first = 20 * there
+                index.insert(small[first : first + 10])
+                other.insert(small[first + 10 : first + 20])
+    assert len(stratann.open(path)) == 40
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"preset": "stratan"}, 'preset="stratan".*did you mean "stratann"'),
+        ({"layout": "packet"}, 'did you mean "packed"'),
+        ({"memory": "much"}, 'memory="much"'),
+        ({"io": "fast"}, 'io="fast"'),
+        ({"durability": "never"}, "durability='never'"),
+    ],
+)
+def test_a_wrong_choice_is_refused_also_where_the_index_is_there(tmp_path, there, wrong, said):
+    path = tmp_path / "live.idx"
+    if there:
+        stratann.create(path, dimension=8).close()
+    with pytest.raises(ValueError, match=said):
+        stratann.create(path, dimension=8, exist_ok=True, **wrong)
+    assert path.exists() == there
+
+
 def test_of_processes_that_create_at_once_one_does(tmp_path, small):
     path = tmp_path / "live.idx"
     program = (

@@ -3,8 +3,11 @@
 import importlib.util
 import pathlib
 import re
+import shutil
 
 import pytest
+
+import stratann
 
 DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
 BLOCK = re.compile(r"^```python(?: (?P<needs>\w+))?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -27,6 +30,37 @@ def test_the_page_for_python_users_runs(tmp_path, monkeypatch, capsys):
     assert "KiB on disk" in capsys.readouterr().out
 
 
+def recipe(words):
+    """The one block of the page for Python users that has these words."""
+    (code,) = (block["code"] for block in BLOCK.finditer((DOCS / "python.md").read_text()) if words in block["code"])
+    return code
+
+
+def test_the_backup_counts_and_removes_its_copies_alone(tmp_path, monkeypatch, small):
+    monkeypatch.chdir(tmp_path)
+    index = stratann.build(small[:50], "live.idx", degree=8, build_list=16)
+    names = {"stratann": stratann, "index": index}
+    exec(recipe("def back_up("), names)
+    back_up, folder = names["back_up"], pathlib.Path("backups")
+    # Copies of an earlier day, two of which were made on the same one.
+    first = names["copy"].rename(folder / "2020-01-01T03-00-00Z")
+    for old in ("2020-01-02T03-00-00Z", "2020-01-02T20-00-00Z"):
+        shutil.copytree(first, folder / old)
+    # What others keep there, and what a process that was killed has left.
+    others = {".DS_Store", "2020-01-01", "photos", "notes.idx", "2020-01-03T03-00-00Z", "2020-01-04T03-00-00Z.new", "zebra"}
+    (folder / ".DS_Store").write_text("")
+    for other in others - {".DS_Store", "notes.idx", "2020-01-01"}:
+        (folder / other).mkdir()
+    for other in ("notes.idx", "2020-01-01"):
+        shutil.copytree(first, folder / other)
+    (folder / "2020-01-03T03-00-00Z" / "SNAPSHOT.new").write_text("")
+    there = {path.name for path in folder.iterdir()}
+    copy = back_up(index, folder, keep=3)
+    assert copy.name not in there and len(stratann.open(copy)) == 50
+    now = {path.name for path in folder.iterdir()}
+    assert now == others | {copy.name, "2020-01-02T03-00-00Z", "2020-01-02T20-00-00Z"}
+
+
 def test_every_public_name_is_on_the_page_or_has_its_own():
     pages = "".join((DOCS / name).read_text() for name in ("python.md", "client.md", "ray.md", "cli.md"))
     readme = (DOCS.parent / "README.md").read_text()
@@ -36,8 +70,6 @@ def test_every_public_name_is_on_the_page_or_has_its_own():
 
 @pytest.mark.parametrize("name", ["search", "search_async", "insert", "get", "ids"])
 def test_docstrings_say_shapes(name):
-    import stratann
-
     text = getattr(stratann.Index, name).__doc__
     assert "Returns" in text or "`search`" in text
     assert re.search(r"\(n?q?, |\(n,\)|`search`", text), text

@@ -341,7 +341,7 @@ def test_a_forked_process_waits_for_no_lock_of_its_parent(changed, path, small):
     # With no lock held, facts are known where nothing is open for changes.
     free = in_child()
     assert free["len"] == free["dim"] == free["repr"] == ("StratannError" if changed else "done")
-    assert free["search"] == free["insert"] == free["flush"] == "StratannError"
+    assert free["search"] == free["insert"] == free["flush"] == free["stats"] == "StratannError"
     assert free["close"] == ("OutdatedError" if changed else "done")
     index.insert(small[1001], ids=[1001])
     index.close()

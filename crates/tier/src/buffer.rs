@@ -89,7 +89,10 @@ unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
 }
 
 /// Memory that devices write to: a mapping of its own, of zeros, which a forked process does not share.
-fn map(blocks: usize) -> NonNull<u8> {
+///
+/// # Errors
+/// The system refuses it.
+fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
     let start = unsafe {
@@ -102,13 +105,18 @@ fn map(blocks: usize) -> NonNull<u8> {
             0,
         )
     };
+    let refused = || TierError::NoMemory {
+        what: "the buffer of a read".into(),
+        bytes: bytes as u64,
+        instead: "ask for fewer threads, or fewer queries in flight",
+    };
     if start == libc::MAP_FAILED {
-        handle_alloc_error(layout(blocks));
+        return Err(refused());
     }
     // SAFETY: the mapping was just made, has this length, and nobody uses it yet; the advice says what becomes of it in a
     // forked process and changes nothing here. Where the kernel refuses it, reads are as they were without.
     unsafe { libc::madvise(start, bytes, libc::MADV_WIPEONFORK) };
-    NonNull::new(start.cast()).unwrap_or_else(|| handle_alloc_error(layout(blocks)))
+    NonNull::new(start.cast()).ok_or_else(refused)
 }
 
 /// # Safety
@@ -118,14 +126,33 @@ unsafe fn unmap(pointer: NonNull<u8>, blocks: usize) {
     unsafe { libc::munmap(pointer.as_ptr().cast(), blocks * BLOCK) };
 }
 
+/// Whether the system would give so many bytes in one piece now. They are mapped and unmapped, and none is touched.
+pub(crate) fn would_map(bytes: usize) -> bool {
+    if isize::try_from(bytes).is_err() {
+        return false;
+    }
+    let blocks = bytes.div_ceil(BLOCK).max(1);
+    match map(blocks) {
+        Ok(start) => {
+            // SAFETY: the mapping was just made with these blocks, and nobody else knows it.
+            unsafe { unmap(start, blocks) };
+            true
+        }
+        Err(_) => false,
+    }
+}
+
 impl BufferPool {
     /// A buffer of `len` bytes, aligned to 4 KiB. Its contents are whatever was there before.
-    pub(crate) fn take(&self, len: usize) -> Block {
+    ///
+    /// # Errors
+    /// The system refuses memory for it.
+    pub(crate) fn take(&self, len: usize) -> Result<Block, TierError> {
         let blocks = len.div_ceil(BLOCK).max(1);
         let mut inner = self.0.inner.borrow_mut();
         let (pointer, owner) = if blocks == 1 {
             if inner.free.is_empty() && inner.chunks.len() * CHUNK < ARENA {
-                let chunk = map(CHUNK);
+                let chunk = map(CHUNK)?;
                 inner.chunks.push(chunk);
                 for i in (0..CHUNK).rev() {
                     // SAFETY: the chunk has CHUNK * BLOCK bytes, and i < CHUNK.
@@ -134,7 +161,7 @@ impl BufferPool {
             }
             match inner.free.pop() {
                 Some(pointer) => (pointer, Owner::Arena(self.0.clone())),
-                None => (map(1), Owner::Mapped(1)),
+                None => (map(1)?, Owner::Mapped(1)),
             }
         } else if blocks <= LARGEST_KEPT {
             match inner.larger.get_mut(blocks).and_then(Vec::pop) {
@@ -142,17 +169,17 @@ impl BufferPool {
                     inner.kept -= blocks;
                     (pointer, Owner::Kept(self.0.clone(), blocks as u32))
                 }
-                None => (map(blocks), Owner::Kept(self.0.clone(), blocks as u32)),
+                None => (map(blocks)?, Owner::Kept(self.0.clone(), blocks as u32)),
             }
         } else {
-            (map(blocks), Owner::Mapped(blocks as u32))
+            (map(blocks)?, Owner::Mapped(blocks as u32))
         };
-        Block {
+        Ok(Block {
             pointer,
             skip: 0,
             len,
             owner,
-        }
+        })
     }
 }
 
@@ -336,11 +363,10 @@ impl HugeBytes {
     /// A region of `len` zero bytes, of which the first `used` will be written soon, and the others perhaps never: they are no part of
     /// a huge page, which the system would give whole for its first byte. So what is in memory is what was written.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
-        let refused = |source: std::io::Error| TierError::Unsupported {
-            what: format!("a region of {len} bytes of memory"),
-            reason: format!(
-                "{source}; lower the memory budget, or raise this process' limit (ulimit -v, cgroup)"
-            ),
+        let refused = || TierError::NoMemory {
+            what: "codes, pages or copies of an index".into(),
+            bytes: len as u64,
+            instead: "lower the memory budget",
         };
         if len == 0 {
             return Ok(HugeBytes {
@@ -354,8 +380,7 @@ impl HugeBytes {
         let total = len
             .checked_next_multiple_of(BLOCK)
             .and_then(|n| n.checked_add(slack));
-        let total =
-            total.ok_or_else(|| refused(std::io::Error::from_raw_os_error(libc::ENOMEM)))?;
+        let total = total.ok_or_else(refused)?;
         // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe {
             libc::mmap(
@@ -368,7 +393,7 @@ impl HugeBytes {
             )
         };
         if start == libc::MAP_FAILED {
-            return Err(refused(std::io::Error::last_os_error()));
+            return Err(refused());
         }
         let start = start as usize;
         let aligned = if slack > 0 {
@@ -459,17 +484,17 @@ mod tests {
     #[test]
     fn buffers_are_aligned_reused_and_bounded() {
         let pool = BufferPool::default();
-        let first = pool.take(4096);
+        let first = pool.take(4096).unwrap();
         let address = first.as_ptr() as usize;
         assert_eq!(address % BLOCK, 0);
         drop(first);
         assert_eq!(
-            pool.take(4096).as_ptr() as usize,
+            pool.take(4096).unwrap().as_ptr() as usize,
             address,
             "the buffer used last is the warmest"
         );
 
-        let many: Vec<Block> = (0..ARENA + 10).map(|_| pool.take(4096)).collect();
+        let many: Vec<Block> = (0..ARENA + 10).map(|_| pool.take(4096).unwrap()).collect();
         assert!(
             many.iter()
                 .all(|b| (b.as_ptr() as usize).is_multiple_of(BLOCK))
@@ -489,10 +514,10 @@ mod tests {
     #[test]
     fn larger_buffers_are_kept_up_to_a_bound() {
         let pool = BufferPool::default();
-        let many: Vec<Block> = (0..100).map(|_| pool.take(16 * BLOCK)).collect();
+        let many: Vec<Block> = (0..100).map(|_| pool.take(16 * BLOCK).unwrap()).collect();
         drop(many);
         assert_eq!(pool.0.inner.borrow().kept, KEPT);
-        let block = pool.take(16 * BLOCK - 1);
+        let block = pool.take(16 * BLOCK - 1).unwrap();
         assert_eq!(block.len(), 16 * BLOCK - 1);
         assert_eq!(pool.0.inner.borrow().kept, KEPT - 16);
         drop(pool);
@@ -501,7 +526,7 @@ mod tests {
             16 * BLOCK - 1,
             "a block outlives the handle of its pool"
         );
-        let _huge = BufferPool::default().take(1000 * BLOCK);
+        let _huge = BufferPool::default().take(1000 * BLOCK).unwrap();
     }
 
     #[test]

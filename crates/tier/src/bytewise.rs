@@ -43,6 +43,10 @@ impl Tier for Bytewise {
         1
     }
 
+    fn reopen(&self) -> Result<(), TierError> {
+        self.0.reopen()
+    }
+
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         Ok(Box::new(Parts {
             name: self.0.name().into(),

@@ -372,8 +372,11 @@ impl Volume for Directory {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         check_name(&self.name(), name)?;
-        let open = |flags| self.open_with(name, flags | OFlags::RDONLY | OFlags::NONBLOCK);
-        Ok(Arc::new(FileTier::open_with(self.place(name), &open)?))
+        let (directory, file) = (self.clone(), name.to_owned());
+        let open =
+            move |flags| directory.open_with(&file, flags | OFlags::RDONLY | OFlags::NONBLOCK);
+        let tier = FileTier::open_with(self.place(name), Arc::new(open))?;
+        Ok(Arc::new(tier))
     }
 
     fn has_other_names(&self, name: &str) -> Result<bool, TierError> {

@@ -43,6 +43,16 @@ pub enum TierError {
         /// Bytes that were to be written; 0 where that is not known.
         len: u64,
     },
+    /// A file has other names, and the device has no space for the copy that is made before it is written to.
+    #[error(
+        "{place}: its {len} bytes have other names (hard links, as a backup by `cp -al` gives them); a copy is made before vectors are written to it, and no space is left for that on the device, or in this user's quota. Free {len} bytes there, or remove the backup, then insert again; searches and deletes go on"
+    )]
+    NoSpaceForCopy {
+        /// The file's path.
+        place: String,
+        /// Bytes of the file.
+        len: u64,
+    },
     /// The process may not do this.
     #[error(
         "{place}: permission denied to {action}: give this user access to it (chmod, chown, or a volume mounted with write access)"
@@ -226,6 +236,18 @@ pub enum TierError {
         /// Why.
         fault: Fault,
     },
+    /// The system has no memory left for this process.
+    #[error(
+        "{what}: memory of {bytes} bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), or {instead}"
+    )]
+    NoMemory {
+        /// What the memory was for.
+        what: String,
+        /// Bytes that were asked for in one piece.
+        bytes: u64,
+        /// What else helps, as an order.
+        instead: &'static str,
+    },
     /// The system starts no more threads.
     #[error(
         "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
@@ -296,6 +318,7 @@ impl TierError {
         match self {
             Self::Io { place, .. }
             | Self::NoSpace { place, .. }
+            | Self::NoSpaceForCopy { place, .. }
             | Self::Denied { place, .. }
             | Self::Missing { place, .. }
             | Self::Short { place, .. }
@@ -313,7 +336,9 @@ impl TierError {
             | Self::Server { place, .. }
             | Self::Crashed { place } => place,
             Self::Differs { copy, .. } => copy,
-            Self::NoThread { what, .. } | Self::Unsupported { what, .. } => what,
+            Self::NoMemory { what, .. }
+            | Self::NoThread { what, .. }
+            | Self::Unsupported { what, .. } => what,
         }
     }
 }

@@ -33,7 +33,7 @@
 //! ```
 //!
 //! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
-//! are read, the pool's borrowed jobs, and what is done around a fork.
+//! are read, the pool's borrowed jobs, what is done around a fork, and an allocator that remembers refusals.
 
 mod backend;
 mod buffer;
@@ -63,6 +63,7 @@ mod process;
 mod random;
 mod reactor;
 mod reads;
+mod refused_memory;
 pub mod remote;
 mod routed;
 mod sockets;
@@ -98,12 +99,15 @@ pub use loaded::LoadedVolume;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;
 pub use modelled::{Cost, Device, DeviceKind, DeviceModel, ModelledTier, ModelledVolume};
-pub use own::{copy_of, own};
+pub use own::{Owned, copy_of, own};
 pub use process::{
     peak_rss_bytes, process_cpu_time, release_code_pages, reset_peak_rss, rss_bytes,
     thread_cpu_time,
 };
 pub use random::random;
+pub use refused_memory::{
+    RecordingAllocator, ask_for_memory, explain_aborts, share_arenas_under_a_limit,
+};
 pub use routed::RoutedVolume;
 pub use sockets::SocketReady;
 pub use span::Span;

@@ -512,7 +512,7 @@ impl Source for Door {
             wanted: len as u64,
             got: self.image.len().saturating_sub(request.offset),
         };
-        let mut block = self.reactor.buffers.take(len);
+        let mut block = self.reactor.buffers.take(len)?;
         let to = block.target();
         if let Bytes::Copied(bytes) = &self.image.bytes {
             let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A crash leaves the name with the old bytes or with their copy, which are the same. What it leaves of a copy is known by its name ([`copy_of`]).
-//! Who has the file open goes on with the old bytes: it is to be made one of its own before it is opened for reading.
+//! A tier that has the file open goes on with the old bytes until it is told of the new file ([`Tier::reopen`](crate::Tier::reopen)).
 
 use crate::error::TierError;
 use crate::volume::{Volume, VolumeFile, VolumeReader};
@@ -23,53 +23,95 @@ pub fn copy_of(name: &str) -> Option<&str> {
     name.strip_suffix(UNFINISHED)
 }
 
-/// Makes a file of a volume one that has no other name, durably, where it has others: these keep its bytes. Says whether it had. The caller holds the volume's lock.
-///
-/// # Errors
-/// The volume fails, or has no room for the copy: then the file is what it was, and the copy is removed.
-pub fn own(volume: &dyn Volume, name: &str) -> Result<bool, TierError> {
-    if !volume.has_other_names(name)? {
-        return Ok(false);
-    }
-    let reader = volume.open_reader(name)?;
-    tracing::info!(
-        "{}: has other names (hard links), which keep its bytes: {} bytes are copied before it is changed",
-        volume.place(name),
-        reader.size()?
-    );
-    put(volume, &*reader, name)?;
-    // A sync that follows one that failed would not make the name durable: it is given once more.
-    if volume.sync().is_err() {
-        put(volume, &*reader, name)?;
-        volume.sync()?;
-    }
-    Ok(true)
+/// What became of a file that is to have no other name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owned {
+    /// It had no other name.
+    Before,
+    /// A copy of it has the name now.
+    Copied,
+    /// The copy was given up: the file is what it was.
+    GivenUp,
 }
 
-/// Gives the name to a copy of what is read.
-fn put(volume: &dyn Volume, reader: &dyn VolumeReader, name: &str) -> Result<(), TierError> {
+/// Makes a file of a volume one that has no other name, durably, where it has others: these keep its bytes. The caller holds the volume's lock, and nobody writes to the file.
+/// `copied` is told of each piece, in bytes, and says whether to go on.
+///
+/// # Errors
+/// The volume fails: then the file is what it was, and the copy is removed. One that has no space for the copy is [`TierError::NoSpaceForCopy`].
+pub fn own(
+    volume: &dyn Volume,
+    name: &str,
+    copied: &mut dyn FnMut(u64) -> bool,
+) -> Result<Owned, TierError> {
+    if !volume.has_other_names(name)? {
+        return Ok(Owned::Before);
+    }
+    let reader = volume.open_reader(name)?;
+    let len = reader.size()?;
+    tracing::info!(
+        "{}: has other names (hard links), which keep its bytes: {len} bytes are copied before it is changed",
+        volume.place(name),
+    );
+    let no_space = |error| match error {
+        TierError::NoSpace { .. } => TierError::NoSpaceForCopy {
+            place: volume.place(name),
+            len,
+        },
+        error => error,
+    };
+    if !put(volume, &*reader, name, copied).map_err(no_space)? {
+        return Ok(Owned::GivenUp);
+    }
+    // A sync that follows one that failed would not make the name durable: it is given once more.
+    if volume.sync().is_err() {
+        put(volume, &*reader, name, &mut |_| true).map_err(no_space)?;
+        volume.sync()?;
+    }
+    Ok(Owned::Copied)
+}
+
+/// Gives the name to a copy of what is read. False: it was given up.
+fn put(
+    volume: &dyn Volume,
+    reader: &dyn VolumeReader,
+    name: &str,
+    copied: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool, TierError> {
     let copy = format!("{name}{UNFINISHED}");
     let written = volume
         .create(&copy)
-        .and_then(|mut file| write(reader, &mut *file))
-        .and_then(|()| volume.rename(&copy, name));
-    written.inspect_err(|_| {
+        .and_then(|mut file| write(reader, &mut *file, copied))
+        .and_then(|whole| match whole {
+            true => volume.rename(&copy, name).map(|()| true),
+            false => Ok(false),
+        });
+    if !matches!(written, Ok(true)) {
         // Where it stays, the next checkpoint removes it.
         let _ = volume.remove(&copy);
-    })
+    }
+    written
 }
 
-/// Writes the bytes of a file to another one, durably; shares the blocks where the file system can.
-fn write(reader: &dyn VolumeReader, file: &mut dyn VolumeFile) -> Result<(), TierError> {
-    if !file.share(reader)? {
-        let (mut offset, end) = (0, reader.size()?);
-        let mut piece = vec![0; PIECE.min(end) as usize];
-        while offset < end {
-            piece.truncate((end - offset).min(PIECE) as usize);
-            reader.read_at(offset, &mut piece)?;
-            file.write_at(offset, &piece)?;
-            offset += piece.len() as u64;
+/// Writes the bytes of a file to another one, durably; shares the blocks where the file system can. False: it was given up.
+fn write(
+    reader: &dyn VolumeReader,
+    file: &mut dyn VolumeFile,
+    copied: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool, TierError> {
+    let (mut offset, end) = (0, reader.size()?);
+    if file.share(reader)? {
+        offset = end;
+    }
+    let mut piece = vec![0; PIECE.min(end) as usize];
+    while offset < end {
+        piece.truncate((end - offset).min(PIECE) as usize);
+        reader.read_at(offset, &mut piece)?;
+        file.write_at(offset, &piece)?;
+        offset += piece.len() as u64;
+        if !copied(piece.len() as u64) {
+            return Ok(false);
         }
     }
-    file.sync()
+    file.sync().map(|()| true)
 }

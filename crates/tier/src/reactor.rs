@@ -194,10 +194,14 @@ impl Reactor {
     }
 
     /// Queues a read; its completion comes to `inbox`.
-    pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) {
-        let block = self.buffers.take(request.len as usize);
+    ///
+    /// # Errors
+    /// The system refuses memory for its bytes.
+    pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) -> Result<(), TierError> {
+        let block = self.buffers.take(request.len as usize)?;
         let read = self.reads.borrow_mut().add(inbox, request, block);
         self.push(read);
+        Ok(())
     }
 
     fn push(&self, read: RawRead) {

@@ -14,8 +14,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::buffer::Block;
@@ -26,7 +26,10 @@ use crate::tier::{Completion, Request};
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) name: String,
-    pub(crate) file: File,
+    /// The last of `files`.
+    fd: AtomicI32,
+    /// Those that had the name, one after the other. They stay open: a read of an earlier one may be on its way.
+    files: Mutex<Vec<File>>,
     /// Its length when somebody last looked; it may have grown since.
     known: AtomicU64,
 }
@@ -36,9 +39,27 @@ impl OpenFile {
     pub(crate) fn new(name: String, file: File, len: u64) -> OpenFile {
         OpenFile {
             name,
-            file,
+            fd: AtomicI32::new(file.as_raw_fd()),
+            files: Mutex::new(vec![file]),
             known: AtomicU64::new(len),
         }
+    }
+
+    /// What is read.
+    fn fd(&self) -> RawFd {
+        self.fd.load(Ordering::Acquire)
+    }
+
+    /// Has reads that begin from now on go to another file, which has the same bytes.
+    pub(crate) fn follow(&self, file: File) {
+        let mut files = self.files();
+        self.fd.store(file.as_raw_fd(), Ordering::Release);
+        files.push(file);
+    }
+
+    /// What is guarded is whole after each step.
+    fn files(&self) -> MutexGuard<'_, Vec<File>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its length, which is looked up again only where a read would end behind what is known: a file of pages grows while
@@ -49,7 +70,10 @@ impl OpenFile {
         if end <= known {
             return known;
         }
-        let now = self.file.metadata().map_or(known, |facts| facts.len());
+        let facts = self.files().last().map(File::metadata);
+        let now = facts
+            .and_then(Result::ok)
+            .map_or(known, |facts| facts.len());
         self.known.store(now, Ordering::Relaxed);
         now
     }
@@ -277,7 +301,7 @@ impl Pending {
     fn raw(&mut self, slot: u32) -> RawRead {
         RawRead {
             slot,
-            fd: self.inbox.place.file.as_raw_fd(),
+            fd: self.inbox.place.fd(),
             // In bounds: `done` is less than the block's length while a read is outstanding.
             target: self.block.target().wrapping_add(self.done as usize),
             len: self.block.len() as u32 - self.done,

@@ -1,5 +1,6 @@
 //! A file on an SSD, read directly: no page cache, so that memory stays within its budget.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,30 +25,43 @@ use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 /// A file, read with `O_DIRECT` in multiples of 4 KiB; through the page cache where the filesystem refuses that.
 ///
 /// Needs no permission but to read the file. A tail of less than 4 KiB cannot be read: files of an index have none.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
     direct: bool,
+    open: Arc<Opening>,
+}
+
+/// Opens the file that has the name, for reading, with the flags that it is given besides.
+pub(crate) type Opening = dyn Fn(OFlags) -> io::Result<File> + Send + Sync;
+
+impl fmt::Debug for FileTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direct = if self.direct {
+            ""
+        } else {
+            ", through the page cache"
+        };
+        write!(f, "FileTier({}{direct})", self.place.name)
+    }
 }
 
 impl FileTier {
     /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<FileTier, TierError> {
-        let path = path.as_ref();
-        let open = |flags: OFlags| {
+        let path = path.as_ref().to_owned();
+        let name = path.display().to_string();
+        let open = move |flags: OFlags| {
             let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
-            with_descriptors(|| Ok(rustix::fs::open(path, flags, Mode::empty())?)).map(File::from)
+            with_descriptors(|| Ok(rustix::fs::open(&path, flags, Mode::empty())?)).map(File::from)
         };
-        Self::open_with(path.display().to_string(), &open)
+        Self::open_with(name, Arc::new(open))
     }
 
-    /// What `open` opens for reading, with the flags that it is given besides.
-    pub(crate) fn open_with(
-        name: String,
-        open: &dyn Fn(OFlags) -> io::Result<File>,
-    ) -> Result<FileTier, TierError> {
+    /// What `open` opens.
+    pub(crate) fn open_with(name: String, open: Arc<Opening>) -> Result<FileTier, TierError> {
         let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
-        let (file, direct) = match open_direct(open).map_err(failed)? {
+        let (file, direct) = match open_direct(&*open).map_err(failed)? {
             Some(file) => (file, true),
             None => (open(OFlags::empty()).map_err(failed)?, false),
         };
@@ -59,13 +73,12 @@ impl FileTier {
             return Err(failed(io::Error::from_raw_os_error(libc::ESPIPE)));
         }
         if !direct {
-            // Read ahead would fill memory with bytes that nobody asked for.
-            // SAFETY: the descriptor is open; the advice touches no memory.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+            no_read_ahead(&file);
         }
         Ok(FileTier {
             place: Arc::new(OpenFile::new(name, file, facts.len())),
             direct,
+            open,
         })
     }
 
@@ -73,6 +86,12 @@ impl FileTier {
     pub fn is_direct(&self) -> bool {
         self.direct
     }
+}
+
+/// Keeps the kernel from filling memory with bytes that nobody asked for.
+fn no_read_ahead(file: &File) {
+    // SAFETY: the descriptor is open; the advice touches no memory.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
 /// Opens a file past the page cache with `open`, which lets it be read; None where the filesystem refuses that, or
@@ -119,7 +138,10 @@ fn says_direct(file: &File) -> Option<bool> {
 
 /// Some filesystems accept `O_DIRECT` when a file is opened, and refuse the read, or demand more than 4 KiB.
 fn reads_directly(file: &File) -> bool {
-    let mut block = BufferPool::default().take(BLOCK);
+    // Reads through the page cache need no such buffer.
+    let Ok(mut block) = BufferPool::default().take(BLOCK) else {
+        return false;
+    };
     // SAFETY: the block has BLOCK writable bytes, which nobody else uses during the call.
     let got = unsafe { libc::pread(file.as_raw_fd(), block.target().cast(), BLOCK, 0) };
     got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
@@ -136,6 +158,21 @@ impl Tier for FileTier {
 
     fn granularity(&self) -> u32 {
         BLOCK as u32
+    }
+
+    fn reopen(&self) -> Result<(), TierError> {
+        // In the same way: the file system is the same.
+        let flags = match self.direct {
+            true => OFlags::DIRECT,
+            false => OFlags::empty(),
+        };
+        let opened = (self.open)(flags);
+        let file = opened.map_err(|source| TierError::io("open", self.name(), 0, 0, source))?;
+        if !self.direct {
+            no_read_ahead(&file);
+        }
+        self.place.follow(file);
+        Ok(())
     }
 
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
@@ -159,8 +196,7 @@ impl ReadQueue for FileQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         let place = &self.inbox.place;
         check(&place.name, place.len_for(request), BLOCK as u32, request)?;
-        self.reactor.submit(&self.inbox, request);
-        Ok(())
+        self.reactor.submit(&self.inbox, request)
     }
 
     fn flush(&mut self) {

@@ -60,6 +60,15 @@ pub trait Tier: Send + Sync + Debug {
         self.granularity()
     }
 
+    /// Has the reads that begin from now on go to the file which has the name now, and has the same bytes: a copy may have taken the name
+    /// ([`own`](fn@crate::own)). Queues that are open go on with it as well. Nothing is to be done for a tier that does not read the file.
+    ///
+    /// # Errors
+    /// The file cannot be opened: reads go on as before.
+    fn reopen(&self) -> Result<(), TierError> {
+        Ok(())
+    }
+
     /// Opens one query's queue of reads from it. Queues belong to the thread that they were opened on.
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }

@@ -1,5 +1,6 @@
 //! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build of no rows.
 
+use serde::Serialize;
 use stratann::{
     BuildOptions, BuildReport, Codebook, NoRows, SpaceChoice, VectorFile, VectorSource,
 };
@@ -47,6 +48,22 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
+/// An index that was created, or was there already, as `--json` prints it.
+#[derive(Serialize)]
+struct Created {
+    /// Whether it was there, and was left as it is.
+    there_already: bool,
+    /// Elements of a vector.
+    dimension: usize,
+    /// What they are, as in "f32".
+    element: String,
+    /// How distances are measured.
+    metric: String,
+    /// What its build took, if it was built here: keys beside the others.
+    #[serde(flatten)]
+    report: Option<BuildReport>,
+}
+
 /// Creates an index without vectors, and says what was created.
 pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
     let none = NoRows::new(arguments.dtype, arguments.dimension);
@@ -66,7 +83,13 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
     let mut output = Output::lock();
     let index = path.display().to_string();
     match &report {
-        _ if arguments.json => output.json_line(&report)?,
+        _ if arguments.json => output.json_line(&Created {
+            there_already: report.is_none(),
+            dimension: none.dim(),
+            element: none.element().to_string(),
+            metric: options.metric.to_string(),
+            report,
+        })?,
         Some(report) => print(&mut output, (index, &arguments.shape), &none, report)?,
         None => output.line(format!("{index}: there already, and left as it is"))?,
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use stratann::data::{json_of, write_bin};
 use stratann::{DataError, Element, Error, Index, OpenOptions, Progress, Rows, VectorSource};
 use stratann_terminal::failure::Failure;
@@ -149,7 +150,7 @@ struct Line {
 #[derive(Serialize)]
 struct Beside {
     id: u64,
-    attributes: BTreeMap<String, Json>,
+    attributes: BTreeMap<String, Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Json>,
 }
@@ -177,8 +178,11 @@ fn print(
             output.json_line(&Beside {
                 id,
                 attributes: (row.attributes.into_iter())
-                    .map(|(name, value)| (name, json_of(&value)))
-                    .collect(),
+                    .map(|(name, value)| Ok((name, json_of(&value)?)))
+                    .collect::<serde_json::Result<_>>()
+                    .map_err(|error| {
+                        Failure::Failed(format!("the attributes of {id} are no JSON: {error}"))
+                    })?,
                 payload: (row.payload.as_deref())
                     .map(serde_json::from_str)
                     .transpose()

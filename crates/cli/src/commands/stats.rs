@@ -25,9 +25,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ..OpenOptions::default()
     };
     let index = Index::open(&arguments.index, &open)?;
-    let mut stats = index.stats();
-    let looked = index.health(&Silent);
-    stats.health = looked.as_ref().copied().unwrap_or_default();
+    let (stats, looked) = index.stats_and_health(&Silent);
     let mut output = Output::lock();
     if arguments.json {
         output.json_document(&stats)?;
@@ -109,9 +107,12 @@ fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     let due = MergeWhen::default().drifted;
     match looked {
         Err(error) => format!("not known: {error}"),
-        Ok(health) => match health.drifted.filter(|&share| share >= due) {
-            None => "good".to_owned(),
-            Some(share) => format!("{} (`stratann compact`)", Due::Drifted(share)),
+        Ok(health) => match (health.drifted, health.not_looked_at) {
+            (_, Some(why)) => format!("not looked at: {why}"),
+            (Some(share), None) if share >= due => {
+                format!("{} (`stratann compact`)", Due::Drifted(share))
+            }
+            _ => "good".to_owned(),
         },
     }
 }
@@ -385,4 +386,22 @@ fn of_clusters(clusters: &ClusterStats, stats: &Stats) -> Vec<(&'static str, Str
             format!("{} of heads and tables", size::format(stats.memory.tables)),
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_is_good_where_somebody_looked_or_nothing_came() {
+        let with = |drifted, not_looked_at| {
+            let mut health = IndexHealth::default();
+            (health.drifted, health.not_looked_at) = (drifted, not_looked_at);
+            self::health(&Ok(health))
+        };
+        assert_eq!(with(None, None), "good");
+        assert_eq!(with(Some(0.001), None), "good");
+        assert!(with(Some(0.5), None).contains("stratann compact"));
+        assert_eq!(with(None, Some("no room")), "not looked at: no room");
+    }
 }

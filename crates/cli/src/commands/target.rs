@@ -77,6 +77,7 @@ impl Target {
         let options = CatalogOptions {
             memory: arguments.memory,
             open,
+            ..CatalogOptions::default()
         };
         let names: Vec<String> = paths
             .iter()

@@ -1,5 +1,7 @@
 //! An index that begins with nothing, as a user makes it, fills it, empties it and fills it again.
 
+use serde_json::json;
+
 use crate::support::{DIM, Place, ROWS, bin};
 use crate::update::lines;
 
@@ -81,7 +83,21 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     let again = place.run(&words).done();
     assert!(again.stdout.contains("there already"), "{}", again.stdout);
     let json = place.run(&[&words[..], &["--json"]].concat()).done().json();
-    assert!(json.is_null(), "{json}");
+    let there = json!({ "there_already": true, "dimension": 16, "element": "u8", "metric": "l2" });
+    assert_eq!(json, there);
+    // One that is made has the same keys, and those of its build.
+    let other = ["create", "other", "-d", "16", "--dtype", "u8", "--json"];
+    let made = place.run(&other).done().json();
+    let keys = [
+        "there_already",
+        "dimension",
+        "element",
+        "metric",
+        "vectors",
+        "parts",
+    ];
+    let facts = Vec::from(keys.map(|key| made[key].clone()));
+    assert_eq!(json!(facts), json!([false, 16, "u8", "l2", 0, 1]));
     assert_eq!(count(&place), ROWS);
     for (other, said) in [
         (["-d", "8", "--dtype", "u8"], ["dimension is 8", "16"]),

@@ -91,12 +91,11 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let json = ran.json();
         assert_eq!(json["direct"]["inserts"], 300, "{at}: {json}");
         assert!(json["direct"]["changes"].as_u64().unwrap() > 300, "{json}");
-        // A small graph may have more free pages than it needs.
-        let due = json["due"].as_str();
-        assert!(
-            due.is_none_or(|due| due.contains("% of the pages")),
-            "{json}"
-        );
+        // Where records move, an insert of so many writes all pages of so small a graph anew.
+        let due = json["due"].as_str().unwrap_or("nothing");
+        let moves = update != Some("in-place") && preset != "aisaq";
+        assert_eq!(due.contains("% of the pages"), moves, "{at}: {json}");
+        assert!(moves || due == "nothing", "{at}: {json}");
         assert!(json["compact"].is_null(), "{json}");
         assert_eq!(changed(ran), [300, 0, 2_300], "{at}");
         assert_eq!(counts(&place), (2_300, 0, 0), "{at}");

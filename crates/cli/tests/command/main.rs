@@ -20,6 +20,7 @@ mod linked;
 mod memory;
 mod places;
 mod refusals;
+mod refused_memory;
 mod repair;
 mod resume;
 mod snapshot;

@@ -29,7 +29,7 @@ use super::{BuildOptions, BuildReport, Carried, Ready, Spool};
 use crate::cluster::{self, Blocks, Closure, Heads, Memberships, PointRows};
 use crate::codebook::check_dimension;
 use crate::data::{Check, VectorFile, VectorSource};
-use crate::durable::{Checkpoint, Committed, begin_state};
+use crate::durable::{Checkpoint, Committed, begin_state, inserts};
 use crate::graph::Space;
 use crate::navigation::Navigation;
 use crate::progress::{Progress, Stage};
@@ -366,8 +366,10 @@ impl ClusterBuild<'_> {
         };
         begin_state(&mut manifest)?;
         drop(clustered);
-        if let Some(ready) = ready {
-            self.stage("opening", |_| ready(&manifest))?;
+        match ready {
+            Some(ready) => self.stage("opening", |_| ready(&manifest))?,
+            // As of a graph.
+            None => inserts::forget(&**self.volume)?,
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;

@@ -127,6 +127,7 @@ fn saving(
         known: None,
         check: check_rows,
         savepoints: None,
+        afterwards: None,
     };
     let mut built = graph::construct(&sample, &task, &Silent)?;
     let coding = Coding::new(&sample, DEGREE, coding.compression())?;

@@ -59,8 +59,8 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 mod train;
+mod vacant;
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, pro
 use stratann_vector::{Element, LowCodes};
 
 use crate::data::{Check, NoRows, RowSource, VectorSource, check_rows, check_stored_rows};
-use crate::durable::{Checkpoint, Committed, begin_state};
+use crate::durable::{Checkpoint, Committed, begin_state, inserts};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::progress::Progress;
@@ -97,6 +97,8 @@ pub use chunks::chunk_bytes_for_overhead;
 pub use needs::{BuildPlan, plan_build};
 pub use options::{BuildOptions, BuildReport};
 pub use space::SpaceChoice;
+use vacant::check_vacant;
+pub use vacant::is_vacant;
 
 pub(crate) use rows::CarriedRows;
 use rows::Rows;
@@ -202,24 +204,16 @@ fn build_some(
     let built = volume.lock().map_err(Error::from).and_then(|lock| {
         let scratch = ScratchFolder::beside(&*volume, path);
         let built = scratch.and_then(|scratch| {
-            build_in(
-                &volume,
-                scratch.path(),
-                source,
-                options,
-                planned,
-                Next {
-                    rows,
-                    placeholder,
-                    ..Next::default()
-                },
-                progress,
-            )
+            let next = Next {
+                rows,
+                placeholder,
+                ..Next::default()
+            };
+            let scratch = scratch.path();
+            build_in(&volume, scratch, source, options, planned, next, progress)
         });
         let built = built.and_then(|(report, committed)| {
             committed.durable(&*volume)?;
-            // Of the index that was there.
-            let _ = volume.remove(stratann_layout::inserts::FILE_NAME);
             Ok(report)
         });
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
@@ -241,36 +235,6 @@ fn build_some(
         source: Box::new(source),
     })?;
     Ok(report)
-}
-
-/// Refuses a directory that holds something and is no index, nor what an interrupted build has left (which has a lock file):
-/// nothing in it was made by a build, whatever its name, and a folder of indexes is not to become one.
-fn check_vacant(path: &Path) -> Result<(), Error> {
-    let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
-    let entries = match path.read_dir() {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error).into()),
-    };
-    let mut other = None;
-    for entry in entries {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let is_savepoint = name.to_str().is_some_and(savepoint::is_savepoint);
-        if name == MANIFEST || name == LOCK_FILE || is_savepoint {
-            return Ok(());
-        }
-        other.get_or_insert(name);
-    }
-    match other {
-        None => Ok(()),
-        Some(name) => Err(Error::Exists {
-            path: path.to_owned(),
-            reason: format!(
-                "it holds {name:?}, which is no part of an index; give an empty or new directory"
-            ),
-        }),
-    }
 }
 
 /// Refuses what is no id. An index of an earlier version may have it, and is merged and repaired all the same.
@@ -680,8 +644,10 @@ impl Build<'_> {
         // What it holds makes room for the codes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
-        if let Some(ready) = ready {
-            self.stage("opening", |_| ready(&manifest))?;
+        match ready {
+            Some(ready) => self.stage("opening", |_| ready(&manifest))?,
+            // An insert into an index that was there is none that the new one could go on with.
+            None => inserts::forget(&**self.volume)?,
         }
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
         if let Some(space) = self.facts.space.filter(|space| bytes > space.budget) {
@@ -761,6 +727,7 @@ impl Build<'_> {
             known: self.carried.known,
             check: self.check(),
             savepoints: self.savepoints,
+            afterwards: Some(self.training_bytes()),
         };
         let built = graph::construct(self.source, &task, self.progress)?;
         self.stages.extend(

@@ -39,6 +39,7 @@ impl Build<'_> {
             known: None,
             check: self.check(),
             savepoints: None,
+            afterwards: None,
         };
         let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
         let mut built = graph::construct(&sample, &task, self.progress)?;

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use stratann_layout::inserts::BegunInsert;
 use stratann_tier::testing::{Failure, SimVolume};
 use stratann_vector::Element;
 
@@ -139,6 +140,15 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
     let folder = tempfile::tempdir().unwrap();
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
     build(&before, 150).unwrap();
+    // An insert into it that was cut off.
+    let cut = BegunInsert {
+        file: "array".into(),
+        rows: 9,
+        first_id: 150,
+        content: "00".into(),
+        done: false,
+    };
+    inserts::write(&before, &[cut]).unwrap();
     let start = before.operations();
     let whole = before.fork();
     build(&whole, 260).unwrap();
@@ -157,7 +167,15 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
             let found = vectors_in(&image);
             match found {
                 Some(150) => old += 1,
-                Some(260) => new += 1,
+                Some(260) => {
+                    // The new index is not to go on with it.
+                    assert_eq!(
+                        inserts::read(&image).unwrap(),
+                        [],
+                        "{layout}, operation {at}"
+                    );
+                    new += 1;
+                }
                 other => {
                     panic!("{layout}, operation {at}, {mode:?}, seed {seed}: {other:?} vectors")
                 }

@@ -65,6 +65,19 @@ impl Build<'_> {
         Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
+    /// Bytes that training a codebook takes beside the graph, about: the floats of the sample, and for each thread those of one chunk, with a few
+    /// words for each row.
+    pub(super) fn training_bytes(&self) -> u64 {
+        if self.options.codebook.is_some() {
+            return 0;
+        }
+        let rows = self.source.rows().min(self.facts.training_rows) as u64;
+        let dim = self.source.dim();
+        let chunk = dim.div_ceil(self.facts.code_bytes.max(1));
+        let threads = self.options.threads.clamp(1, self.facts.code_bytes.max(1));
+        rows * 4 * (dim + threads * (chunk + 4)) as u64
+    }
+
     /// How codebooks are trained.
     fn training(&self) -> Training {
         codebook::training(self.source.dim(), self.options.threads, self.options.seed)

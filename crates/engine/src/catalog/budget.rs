@@ -2,16 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use stratann_layout::Manifest;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_tier::{Volume, descriptors_left};
 
-use super::ledger::{Ledger, Wanted};
+use super::ledger::{Ledger, Refusal, Wanted};
 use super::{ATTEMPTS, CatalogOptions, Stamp};
 use crate::codebook::Codebook;
-use crate::index::{Grant, Lender, Lent, Shared};
+use crate::index::{Grant, Lender, Lent, Shared, Shortage};
 use crate::places::Purpose;
 use crate::plan::{self, MemoryPlan, Needs};
 use crate::stores::Composition;
@@ -35,6 +36,9 @@ const INDEX_BYTES: u64 = 16 << 10;
 /// photo-sift, and once more for each segment of vectors that are apart.
 const MODEL_BYTES: u64 = 64 << 10;
 
+/// How often somebody who waits for room looks for it: a caller that drops an index which it only searched says nothing.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// What a catalog and those who hold its indexes have in common. Lives as long as one of them.
 pub(super) struct Budget {
     pub(super) options: CatalogOptions,
@@ -43,6 +47,8 @@ pub(super) struct Budget {
     queries: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) ledger: Mutex<Ledger>,
+    /// Something was given back.
+    returned: Condvar,
 }
 
 impl Budget {
@@ -56,6 +62,30 @@ impl Budget {
             queries: memory_plan.queries,
             ledger: Mutex::new(Ledger::new(options.memory, fixed, needs, shared.clone())),
             shared,
+            returned: Condvar::new(),
+        }
+    }
+
+    /// Waits until `admit` finds room in the ledger, as long as `waits` says so of it, and for no longer than the catalog's patience.
+    fn admitted<T>(
+        &self,
+        waits: impl Fn(&Ledger) -> bool,
+        mut admit: impl FnMut(&mut Ledger) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let began = Instant::now();
+        let mut ledger = self.ledger.lock();
+        loop {
+            let refusal = match admit(&mut ledger) {
+                Err(Refusal::Beside(beside)) => Refusal::Beside(beside),
+                other => return other,
+            };
+            let left = self.options.patience.saturating_sub(began.elapsed());
+            if left.is_zero() || !waits(&ledger) {
+                return Err(refusal);
+            }
+            ledger.waiting += 1;
+            self.returned.wait_for(&mut ledger, left.min(LOOK));
+            ledger.waiting -= 1;
         }
     }
 
@@ -76,7 +106,15 @@ impl Budget {
     pub(super) fn assemble(self: &Arc<Self>, name: &str, path: &Path) -> Result<Index, Error> {
         let mut number = 0;
         let index = self.read(path, |wanted| {
-            let (admitted, closed) = self.ledger.lock().admit(name, wanted)?;
+            let admit = |ledger: &mut Ledger| ledger.admit(name, wanted);
+            let (admitted, closed) =
+                self.admitted(Ledger::has_lent, admit)
+                    .map_err(|refusal| match refusal {
+                        Refusal::Beside(beside) if self.ledger.lock().has_lent() => {
+                            beside.crowded(self.options.patience)
+                        }
+                        refusal => refusal.into(),
+                    })?;
             drop(closed);
             number = admitted;
             Ok(())
@@ -217,19 +255,48 @@ impl Lender for Budget {
             codebook: None,
         };
         let what = format!("what a change of the index {} takes", path.display());
-        let lent =
-            self.ledger
-                .lock()
-                .lend(&what, wanted, most.saturating_add(INDEX_BYTES), instead);
-        let (number, bytes, closed) = lent?;
+        let most = most.saturating_add(INDEX_BYTES);
+        let lend = |ledger: &mut Ledger| ledger.lend(&what, wanted, most, instead);
+        let (number, bytes, closed) =
+            self.admitted(|_| true, lend)
+                .map_err(|refusal| match refusal {
+                    Refusal::Beside(beside) => beside.crowded(self.options.patience),
+                    refusal => refusal.into(),
+                })?;
         let grant = Grant::new(self.clone(), number);
         drop(closed);
         let own = bytes.saturating_sub(INDEX_BYTES);
         Ok(Some((plan::PROGRAM.saturating_add(own), grant)))
     }
 
+    fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage> {
+        let what = format!("what changes of the index {} take", path.display());
+        let grown = self.ledger.lock().grow(&what, number, more);
+        match grown {
+            Ok(closed) => {
+                drop(closed);
+                Ok(())
+            }
+            Err(refusal) => Err(match refusal.into() {
+                Error::Memory { budget, needs, .. } => Shortage { budget, needs },
+                // It is one of those that are open already, so that it is no matter of how many these are.
+                _ => {
+                    let budget = self.options.memory.unwrap_or(u64::MAX);
+                    let needs = budget.saturating_add(more);
+                    Shortage { budget, needs }
+                }
+            }),
+        }
+    }
+
+    fn shrink(&self, number: u64, by: u64) {
+        self.ledger.lock().shrink(number, by);
+        self.returned.notify_all();
+    }
+
     fn give_back(&self, number: u64) {
         self.ledger.lock().give_back(number);
+        self.returned.notify_all();
     }
 }
 

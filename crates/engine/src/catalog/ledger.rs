@@ -18,6 +18,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::{MOST_OPEN, Stamp};
 use crate::index::Shared;
@@ -34,11 +35,14 @@ pub(super) struct Charge {
     number: u64,
     /// Bytes that are its own.
     bytes: u64,
+    /// The most that it is lent of a larger budget before it asks for more; else its bytes.
+    most: u64,
     /// The codebook that it uses, by its hash, if that may be shared.
     codebook: Option<String>,
 }
 
 /// What an index would have.
+#[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// Bytes that are its own.
     pub(super) bytes: u64,
@@ -53,6 +57,54 @@ struct Newcomer<'a> {
     charge: &'a Charge,
     /// The number of the index that it takes the place of, which stays for as long as somebody has it and is no reason to refuse this one; 0 if there is none.
     instead: u64,
+}
+
+/// Why an index was not admitted.
+pub(super) enum Refusal {
+    /// It never fits, or not for want of memory.
+    Never(Error),
+    /// It fits once others are gone that are in use.
+    Beside(Beside),
+}
+
+/// An index that has no room beside those that are in use.
+pub(super) struct Beside {
+    pub(super) budget: u64,
+    /// A budget that has room for it beside the same others, however much of that these would be lent.
+    pub(super) needs: u64,
+    /// What it is, for messages.
+    what: String,
+    /// How many others there are.
+    others: usize,
+}
+
+impl Beside {
+    /// The error of a change that has waited so long.
+    pub(super) fn crowded(self, waited: Duration) -> Error {
+        Error::Crowded {
+            budget: self.budget,
+            needs: self.needs,
+            what: self.what,
+            others: self.others,
+            waited,
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Never(error) => error,
+            Refusal::Beside(beside) => Self::Memory {
+                budget: beside.budget,
+                needs: beside.needs,
+                part: format!(
+                    "{} beside {} that are in use, which stay until those who hold them drop them (in Python `Index.close` ends the changes of one)",
+                    beside.what, beside.others
+                ),
+            },
+        }
+    }
 }
 
 /// An index that is open.
@@ -95,6 +147,8 @@ pub(super) struct Ledger {
     opening: HashMap<String, Charge>,
     held: Vec<(Weak<Index>, Charge)>,
     lent: HashMap<u64, Charge>,
+    /// Threads that wait for something to be given back.
+    pub(super) waiting: usize,
 }
 
 impl Ledger {
@@ -116,6 +170,7 @@ impl Ledger {
             opening: HashMap::new(),
             held: Vec::new(),
             lent: HashMap::new(),
+            waiting: 0,
         }
     }
 
@@ -198,6 +253,7 @@ impl Ledger {
         Charge {
             number: self.tick(),
             bytes: wanted.bytes,
+            most: wanted.bytes,
             codebook: wanted.codebook.map(|(hash, _)| hash.to_owned()),
         }
     }
@@ -208,7 +264,7 @@ impl Ledger {
         &mut self,
         name: &str,
         wanted: Wanted<'_>,
-    ) -> Result<(u64, Vec<Arc<Index>>), Error> {
+    ) -> Result<(u64, Vec<Arc<Index>>), Refusal> {
         self.forget_dropped();
         let charge = self.charge(wanted);
         self.opening.insert(name.to_owned(), charge.clone());
@@ -218,9 +274,17 @@ impl Ledger {
             charge: &charge,
             instead: 0,
         };
-        // What cannot be admitted is given back by who began to open it.
-        self.make_room(&newcomer, &mut closed)?;
+        if let Err(refusal) = self.make_room(&newcomer, &mut closed) {
+            self.abandon(name);
+            self.begin(name);
+            return Err(refusal);
+        }
         Ok((charge.number, closed))
+    }
+
+    /// Whether callers have indexes that they opened again or for changes.
+    pub(super) fn has_lent(&self) -> bool {
+        !self.lent.is_empty()
     }
 
     /// Admits an index that a caller opens in the place of the one with the number `instead`. It may have up to `most` bytes, of which it gets half of what is
@@ -231,9 +295,10 @@ impl Ledger {
         wanted: Wanted<'_>,
         most: u64,
         instead: u64,
-    ) -> Result<(u64, u64, Vec<Arc<Index>>), Error> {
+    ) -> Result<(u64, u64, Vec<Arc<Index>>), Refusal> {
         self.forget_dropped();
         let mut charge = self.charge(wanted);
+        charge.most = most.max(charge.bytes);
         let number = charge.number;
         self.lent.insert(number, charge.clone());
         let mut closed = Vec::new();
@@ -258,6 +323,44 @@ impl Ledger {
             closed.extend(self.retire(&name));
         }
         Ok((number, bytes, closed))
+    }
+
+    /// Lends so many bytes more to an index that a caller has opened. Gives the indexes that had to go for it, to be dropped when the ledger is no longer locked.
+    pub(super) fn grow(
+        &mut self,
+        what: &str,
+        number: u64,
+        more: u64,
+    ) -> Result<Vec<Arc<Index>>, Refusal> {
+        self.forget_dropped();
+        let mut closed = Vec::new();
+        let Some(before) = self.lent.get(&number).cloned() else {
+            return Ok(closed);
+        };
+        let bytes = before.bytes.saturating_add(more);
+        let charge = Charge {
+            bytes,
+            most: before.most.max(bytes),
+            ..before.clone()
+        };
+        self.lent.insert(number, charge.clone());
+        let newcomer = Newcomer {
+            what,
+            charge: &charge,
+            instead: 0,
+        };
+        if let Err(refusal) = self.make_room(&newcomer, &mut closed) {
+            self.lent.insert(number, before);
+            return Err(refusal);
+        }
+        Ok(closed)
+    }
+
+    /// So much of what an index was lent is of no more use to it.
+    pub(super) fn shrink(&mut self, number: u64, by: u64) {
+        if let Some(charge) = self.lent.get_mut(&number) {
+            charge.bytes = charge.bytes.saturating_sub(by);
+        }
     }
 
     /// An index that a caller had opened is gone, or was not opened.
@@ -302,15 +405,15 @@ impl Ledger {
         &mut self,
         newcomer: &Newcomer<'_>,
         closed: &mut Vec<Arc<Index>>,
-    ) -> Result<(), Error> {
-        self.check_alone(newcomer)?;
+    ) -> Result<(), Refusal> {
+        self.check_alone(newcomer).map_err(Refusal::Never)?;
         while self.open.len() + self.opening.len() + self.held.len() + self.lent.len() > MOST_OPEN {
             if !self.close_oldest(closed) {
-                return Err(Error::call(
+                return Err(Refusal::Never(Error::call(
                     "indexes of the catalog that are held",
                     self.open.len() + self.held.len() + self.lent.len(),
                     format!("fewer than {MOST_OPEN}: drop those that are not being searched"),
-                ));
+                )));
             }
         }
         while self.is_over_budget(newcomer.instead) {
@@ -318,7 +421,7 @@ impl Ledger {
                 || self.close_oldest(closed)
                 || self.drop_spare_codebook(false);
             if !gone {
-                return Err(self.too_small(newcomer));
+                return Err(Refusal::Beside(self.too_small(newcomer)));
             }
         }
         Ok(())
@@ -355,18 +458,24 @@ impl Ledger {
     }
 
     /// An index would fit, but not beside those that are in use.
-    fn too_small(&mut self, newcomer: &Newcomer<'_>) -> Error {
+    fn too_small(&mut self, newcomer: &Newcomer<'_>) -> Beside {
         let all = self.open.len() + self.held.len() + self.opening.len() + self.lent.len();
         let instead = self.bytes_of(newcomer.instead);
         let others = all - 1 - usize::from(instead > 0);
         let indexes = self.bytes().saturating_sub(self.fixed + instead);
-        Error::Memory {
+        // A larger budget lends more to the others as well.
+        let others_lent = self.lent.values();
+        let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
+        let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
+        // One that is opened beside changes of others may be the next to be changed.
+        let is_lent = self.lent.contains_key(&newcomer.charge.number);
+        let next = self.lent.values().map(|charge| charge.most).max();
+        let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);
+        Beside {
             budget: self.budget.unwrap_or(u64::MAX),
-            needs: self.program.budget_with(indexes),
-            part: format!(
-                "{} beside {others} that are in use, which stay until those who hold them drop them",
-                newcomer.what
-            ),
+            needs: self.program.budget_with(indexes.saturating_add(rest)),
+            what: newcomer.what.to_owned(),
+            others,
         }
     }
 

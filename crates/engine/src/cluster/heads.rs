@@ -44,6 +44,7 @@ pub(super) fn graph_over(
         // The build has checked them.
         check: check_stored_rows,
         savepoints: None,
+        afterwards: None,
     };
     let mut built = graph::construct(heads, &task, progress)?;
     let mut lists = vec![Vec::new(); heads.rows()];

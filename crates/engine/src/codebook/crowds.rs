@@ -3,7 +3,7 @@
 //! ```text
 //!   apart, of a row     squared distance to its third nearest among 1,024 rows of the sample
 //!   wide                what a quarter of the rows exceed
-//!   uneven              5 % of the rows, or more, are 64 times less apart than the wide ones, or 64 times more than the narrow ones
+//!   uneven              2 % of the rows (5 % of fewer than 4,096), or more, are 64 times less apart than the wide ones, or 64 times more than the narrow ones
 //!   weight, of a row    wide / apart
 //! ```
 //!
@@ -25,7 +25,11 @@ const NEAREST: usize = 3;
 const LEAST_ROWS: usize = 64;
 /// Times that rows are less apart than others, squared, where they stand unevenly, and the share of them from which on they count.
 const UNEVEN: f32 = 64.0;
-const SHARE: f64 = 0.05;
+const SHARE: f64 = 0.02;
+/// The share of a sample of fewer rows. A codebook of so few that are weighed learns them by heart, and rows of their kind that come later look as if they had drifted: of 600
+/// photos, of which 2 % stand near each other, a quarter.
+const SHARE_OF_FEW: f64 = 0.05;
+const FEW_ROWS: usize = 4_096;
 /// The largest weight.
 const HEAVIEST: f32 = 1e6;
 
@@ -90,7 +94,11 @@ pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f3
         return None;
     }
     let pilots: Vec<usize> = spread(count).collect();
-    let wide = wide(&among(rows, &pilots, dim, threads))?;
+    let share = match count < FEW_ROWS {
+        true => SHARE_OF_FEW,
+        false => SHARE,
+    };
+    let wide = wide(&among(rows, &pilots, dim, threads), share)?;
     let weight = |apart: f32| match apart > 0.0 && apart.is_finite() {
         true => (wide / apart).clamp(1.0 / HEAVIEST, HEAVIEST),
         // Rows that are the same need not be told apart.
@@ -100,8 +108,8 @@ pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f3
     Some(apart.into_iter().map(weight).collect())
 }
 
-/// How far the wide ones are apart, where rows stand unevenly.
-fn wide(apart: &[f32]) -> Option<f32> {
+/// How far the wide ones are apart, where so large a share of the rows stands unevenly.
+fn wide(apart: &[f32], share: f64) -> Option<f32> {
     let mut sorted: Vec<f32> = apart.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
     // Of rows that are all the same nothing is to be told apart.
@@ -110,7 +118,7 @@ fn wide(apart: &[f32]) -> Option<f32> {
         *sorted.get(sorted.len() / 4)?,
         *sorted.get(3 * sorted.len() / 4)?,
     );
-    let least = (SHARE * apart.len() as f64).ceil() as usize;
+    let least = (share * apart.len() as f64).ceil() as usize;
     let crowded = sorted.partition_point(|&apart| apart < wide / UNEVEN);
     let lonely = sorted.len() - sorted.partition_point(|&apart| apart <= narrow * UNEVEN);
     (crowded.max(lonely) >= least.max(1)).then_some(wide)
@@ -151,7 +159,7 @@ mod tests {
         assert_eq!(weights(&rows(2000, 1.0, 1), 8, 1), None);
         // Nor have a few that stand near each other, equal ones, and those that say nothing.
         let mut few = rows(2000, 1.0, 2);
-        for x in &mut few[..8 * 80] {
+        for x in &mut few[..8 * 60] {
             *x *= 0.001;
         }
         assert_eq!(weights(&few, 8, 1), None);
@@ -162,8 +170,8 @@ mod tests {
 
     #[test]
     fn rows_of_a_crowd_weigh_as_much_more_as_they_stand_nearer() {
-        for crowd in [200, 1000, 1850] {
-            let mut uneven = rows(2000, 1.0, 4);
+        for (crowd, of) in [(150, 5000), (200, 2000), (1000, 2000), (1850, 2000)] {
+            let mut uneven = rows(of, 1.0, 4);
             for x in &mut uneven[..8 * crowd] {
                 *x *= 0.01;
             }

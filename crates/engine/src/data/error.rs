@@ -2,6 +2,7 @@
 //! what would be right.
 
 use std::io;
+use stratann_tier::TierError;
 use stratann_vector::{Element, Metric};
 
 /// Data that could not be read, or that cannot be used.
@@ -101,7 +102,7 @@ pub enum DataError {
     },
     /// More rows than memory has room for.
     #[error(
-        "{name}: there is no memory for its {rows} rows of {row_bytes} bytes: read fewer at a time"
+        "{name}: there is no memory for its {rows} rows of {row_bytes} bytes; the system refused it. Read fewer at a time, or raise the limit of this process (`ulimit -v`, or the memory of its cgroup)"
     )]
     Room {
         /// The file or array.
@@ -212,6 +213,9 @@ pub enum DataError {
     /// Rows that stand in an index cannot be read.
     #[error(transparent)]
     Index(Box<crate::Error>),
+    /// Work on the rows was refused memory.
+    #[error(transparent)]
+    Memory(TierError),
     /// The user wanted the work to stop.
     #[error("interrupted")]
     Interrupted,

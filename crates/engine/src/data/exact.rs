@@ -15,6 +15,7 @@ use crate::bounds;
 use crate::progress::{Progress, Stage};
 use crate::threads;
 use std::collections::BinaryHeap;
+use stratann_tier::ask_for_memory;
 use stratann_vector::{Kernel, Metric};
 
 /// Bytes of the base that are in memory at once, twice (one block is read while the other is searched).
@@ -39,6 +40,7 @@ pub fn brute_force(
 ) -> Result<GroundTruth, DataError> {
     check_call(base, queries, k, threads)?;
     let (count, row_bytes) = (queries.rows(), queries.row_bytes());
+    ask(base, queries, k, threads)?;
     let queries = Matrix::read(queries)?;
     check_rows(&queries, metric, 0, queries.bytes())?;
 
@@ -150,6 +152,32 @@ fn check_call(
         ));
     }
     Ok(())
+}
+
+/// Asks the system for the memory of the search: two blocks, the queries, the best of each, which grow by doubling, the answers, and threads.
+fn ask(
+    base: &dyn VectorSource,
+    queries: &dyn VectorSource,
+    k: usize,
+    threads: usize,
+) -> Result<(), DataError> {
+    let (count, row_bytes) = (queries.rows() as u64, queries.row_bytes() as u64);
+    let threads = threads.clamp(1, queries.rows().max(1));
+    let block = (BLOCK as u64)
+        .max(row_bytes)
+        .min((base.rows() as u64).saturating_mul(row_bytes));
+    let best = 2 * 8 * (k.min(base.rows()) as u64 + 1);
+    let answers = k as u64 * (8 + 4);
+    let bytes = count.saturating_mul(row_bytes.saturating_add(best + answers));
+    let beside = threads as u64 * TILE as u64 + threads::stacks(threads);
+    ask_for_memory(
+        format!("an exact search for {k} neighbours of {count} queries"),
+        bytes
+            .saturating_add(beside)
+            .saturating_add(block.saturating_mul(2)),
+        "search with fewer queries or threads at a time",
+    )
+    .map_err(DataError::Memory)
 }
 
 /// Reads rows and checks their values.

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use stratann_layout::attributes::{Row, Value, float_of};
 
 use super::DataError;
@@ -188,10 +188,15 @@ impl JsonRows {
             }
             let is_time = self.columns.times.contains(&key);
             let is_float = self.floats.contains(&key);
-            let value = serde_json::from_str(shown).map_err(none)?;
-            let value = match is_inexact(&value, shown, is_float) {
-                true => Err(WHOLE),
-                false => value_of(value, is_time, is_float),
+            let value = match INFINITE.iter().find(|(written, _)| *written == shown) {
+                Some(&(_, infinite)) if !is_time => Ok(Some(Value::Float(infinite))),
+                _ => {
+                    let value = serde_json::from_str(shown).map_err(none)?;
+                    match is_inexact(&value, shown, is_float) {
+                        true => Err(WHOLE),
+                        false => value_of(value, is_time, is_float),
+                    }
+                }
             };
             match value {
                 Ok(Some(value)) => _ = row.attributes.insert(key, value),
@@ -210,6 +215,9 @@ impl JsonRows {
 const ID: &str = "a whole number from 0 to 18446744073709551614";
 
 const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1; in a column that has others, one that a float can be exactly";
+
+/// How infinite numbers are written, for which JSON has none: most programs that read JSON take these for infinite.
+const INFINITE: [(&str, f64); 2] = [("1e999", f64::INFINITY), ("-1e999", f64::NEG_INFINITY)];
 
 /// Whether a number is written as a whole one, and would become another.
 fn is_inexact(value: &Json, written: &str, is_float: bool) -> bool {
@@ -256,16 +264,26 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
-/// A value as JSON has it: a time as microseconds since 1970, and as text what JSON has no number for.
-pub fn json_of(value: &Value) -> Json {
+/// A value as JSON has it: a time as microseconds since 1970, and an infinite number as one that is too large, `1e999`.
+///
+/// # Errors
+/// None that is known: a value that JSON has no words for.
+pub fn json_of(value: &Value) -> serde_json::Result<Box<RawValue>> {
+    let infinite = |value: f64| {
+        INFINITE
+            .iter()
+            .find(move |&&(_, infinite)| infinite == value)
+    };
     match value {
-        Value::Boolean(value) => (*value).into(),
-        Value::Integer(value) | Value::Timestamp(value) => (*value).into(),
-        Value::Float(value) if value.is_infinite() => value.to_string().into(),
-        Value::Float(value) => (*value).into(),
-        Value::String(value) => value.as_str().into(),
-        Value::Strings(values) => values.as_slice().into(),
-        Value::Integers(values) => values.as_slice().into(),
+        Value::Boolean(value) => to_raw_value(value),
+        Value::Integer(value) | Value::Timestamp(value) => to_raw_value(value),
+        Value::Float(value) => match infinite(*value) {
+            Some(&(written, _)) => RawValue::from_string(written.to_owned()),
+            None => to_raw_value(value),
+        },
+        Value::String(value) => to_raw_value(value),
+        Value::Strings(values) => to_raw_value(values),
+        Value::Integers(values) => to_raw_value(values),
     }
 }
 

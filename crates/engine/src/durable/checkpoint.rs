@@ -428,6 +428,11 @@ fn is_of_changes(name: &str) -> bool {
     changes || name == inserts::FILE_NAME || log_number(name).is_some()
 }
 
+/// Whether files are those that a first build may have left, broken off before it had a manifest; also where there are none.
+pub(crate) fn are_of_first_build<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
+    names.all(|name| name != MANIFEST && is_ours(name) && !is_of_changes(name))
+}
+
 #[cfg(test)]
 mod tests {
     use stratann_tier::testing::{Crash, Mishap, Operation, SimVolume};

@@ -1,12 +1,16 @@
 //! Durability: what is on disk is always an index that opens, and what was acknowledged is in it.
 //!
 //! - [`checkpoint`]: how a set of files becomes the index, all at once
+//! - [`inserts`]: which inserts can go on where they were cut off
 //! - [`log`]: what changed since the last of them
 
 mod checkpoint;
+pub(crate) mod inserts;
 mod log;
 
-pub(crate) use checkpoint::{Checkpoint, Committed, begin_state, is_ours, opened_from};
+pub(crate) use checkpoint::{
+    Checkpoint, Committed, are_of_first_build, begin_state, is_ours, opened_from,
+};
 pub use log::Durability;
 pub(crate) use log::{
     Log, LogPosition, LostRecords, NextLog, log_bytes, log_name, number_of as log_number, replay,

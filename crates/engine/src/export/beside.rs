@@ -102,8 +102,7 @@ impl AttributesFile {
         };
         let mut object: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
         for (name, value) in &row.attributes {
-            let value = serde_json::value::to_raw_value(&json_of(value)).map_err(damaged)?;
-            object.insert(name, value);
+            object.insert(name, json_of(value).map_err(damaged)?);
         }
         if let Some(payload) = &row.payload {
             // To the letter.

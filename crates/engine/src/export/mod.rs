@@ -28,7 +28,7 @@ use self::beside::{AttributesFile, IdsFile};
 use self::rows::RowsFile;
 use crate::bits::Bits;
 use crate::index::Index;
-use crate::progress::{Progress, Silent, Stage};
+use crate::progress::{Progress, Stage, WithinStage};
 use crate::search::{Exactness, Nodes};
 use crate::stores::columns::{View, Windows, decoded};
 use crate::update::{Overlay, Seen};
@@ -304,7 +304,7 @@ impl Standing<'_> {
         each: &mut (dyn FnMut(u32, u64, &[u8]) + Send),
     ) -> Result<(), Error> {
         // Its steps are nodes that are looked at; those of an export are vectors.
-        let quiet = Interruptible(progress);
+        let quiet = WithinStage(progress);
         let nodes = Nodes::Range(first, end);
         let admission = self.seen.admission();
         self.index
@@ -361,23 +361,6 @@ impl Files {
         self.ids.commit()?;
         self.rows.commit()?;
         Ok(said)
-    }
-}
-
-/// Tells nobody of steps, and is interrupted as another is.
-struct Interruptible<'a>(&'a dyn Progress);
-
-impl Progress for Interruptible<'_> {
-    fn begin(&self, stage: &str, total: u64) {
-        Silent.begin(stage, total);
-    }
-    fn advance(&self, _: u64) {}
-    fn end(&self) {}
-    fn interrupted(&self) -> bool {
-        self.0.interrupted()
-    }
-    fn warn(&self, message: &str) {
-        self.0.warn(message);
     }
 }
 

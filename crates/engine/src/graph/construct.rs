@@ -15,11 +15,13 @@ use super::scratch::{Scratch, ScratchFile};
 use super::space::Space;
 use super::vamana::{build_kept, grow, slots_for};
 use super::{GraphError, Known, Parameters, locality_order, medoid};
-use crate::data::{Check, Matrix, VectorSource, check_rows, room_for};
+use crate::data::{Check, DataError, Matrix, VectorSource, check_rows, room_for};
 use crate::progress::{Progress, Stage};
 use crate::savepoint::Savepoints;
+use crate::threads;
 use std::path::Path;
 use std::time::Instant;
+use stratann_tier::ask_for_memory;
 use stratann_vector::Metric;
 
 /// Which row gets which node id.
@@ -54,6 +56,9 @@ pub struct Task<'a> {
     pub(crate) check: Check,
     /// What is kept for a build that is killed. Not used by a build from a known graph.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
+    /// Bytes that the caller takes beside the graph when that is there. The system is asked for the memory of both before the work; `None`: it
+    /// is not asked, since the rows are few.
+    pub(crate) afterwards: Option<u64>,
 }
 
 /// A built graph and what belongs to it.
@@ -354,12 +359,36 @@ pub(super) fn construct_within(
     }
     // What memory is free is never quite the same: who was divided stays so.
     let divided = task.savepoints.and_then(kept::plan);
+    let in_memory = in_memory_bytes(source, task, &space);
     match free {
-        Some(free) if divided.is_some() || free < in_memory_bytes(source, task, &space) => {
+        Some(free) if divided.is_some() || free < in_memory => {
+            ask(source, task, free)?;
             partition::construct(source, task, space, free, divided, progress)
         }
-        _ => construct_in_memory(source, task, &space, progress),
+        _ => {
+            let afterwards = task.afterwards.unwrap_or_default().saturating_add(OVERHEAD);
+            let later = constructed_bytes(source, task, &space).saturating_add(afterwards);
+            ask(source, task, in_memory.max(later))?;
+            construct_in_memory(source, task, &space, progress)
+        }
     }
+}
+
+/// Asks the system for so many bytes more than the process takes now, before they are worked with.
+fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), DataError> {
+    if task.afterwards.is_none() {
+        return Ok(());
+    }
+    ask_for_memory(
+        format!(
+            "a build of the {} vectors of {}",
+            source.rows(),
+            source.name()
+        ),
+        bytes.saturating_add(threads::stacks(task.parameters.threads)),
+        "give the build a smaller memory budget (`--memory`), under which a graph is made in parts",
+    )
+    .map_err(DataError::Memory)
 }
 
 /// One bit of an id marks expanded candidates during a search.
@@ -400,6 +429,15 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
+/// Bytes that are left of them when the graph is there: the order, rows that are held, and lists with their offsets.
+fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
+    let held = match space.is_identity() || holds_rows(source, task, space) {
+        true => source.row_bytes(),
+        false => 0,
+    };
+    source.rows() as u64 * (held + 4 * task.parameters.degree + 4 + 8) as u64
+}
+
 /// What constructing a graph takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
@@ -430,6 +468,7 @@ pub(crate) fn needs(
         known: None,
         check: check_rows,
         savepoints: None,
+        afterwards: None,
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {

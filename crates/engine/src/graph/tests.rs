@@ -306,6 +306,7 @@ fn run_with(
         known: None,
         check: crate::data::check_rows,
         savepoints: None,
+        afterwards: None,
     };
     let constructed = super::construct::construct_within(source, &task, free, progress);
     if constructed.is_err() {
@@ -489,6 +490,7 @@ fn a_cap_too_small_names_the_least() {
         known: None,
         check: crate::data::check_rows,
         savepoints: None,
+        afterwards: None,
     };
     let error = construct(&source, &task, &Silent).unwrap_err();
     let GraphError::Memory { given, least } = error else {

@@ -7,16 +7,29 @@
 //!                                                                        Grant: until the last index that has it is dropped
 //! ```
 //!
+//! A grant begins with what a change of such an index can use ([`Needs::lendable`]), and grows where more waits in memory than it has room for, or a merge made a
+//! larger index, as far as the lender has room. A merge gives back what is of no more use.
+//!
 //! Who opens an index so has the one that it takes the place of as well, for a moment or for longer. That one is no reason to refuse it, and is counted
 //! for as long as it is there.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Index, OpenOptions};
 use crate::Error;
-use crate::plan::Needs;
+use crate::plan::{self, Needs};
+
+/// A lender has no room for more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shortage {
+    /// Its budget, in bytes.
+    pub(crate) budget: u64,
+    /// One that would do.
+    pub(crate) needs: u64,
+}
 
 /// What many indexes have their memory from.
 pub(crate) trait Lender: Send + Sync {
@@ -32,6 +45,12 @@ pub(crate) trait Lender: Send + Sync {
         instead: u64,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
+    /// Lends so many bytes more to the index in a directory that has this number.
+    fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage>;
+
+    /// So many bytes of what the index with this number was lent are free again.
+    fn shrink(&self, number: u64, by: u64);
+
     /// The index that has this number is gone.
     fn give_back(&self, number: u64);
 }
@@ -40,11 +59,17 @@ pub(crate) trait Lender: Send + Sync {
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
+    /// Bytes that were lent since.
+    more: AtomicU64,
 }
 
 impl Grant {
     pub(crate) fn new(lender: Arc<dyn Lender>, number: u64) -> Self {
-        Self { lender, number }
+        Self {
+            lender,
+            number,
+            more: AtomicU64::new(0),
+        }
     }
 }
 
@@ -60,7 +85,7 @@ pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
     /// `None` where the lender has the index itself, and sees when it is dropped.
-    _grant: Option<Arc<Grant>>,
+    grant: Option<Arc<Grant>>,
 }
 
 impl Lent {
@@ -69,7 +94,7 @@ impl Lent {
         Self {
             lender,
             number,
-            _grant: None,
+            grant: None,
         }
     }
 
@@ -78,7 +103,7 @@ impl Lent {
         Self {
             lender: grant.lender.clone(),
             number: grant.number,
-            _grant: Some(Arc::new(grant)),
+            grant: Some(Arc::new(grant)),
         }
     }
 
@@ -91,6 +116,54 @@ impl Lent {
         let lender = self.lender.clone();
         let granted = lender.for_changes(path, needs, self.number)?;
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
+    }
+
+    /// The budget of an index that takes the place of this one, which was lent `first` to begin with, in bytes: that, or what it needs, as far as there is
+    /// room.
+    ///
+    /// # Errors
+    /// It has other needs than there is room for.
+    pub(super) fn again(&self, path: &Path, first: u64, needs: &Needs) -> Result<u64, Error> {
+        let (least, _) = needs.lendable();
+        let wanted = plan::PROGRAM.saturating_add(least).saturating_sub(first);
+        let missing = wanted.saturating_sub(self.more());
+        if let Err(Shortage { budget, needs: all }) = self.grow(path, missing)
+            && first.saturating_add(self.more()) < needs.budget_with(0)
+        {
+            return Err(Error::Memory {
+                budget,
+                needs: all,
+                part: format!("the index {} as it has grown", path.display()),
+            });
+        }
+        Ok(first.saturating_add(wanted.min(self.more())))
+    }
+
+    /// Bytes that were lent since the first.
+    pub(crate) fn more(&self) -> u64 {
+        let grant = self.grant.as_ref();
+        grant.map_or(0, |grant| grant.more.load(Ordering::Relaxed))
+    }
+
+    /// Has so many bytes more lent. Where nothing was granted, nothing is counted.
+    pub(crate) fn grow(&self, path: &Path, more: u64) -> Result<(), Shortage> {
+        let Some(grant) = self.grant.as_ref().filter(|_| more > 0) else {
+            return Ok(());
+        };
+        self.lender.grow(path, self.number, more)?;
+        grant.more.fetch_add(more, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives back what was lent since the first beyond so many bytes. Nobody has more lent meanwhile.
+    pub(crate) fn keep(&self, more: u64) {
+        let Some(grant) = &self.grant else {
+            return;
+        };
+        let before = grant.more.fetch_min(more, Ordering::Relaxed);
+        if before > more {
+            self.lender.shrink(self.number, before - more);
+        }
     }
 }
 
@@ -145,6 +218,19 @@ impl Index {
     /// What it has its memory from, if others have theirs from there as well.
     pub(crate) fn lent(&self) -> Option<&Lent> {
         self.lent.as_ref()
+    }
+
+    /// Of what was lent to it after it began, what its memory plan knows of.
+    pub(crate) fn planned_more(&self) -> u64 {
+        let first = self.options.memory.unwrap_or_default();
+        let lent = self.lent.as_ref().and(self.memory_plan.budget);
+        lent.map_or(0, |budget| budget.saturating_sub(first))
+    }
+
+    /// Bytes that were lent to it since it was opened, for what waits in memory.
+    pub(crate) fn lent_since(&self) -> u64 {
+        let more = self.lent.as_ref().map_or(0, Lent::more);
+        more.saturating_sub(self.planned_more())
     }
 
     /// It with what it has its memory from.

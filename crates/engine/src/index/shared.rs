@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stratann_layout::Manifest;
-use stratann_tier::{IoMode, Volume, WorkerPool};
+use stratann_tier::{IoMode, Volume, WorkerPool, ask_for_memory};
 
 use crate::Error;
 use crate::codebook::Codebook;
+use crate::index::THREAD_BYTES;
 use crate::room::Room;
+use crate::threads;
 
 /// What indexes of one process can have in common.
 #[derive(Default)]
@@ -61,7 +63,13 @@ impl Shared {
             }
             _ => worker_pool.take(),
         };
-        let started = match WorkerPool::new(threads, io) {
+        let bytes = threads::stacks(threads).saturating_add(THREAD_BYTES * threads as u64);
+        let started = ask_for_memory(
+            format!("{threads} searching threads"),
+            bytes,
+            "ask for fewer threads",
+        );
+        let started = match started.and_then(|()| WorkerPool::new(threads, io)) {
             Ok(started) => Arc::new(started),
             Err(error) => {
                 *worker_pool = smaller;

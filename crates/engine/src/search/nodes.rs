@@ -20,7 +20,7 @@ use super::scan::Scan;
 use crate::Error;
 use crate::index::{Index, Kind};
 use crate::progress::Progress;
-use crate::room::Wanted;
+use crate::room::{Taken, Wanted};
 use crate::stores::clusters::{Run, Vectors};
 use crate::stores::{ClusterStores, on_pages};
 
@@ -88,10 +88,7 @@ impl Index {
         progress: &dyn Progress,
         each: &mut Each<'_>,
     ) -> Result<(), Error> {
-        let all = match self.stands_in_all_clusters() && nodes.len() > 0 {
-            true => self.clusters().map_or(0, ClusterStores::clusters) as usize,
-            false => nodes.len(),
-        };
+        let all = self.places_of(nodes);
         if all == 0 {
             return Ok(());
         }
@@ -101,6 +98,27 @@ impl Index {
             most: threads,
         };
         let room = self.room(1, 0, wanted).wait(progress)?;
+        self.each_node_in(&room, nodes, exactness, admission, progress, each)
+    }
+
+    /// As [`each_node`](Index::each_node), in room that was taken before.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn each_node_in(
+        &self,
+        room: &Taken,
+        nodes: Nodes<'_>,
+        exactness: Exactness,
+        admission: Admission<'_>,
+        progress: &dyn Progress,
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let all = self.places_of(nodes);
+        if all == 0 {
+            return Ok(());
+        }
+        let threads = all.div_ceil(PIECE).min(crate::threads::processors());
         let threads = threads.min(room.queries).max(1);
         let worker_pool = self.workers(threads, threads)?;
         let _pin = self.pin();
@@ -130,10 +148,17 @@ impl Index {
             };
             vec![Box::pin(task) as Task<'_>]
         });
-        drop(room);
         match failed.into_inner() {
             None => Ok(()),
             Some(error) => Err(error),
+        }
+    }
+
+    /// How many reads lead to some nodes: of clusters all of them, where no table leads to one vector.
+    fn places_of(&self, nodes: Nodes<'_>) -> usize {
+        match self.stands_in_all_clusters() && nodes.len() > 0 {
+            true => self.clusters().map_or(0, ClusterStores::clusters) as usize,
+            false => nodes.len(),
         }
     }
 

@@ -166,6 +166,18 @@ impl<'a> Unfinished<'a> {
         Ok(())
     }
 
+    /// Writes a file that is in memory.
+    ///
+    /// # Errors
+    /// Writing fails.
+    pub(super) fn small(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let mut file = self.create(name)?;
+        file.write_at(0, bytes)?;
+        file.sync()?;
+        self.bytes += file.len();
+        Ok(())
+    }
+
     /// Copies a log, as far as it went at its moment.
     ///
     /// # Errors

@@ -38,6 +38,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
+use stratann_layout::inserts::FILE_NAME;
 use stratann_tier::{Directory, LOCK_FILE, Volume};
 
 use self::destination::{Unfinished, check_vacant};
@@ -164,6 +165,7 @@ pub(crate) fn take(
         let _stage = Stage::begin(progress, "copying", of.bytes()?);
         copy.clear()?;
         copy.files(of.pages(), progress)?;
+        let inserts = of.inserts()?;
         let logs = match live {
             Some(live) => live.while_nobody_changes(|_| of.logs()),
             None => of.logs(),
@@ -171,7 +173,8 @@ pub(crate) fn take(
         let Some(logs) = logs? else {
             continue;
         };
-        if !of.stands()? {
+        // Rows of an insert of which the copy knows nothing would go in twice there.
+        if !of.stands()? || of.inserts()? != inserts {
             continue;
         }
         // From here on nothing that is copied changes.
@@ -179,6 +182,9 @@ pub(crate) fn take(
         copy.files(of.written_once(), progress)?;
         for log in &logs {
             copy.log(log, progress)?;
+        }
+        if let Some(inserts) = inserts {
+            copy.small(FILE_NAME, &inserts)?;
         }
         let log_records = copy.cut_logs(&of, &logs)?;
         let (files, bytes, shared_bytes) = copy.finish(of.encoded())?;

@@ -6,7 +6,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{LogHeader, Manifest};
 use stratann_tier::{TierError, Volume, VolumeReader};
 
-use crate::durable::{log_name, log_number};
+use crate::durable::{inserts, log_name, log_number};
 use crate::{Error, stored};
 
 /// How often the front of a log is read before it counts as damaged: a writer may be at its marks meanwhile.
@@ -95,6 +95,14 @@ impl<'a> Source<'a> {
     /// Where the index is.
     pub(super) fn volume(&self) -> &dyn Volume {
         self.volume
+    }
+
+    /// What the index knows of inserts that can go on, as it is now, if it knows of any.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn inserts(&self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(inserts::text(self.volume)?)
     }
 
     /// Files in which pages are written while the MANIFEST stands.

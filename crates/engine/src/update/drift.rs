@@ -15,20 +15,25 @@ use serde::Serialize;
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_vector::{Reduction, normalize, to_f32};
 
+use super::due::{Due, MergeWhen};
 use super::live::LiveIndex;
 use super::overlay::Seen;
 use crate::Error;
 use crate::codebook::crowds;
 use crate::index::Index;
 use crate::progress::{Progress, Silent};
+use crate::room::Queued;
 use crate::search::{Admission, Exactness, Nodes};
+use crate::stats::Stats;
 
 /// Nodes of a sample, at most, of which half came since; as few as fit into so many bytes, but no fewer than the least.
 const SAMPLE: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
-/// A memory budget below this has no room for a sample: then nobody looks.
-const LEAST_BUDGET: u64 = 32 << 20;
+/// What a look takes of each node of a sample beside its vector, which is there twice: its code, errors, distances.
+const BESIDE_VECTOR: u64 = 256;
+/// Less memory is for inserts alone, where an index is open for changes: whoever opens it to read looks then.
+const LEAST_BUDGET: u64 = 16 << 20;
 /// Nodes of each half that are there, at least: fewer say nothing.
 const LEAST: usize = 32;
 /// How many times more codes are off, and than those of which share of the others.
@@ -47,23 +52,49 @@ pub struct IndexHealth {
     /// The share of all vectors that came since the last build or merge and have codes which say far less of them than codes say of the others: a merge trains
     /// new ones. `None` where nothing was looked at, or few came.
     pub drifted: Option<f64>,
+    /// Why nothing was looked at, though enough came. `None` where something was, or few came.
+    #[serde(skip)]
+    pub not_looked_at: Option<&'static str>,
+}
+
+impl IndexHealth {
+    fn not_looked_at(why: &'static str) -> Self {
+        Self {
+            drifted: None,
+            not_looked_at: Some(why),
+        }
+    }
+}
+
+/// Nodes of a sample of an index, and room for them and for reading them; `None` where its memory budget has no room for the fewest that say something.
+fn room(index: &Index) -> Option<(usize, Queued)> {
+    let each = 8 * index.dim() as u64 + BESIDE_VECTOR;
+    let most = (SAMPLE_BYTES / (4 * index.dim())).clamp(LEAST_SAMPLE, SAMPLE);
+    let wanted = [most, LEAST_SAMPLE];
+    wanted.into_iter().find_map(|nodes| {
+        let queued = index.room_beside_reading(nodes as u64 * each)?;
+        Some((nodes, queued))
+    })
 }
 
 /// Of the nodes that came, the share that drifted; `None` if too few of them are there, or of the others.
 fn look(
     index: &Index,
+    (sample, queued): (usize, Queued),
     admission: Admission<'_>,
     progress: &dyn Progress,
 ) -> Result<Option<f64>, Error> {
     let (codebook, dim, metric) = (index.graph_codebook(), index.dim(), index.metric());
     let (built, all) = (index.manifest().vectors as usize, index.nodes());
-    let half = (SAMPLE_BYTES / (4 * dim)).clamp(LEAST_SAMPLE, SAMPLE) / 2;
+    let half = sample / 2;
+    let room = queued.wait(progress)?;
     let even = |first: usize, end: usize| {
         let count = half.min(end.saturating_sub(first));
         (0..count).map(move |i| (first + i * (end - first) / count) as u32)
     };
     let nodes: Vec<u32> = even(0, built).chain(even(built, all)).collect();
-    let (mut before, mut came) = (Vec::new(), Vec::new());
+    let mut before = Vec::with_capacity(2 * half * dim);
+    let mut came = Vec::with_capacity(half * dim);
     let mut floats = vec![0.0; dim];
     let mut each = |node: u32, _: u64, vector: &[u8]| {
         to_f32(index.element(), vector, &mut floats);
@@ -76,12 +107,20 @@ fn look(
         }
     };
     let these = Nodes::These(&nodes);
-    index.each_node(these, Exactness::Exact, admission, progress, &mut each)?;
+    index.each_node_in(
+        &room,
+        these,
+        Exactness::Exact,
+        admission,
+        progress,
+        &mut each,
+    )?;
     let count = before.len() / dim;
     if count < LEAST || came.len() / dim < LEAST {
         return Ok(None);
     }
     before.append(&mut came);
+    drop(came);
     let apart = crowds::apart(&before, dim, 1);
     let errors = codebook.squared_errors(&before, 1);
     // Equal vectors need not be told apart.
@@ -102,7 +141,8 @@ fn look(
 
 impl Index {
     /// What a look at a sample of its vectors tells: up to 512 of them are read, where 256 or more were inserted directly since the last build or merge. A codebook
-    /// that the build was given stays whatever comes, and nothing is looked at; nor is it under a memory budget below 32 MiB, which has no room for a sample.
+    /// that the build was given stays whatever comes, and nothing is looked at. A sample takes up to 2 MiB, or 1 KiB for each dimension if that is more, of the
+    /// part of a memory budget that is for queries in flight. A budget without room for that has a sample of 128, or none.
     ///
     /// # Errors
     /// A read that failed or a page that is damaged.
@@ -112,15 +152,45 @@ impl Index {
             Seen { overlay, moment }.admission()
         });
         let came = came(self);
-        if !can_look(self) || came < WORTH_A_LOOK {
+        if self.has_clusters() || came < WORTH_A_LOOK {
             return Ok(IndexHealth::default());
         }
-        let drifted = look(self, admission, progress)?;
+        if !has_own_codebook(self) {
+            return Ok(IndexHealth::not_looked_at(
+                "the codebook that the build was given stays, whatever comes",
+            ));
+        }
+        let Some(room) = room(self) else {
+            return Ok(IndexHealth::not_looked_at(
+                "the memory budget has no room for a sample",
+            ));
+        };
+        let Some(drifted) = look(self, room, admission, progress)? else {
+            return Ok(IndexHealth::not_looked_at(
+                "too few vectors are there of the last build or merge, or of those that came since",
+            ));
+        };
         let share = came as f64 / (self.live() as f64).max(1.0);
         Ok(IndexHealth {
             // Of those that came some may be deleted.
-            drifted: drifted.map(|drifted| (share * drifted).min(1.0)),
+            drifted: Some((share * drifted).min(1.0)),
+            not_looked_at: None,
         })
+    }
+
+    /// What [`stats`](Index::stats) says, with the [`health`](Index::health) that a look at a sample tells: of vectors that drifted `trouble` tells as well. Beside it
+    /// how the look went.
+    pub fn stats_and_health(&self, progress: &dyn Progress) -> (Stats, Result<IndexHealth, Error>) {
+        let (mut stats, looked) = (self.stats(), self.health(progress));
+        if let Ok(health) = &looked {
+            stats.health = *health;
+            let drifted = health.drifted;
+            if let Some(share) = drifted.filter(|&share| share >= MergeWhen::default().drifted) {
+                let due = Due::Drifted(share);
+                stats.trouble = Some(format!("{due}, until a merge (compact the index)"));
+            }
+        }
+        (stats, looked)
     }
 }
 
@@ -144,18 +214,24 @@ impl Drift {
 
 impl LiveIndex {
     /// The share of all vectors that came since the last build or merge and are not of the kind that codes are made for, where at least `least` came, or some 256. Looks at a
-    /// sample whenever a quarter more have come than at the last look.
+    /// sample whenever a quarter more have come than at the last look, but not under a memory budget below 16 MiB.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
             let came = came(index);
-            if !can_look(index) || came < least.min(WORTH_A_LOOK) {
+            if index.has_clusters()
+                || !has_own_codebook(index)
+                || came < least.min(WORTH_A_LOOK)
+            {
                 return None;
             }
+            // Inserts have the rest of the budget then.
+            let budget = index.memory().budget.unwrap_or(u64::MAX);
+            let room = room(index).filter(|_| budget >= LEAST_BUDGET)?;
             let mut looked = self.drifts().0.lock();
             // Fewer came where a merge was made since.
             let again = came < looked.came || came as f64 > (1.0 + AGAIN) * looked.came as f64;
             if looked.came == 0 || again {
-                let found = look(index, seen.admission(), &Silent).unwrap_or_else(|error| {
+                let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
                     // Whoever searches meets it as well.
                     tracing::warn!(index = %self.path().display(), "a look at its codes failed: {error}");
                     None
@@ -174,6 +250,7 @@ impl LiveIndex {
             let known = looked.came > 0 && came(index) >= looked.came;
             IndexHealth {
                 drifted: known.then(|| looked.of_all(index, seen)),
+                not_looked_at: None,
             }
         })
     }
@@ -187,11 +264,9 @@ impl Looked {
     }
 }
 
-/// Whether there are codes that a merge would train anew, and room for a sample in the budget.
-fn can_look(index: &Index) -> bool {
-    let own = index.manifest().writer_features & GIVEN_CODEBOOK == 0;
-    let budget = index.memory().budget.unwrap_or(u64::MAX);
-    !index.has_clusters() && own && budget >= LEAST_BUDGET
+/// Whether a merge would train its codes anew.
+fn has_own_codebook(index: &Index) -> bool {
+    index.manifest().writer_features & GIVEN_CODEBOOK == 0
 }
 
 /// Nodes that came since the last build or merge.

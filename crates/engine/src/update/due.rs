@@ -8,14 +8,17 @@
 //!   grown     vectors, where the last build or merge had few   4 times as many as it had
 //!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since,  40 % of the files of clusters, or of the pages
-//!             pages of a graph that hold no node
+//!             pages of a graph that a build would not take   55 % of those of a graph that is not small
 //!   scattered reads that a cluster of groups takes by itself   1.5 times those as it was built
 //! ```
 //!
-//! Bytes of garbage are of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. Grouped clusters lose
-//! their groups one by one instead, so that each member is read for itself in the end. A graph of few
-//! vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes up to four times the pages that a build
-//! does, and is merged when a tenth of its vectors came. Of larger ones checkpoints come sooner ([`checkpoint`](super::direct)), and their pages are taken again.
+//! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. Grouped clusters
+//! lose their groups one by one instead, so that each member is read for itself in the end.
+//!
+//! A graph of fewer than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes two to four times the pages that a
+//! build does, which hold no node or a few, and is merged when a part of its vectors came: 32 of 1,000, 90 of 3,000, a tenth of 10,000. Who closes an index
+//! merges it where it takes 2.2 times, however few came. Of a larger graph checkpoints come sooner
+//! ([`checkpoint`](super::direct)), and its pages are taken again: it is merged where it takes so much all the same, and a tenth came.
 //!
 //! What waits is no reason where clusters take it in place by themselves.
 //!
@@ -31,6 +34,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::growth::growth;
 use super::health::Concern;
 use super::live::LiveIndex;
 use crate::progress::Progress;
@@ -46,8 +50,8 @@ pub struct MergeWhen {
     pub reads: f64,
     /// Vectors that wait in memory, as a share of those on storage; rows that were set alone count as the vectors that would take as much.
     pub logged: f64,
-    /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that hold no
-    /// node, of a graph of which a tenth came since the last build or merge.
+    /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that a build
+    /// would not take, of a graph of fewer vectors than ten times `least`; of a larger one 0.55, if this is no more.
     pub garbage: f64,
     /// Reads of a cluster by itself, as a multiple of those as it was built, in an index of groups: one that took vectors has none any more that is read at once. A search reads
     /// several, which have vectors in common: 1.5 times for one cluster have been 1.1 times for a search.
@@ -85,7 +89,7 @@ pub enum Due {
     Reads(f64),
     /// So many vectors wait in memory, or rows that are worth so many, as a share of those on storage.
     Logged(f64),
-    /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a graph is of none of its nodes.
+    /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a graph is more than a build would take.
     Garbage(f64),
     /// A cluster reads so many times what it did as it was built, since vectors of groups stand apart now.
     Scattered(f64),
@@ -113,7 +117,7 @@ impl fmt::Display for Due {
             ),
             Due::Garbage(share) => write!(
                 f,
-                "{:.0} % of the pages are of nothing that is there, since it was written anew elsewhere",
+                "{:.0} % of the pages are more than a build would take: they hold no vector any more, or fewer",
                 100.0 * share
             ),
             Due::Scattered(times) => write!(
@@ -139,6 +143,14 @@ const QUERIES: u64 = 256;
 const FOLLOW: f64 = 0.3;
 /// Deleted vectors that are worth a merge of a small index.
 const FEW: u64 = 64;
+/// A graph is small of so many times the vectors that are worth a merge.
+const SMALL: u64 = 10;
+/// One in so many vectors of a graph has to come before its pages are worth a merge.
+const CAME: u64 = 10;
+/// So many at least, however small it is.
+const LEAST_CAME: u64 = 32;
+/// Of a graph that is not small, the share of pages that a build would not take with which a merge is due: it takes 2.2 times those of a build.
+const LARGE_GARBAGE: f64 = 0.55;
 /// Share of deleted vectors up to which nothing counts as deleted.
 const NOTHING: f64 = 0.01;
 
@@ -217,7 +229,9 @@ impl LiveIndex {
         if logged >= when.least && share(logged) >= when.logged && !by_itself {
             return Some(Due::Logged(share(logged)));
         }
-        if let Some(times) = self.growth(when.least).filter(|&times| times >= when.grown) {
+        if let Some(times) = growth(&self.index(), self.len() as u64, when.least)
+            .filter(|&times| times >= when.grown)
+        {
             return Some(Due::Grown(times));
         }
         let drifted = self
@@ -227,14 +241,18 @@ impl LiveIndex {
             return Some(Due::Drifted(share));
         }
         let (came, garbage) = self.garbage();
-        let least = match self.index().has_clusters() {
-            true => when.least,
-            false => when
-                .least
-                .min(FEW)
-                .max((when.deleted * stored as f64) as u64),
+        let small = SMALL * when.least.max(1);
+        let (least, most) = match self.index().has_clusters() {
+            true => (when.least, when.garbage),
+            // A tenth of the largest that is small, and a smaller share of those that are smaller: to merge them costs little.
+            false if stored < small => (
+                (stored * stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
+                when.garbage,
+            ),
+            // Those pages are taken by the next inserts.
+            false => (stored / CAME, when.garbage.max(LARGE_GARBAGE)),
         };
-        if came >= least && garbage >= when.garbage {
+        if came >= least && garbage >= most {
             return Some(Due::Garbage(garbage));
         }
         let scattered = || self.scatter().filter(|&times| times >= when.scattered);
@@ -245,6 +263,18 @@ impl LiveIndex {
         }
         let growth = self.reads().growth();
         (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))
+    }
+
+    /// The same of an index that nobody changes any more for a while, as who changed it closes it: a small graph that takes 2.2 times the pages of a
+    /// build does not stay so until more vectors come.
+    fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
+        let (stored, ..) = self.extents();
+        let small = !self.index().has_clusters() && stored < SMALL * when.least.max(1);
+        self.due(when).or_else(|| {
+            let (came, garbage) = self.garbage();
+            let worth = small && came > 0 && garbage >= when.garbage.max(LARGE_GARBAGE);
+            worth.then_some(Due::Garbage(garbage))
+        })
     }
 
     /// Merges in the background whenever that is due, until what is returned is dropped or the index is. A merge that is
@@ -305,7 +335,11 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
         if index.health().is_halted() {
             return;
         }
-        if index.due(when).is_some()
+        let due = match last {
+            true => index.due_at_rest(when),
+            false => index.due(when),
+        };
+        if due.is_some()
             && may(&index)
             && let Err(error) = index.compact(stop)
         {

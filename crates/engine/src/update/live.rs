@@ -41,26 +41,24 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
 use stratann_layout::inserts::BegunInsert;
-use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
-use self::directly::{direct_of, with_own_files};
+use self::directly::direct_of;
 use self::reserved::Reserved;
 pub use self::resumable::{CutOff, Resumed};
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
-use super::drift::{Drift, IndexHealth};
+use super::drift::Drift;
 use super::due::{Due, MergeWhen, Reads};
 use super::fresh::FreshGraph;
+use super::growth::{far_grown, found_badly};
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
 use super::overlay::{Moment, Overlay, Seen, Tombstones};
-use super::rebalance;
 use super::replay::{self, Replayed};
 use super::scattered::Scattered;
-use crate::codebook::training_rows;
 use crate::data::VectorSource;
-use crate::durable::{Durability, Log, opened_from};
+use crate::durable::{Durability, Log, inserts, opened_from};
 use crate::index::{Index, Lent, OpenOptions};
 use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
@@ -92,11 +90,6 @@ impl Default for WriteOptions {
         }
     }
 }
-
-/// Vectors that a merge is worth which makes their codes anew: fewer are about as many as the shortest lists hold, and are found whatever their codes say.
-const WORTH_CODES: u64 = 32;
-/// So many times the growth with which a merge is due, an index that grew is in trouble.
-const FAR_GROWN: f64 = 4.0;
 
 /// How long one waits for a merge before one asks whether to go on waiting.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
@@ -268,6 +261,8 @@ impl State {
 pub struct LiveIndex {
     path: PathBuf,
     volume: Arc<dyn Volume>,
+    /// The directory that has all of it, whatever `volume` reads from copies elsewhere.
+    storage: Arc<dyn Volume>,
     open: OpenOptions,
     options: WriteOptions,
     state: RwLock<Arc<State>>,
@@ -399,9 +394,8 @@ impl LiveIndex {
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent)?);
-        let index = with_own_files(&*home, index, options)?;
         let has_budget = index.memory().budget.is_some();
-        let live = Self::start(lock, index, options)?;
+        let live = Self::start(lock, home, index, options)?;
         if has_budget {
             release_code_pages();
         }
@@ -420,18 +414,18 @@ impl LiveIndex {
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, None)?);
-        let index = with_own_files(&*volume, index, options)?;
-        Self::start(lock, index, options)
+        Self::start(lock, volume, index, options)
     }
 
     /// Opens an index for changes that is open for reading, whose tables it goes on with, or, where it has a memory budget, whose place it takes.
     ///
     /// One of a [`Catalog`](crate::Catalog) has a part of the catalog's budget: at least as much as a few changes at a time need, and half of what is free
-    /// beyond that, if that is of use to it. Others are closed for it, and it is counted until it is dropped. `index` is counted for as long as somebody
-    /// holds it, so drop it. A merge takes up to 64 MiB more while it goes on, as it does beside any budget.
+    /// beyond that, as far as an index of its size can use it. Where more waits in memory, or a merge has made a larger index, more is lent, if there is room.
+    /// Others are closed for it, and it is counted until it is dropped. `index` is counted for as long as somebody
+    /// holds it, so drop it. Where there is no room, this waits for others to be dropped ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). A merge takes up to 64 MiB more while it goes on, as it does beside any budget.
     ///
     /// # Errors
-    /// As [`LiveIndex::open`]; a budget of a catalog that has no room for it beside what callers hold ([`Error::Memory`]).
+    /// As [`LiveIndex::open`]; a budget of a catalog that has no room for it ([`Error::Memory`]), or not beside what callers hold ([`Error::Crowded`]).
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
             // Copies that are only searched are not written to, and may be shared with other processes. What is opened is what stands at
@@ -454,18 +448,21 @@ impl LiveIndex {
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
-            let index = with_own_files(&**index.volume(), index.clone(), options)?;
-            return Self::start(lock, index, options);
+            return Self::start(lock, index.volume().clone(), index.clone(), options);
         }
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
         let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, lent)?);
-        let index = with_own_files(&*volume, index, options)?;
-        Self::start(lock, index, options)
+        Self::start(lock, volume, index, options)
     }
 
-    /// Opens what is behind `index`; its lock is held.
-    fn start(lock: LockGuard, index: Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
+    /// Opens what is behind `index`, whose files are in `storage`; its lock is held.
+    fn start(
+        lock: LockGuard,
+        storage: Arc<dyn Volume>,
+        index: Arc<Index>,
+        options: &WriteOptions,
+    ) -> Result<Self, Error> {
         bounds::writing(options)?;
         match (options.update, index.has_clusters()) {
             (Some(Update::Rebalance), false) => {
@@ -506,12 +503,13 @@ impl LiveIndex {
             false => log.next_sequence(),
         };
         let health = Arc::new(Health::new(index.path(), index.manifest().clone()));
-        let direct = direct_of(&index, &overlay, options, &health)?;
-        let begun = resumable::begun(&*volume)?;
+        let direct = direct_of(&*storage, &index, &overlay, options, &health)?;
+        let begun = inserts::read(&*volume)?;
         let next_id = next_id.max(ids.next_id()).max(resumable::behind(&begun));
         Ok(Self {
             path: index.path().to_owned(),
             volume,
+            storage,
             open: index.options().clone(),
             options: options.clone(),
             checkpointed: AtomicU64::new(checkpointed),
@@ -610,29 +608,16 @@ impl LiveIndex {
             + state.index.columns().new_bytes()
             + state.index.id_hash_bytes();
         stats.health = self.seen_health();
-        stats.trouble = self.health.says().or_else(|| {
-            let due = self.is_found_badly(&stats.health)?;
-            Some(format!("{due}, until a merge (compact the index)"))
-        });
+        let drifted = stats.health.drifted;
+        let drifted = drifted.filter(|&share| share >= MergeWhen::default().drifted);
+        let badly = drifted.map(Due::Drifted);
+        let badly = badly.or_else(|| far_grown(&state.index, self.len() as u64));
+        stats.trouble = self.health.says().or(badly.map(found_badly));
         if let Some(direct) = &state.direct {
             stats.direct = Some(direct.counts());
             stats.memory.changes += direct.memory_bytes();
         }
         stats
-    }
-
-    /// Why a part of the vectors is found badly, if that is known. Whoever merges in the background ends a growth before it gets so far.
-    fn is_found_badly(&self, health: &IndexHealth) -> Option<Due> {
-        let when = MergeWhen::default();
-        let drifted = health.drifted.filter(|&share| share >= when.drifted);
-        let grown = || {
-            self.growth(when.least)
-                .filter(|&times| times >= FAR_GROWN * when.grown)
-        };
-        let is_large = || self.len() as u64 >= when.least;
-        drifted
-            .map(Due::Drifted)
-            .or_else(|| grown().filter(|_| is_large()).map(Due::Grown))
     }
 
     /// Merges that were made since it was opened: those of [`compact`](LiveIndex::compact), also in the background.
@@ -798,25 +783,6 @@ impl LiveIndex {
         )
     }
 
-    /// How many times the vectors of its last build or merge an index has, where a codebook would be trained on more of them, or it is of clusters and a
-    /// rebalance takes more at once, and `least` vectors came since, or some more than a search looks at in any case.
-    pub(super) fn growth(&self, least: u64) -> Option<f64> {
-        let state = self.state();
-        let manifest = state.index.manifest();
-        let live = self.len() as u64;
-        let built = manifest.built_vectors();
-        let came = live.saturating_sub(built);
-        // Of clusters those of a build are better than those that come of splits alone.
-        let enough = match state.index.has_clusters() {
-            false => training_rows(state.index.dim()) as u64,
-            true => rebalance::due_after(0),
-        };
-        let few = manifest.vectors < enough;
-        let own = manifest.writer_features & GIVEN_CODEBOOK == 0;
-        let counts = few && own && came >= least.min(WORTH_CODES);
-        counts.then(|| live as f64 / built.max(1) as f64)
-    }
-
     /// Whether vectors that wait go into clusters in place, by themselves.
     pub(super) fn takes_in_place(&self) -> bool {
         // After one that failed, a merge may do what it could not.
@@ -824,16 +790,18 @@ impl LiveIndex {
     }
 
     /// Vectors that came since the last build or merge, and the share of files of clusters that does not count any more; in place of it, of a graph into which
-    /// vectors come directly, the share of its pages that hold no node.
+    /// vectors come directly, the share of its pages that the last build or merge would not have taken for as many vectors.
     pub(super) fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);
         match (state.index.clusters(), &state.direct) {
             (Some(clusters), _) => (came(clusters.nodes()), clusters.garbage()),
             (None, Some(direct)) => {
-                let counts = direct.counts();
-                let share = counts.pages_free as f64 / counts.pages.max(1) as f64;
-                (came(state.index.nodes() as u64), share)
+                let built = state.index.graph().files().0.pages as f64;
+                let each = built / state.index.manifest().vectors.max(1) as f64;
+                let pages = direct.counts().pages.max(1) as f64;
+                let share = 1.0 - each * state.overlay.live(state.index.nodes()) as f64 / pages;
+                (came(state.index.nodes() as u64), share.max(0.0))
             }
             (None, None) => (0, 0.0),
         }

@@ -28,6 +28,7 @@ mod drift;
 mod due;
 mod fresh;
 mod garbage;
+mod growth;
 mod health;
 mod ids;
 mod live;
@@ -57,6 +58,7 @@ pub use live::{CodebookFate, CompactReport, CutOff, LiveIndex, Resumed, WriteOpt
 pub(crate) use contents::each_list;
 pub(crate) use contents::each_vector;
 pub(crate) use fresh::FreshScratch;
+pub(crate) use growth::{far_grown, found_badly};
 pub(crate) use ids::CarriedIds;
 pub(crate) use live::Snapshot;
 pub(crate) use logged::logged_bytes;

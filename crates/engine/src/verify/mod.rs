@@ -13,6 +13,7 @@
 //!   ids.rs        outside ids that stand twice
 //!   columns.rs    what vectors have beside them, and which have what
 //!   id_file.rs    the file that says which node has which outside id
+//!   found.rs      whether searches find what came since the build: a warning, and no problem
 //! ```
 //!
 //! Checked are: the manifest; each file's length, header, and every block's checksum; that the pages hold the nodes
@@ -23,11 +24,13 @@
 //!
 //! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
 //! numbers; a bit a vector more, and a megabyte, where there is a file of ids. Of an index that took direct inserts the
-//! tables are 4 bytes a node, and what waits for its page; these stay.
+//! tables are 4 bytes a node, and what waits for its page; these stay. One that has changed since its build is opened when all of it was read and is whole, if
+//! its codes take up to 64 MiB.
 
 mod added;
 mod clusters;
 mod columns;
+mod found;
 mod id_file;
 mod ids;
 mod journal;
@@ -46,9 +49,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use stratann_layout::inserts::{FILE_NAME, decode};
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Form, IndexKind, LogShape, Manifest};
-use stratann_tier::{TierError, Volume};
+use stratann_tier::{TierError, Volume, ask_for_memory};
 use stratann_vector::first_invalid;
 
 use self::id_file::IdFile;
@@ -63,10 +67,15 @@ use crate::progress::{Progress, Stage};
 use crate::stores::columns::decoded;
 use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
-use crate::{Error, Layout, stored};
+use crate::{Error, ErrorKind, Layout, stored};
 
 /// Problems listed at most, but for the first of each file; one that is all wrong would fill the terminal.
 const MOST: usize = 100;
+
+/// Bytes that it takes, about: pages, the tables of a file, and a megabyte of ids.
+const MEMORY: u64 = 3 << 20;
+/// Vectors that a byte has the bits of, at least.
+const NODES_A_BYTE: u64 = 2;
 
 /// Something wrong in an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -148,7 +157,11 @@ impl VerifyReport {
 /// # Errors
 /// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error: it is in the report.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
-    verify_in(&stored::existing(path.as_ref())?, progress)
+    let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
+    let report = verify_in(&*home, progress)?;
+    let path = stored::home(path.as_ref())?;
+    found::warn(&home, &path, &Places::default(), &report, progress)?;
+    Ok(report)
 }
 
 /// As [`verify`], of the copies at some places, as far as there are such of what searches read, and of the index itself for all else. Copies that
@@ -169,6 +182,7 @@ pub fn verify_placed(
     if !places.is_empty() && report.problem_count > 0 {
         report.original_problems = Some(verify_in(&*home, progress)?.problem_count);
     }
+    found::warn(&home, &path, places, &report, progress)?;
     Ok(report)
 }
 
@@ -188,6 +202,12 @@ pub(crate) fn verify_in(
         }
         Err(error) => return Err(error),
     };
+    let nodes = stored::most_nodes(volume, &manifest);
+    ask_for_memory(
+        format!("verifying {nodes} vectors"),
+        MEMORY + nodes / NODES_A_BYTE,
+        "verify the index on a machine with more memory",
+    )?;
     report.layout = layout.to_string();
     report.files += 1;
     report.bytes += volume.len(MANIFEST)?;
@@ -207,9 +227,9 @@ pub(crate) fn verify_in(
         placement_tables: placement_tables.as_ref(),
         placed: OnceCell::new(),
         counts: Counts::default(),
-        ids: Ids::new(stored::most_nodes(volume, &manifest)),
+        ids: Ids::new(nodes),
         live: Bits::new(match (&manifest.kind, &manifest.placement) {
-            (IndexKind::Cluster(_), Some(_)) => stored::most_nodes(volume, &manifest),
+            (IndexKind::Cluster(_), Some(_)) => nodes,
             _ => 0,
         }),
         id_file,
@@ -227,6 +247,7 @@ pub(crate) fn verify_in(
     check.totals();
     check.repeated_ids();
     check.unmatched_ids();
+    check.inserts()?;
     check.strays()?;
     Ok(check.report)
 }
@@ -290,6 +311,8 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
+            // Of the machine, and nothing of the file.
+            Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
                 Ok(())
@@ -387,10 +410,35 @@ impl Check<'_> {
         }
     }
 
+    /// What the index knows of inserts that can go on.
+    fn inserts(&mut self) -> Result<(), Error> {
+        let Some(text) = durable::inserts::text(self.volume)? else {
+            return Ok(());
+        };
+        let name = stored::name_of(self.volume, FILE_NAME);
+        let Some(begun) = decode(&text) else {
+            self.report.problem(
+                &name,
+                None,
+                "damaged, or of another version: it is not known which inserts of the command were cut off. No vector depends on it: look whether the last \
+                 insert is whole (`stratann get`), then remove this file",
+            );
+            return Ok(());
+        };
+        for insert in begun.iter().filter(|insert| !insert.done) {
+            self.progress.warn(&format!(
+                "{name}: an insert of {} was cut off, or goes on: `stratann insert` with `--resume` goes on with it",
+                insert.file
+            ));
+        }
+        Ok(())
+    }
+
     /// Files that no one names: harmless, but somebody should know.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
             let known = name == MANIFEST
+                || name == FILE_NAME
                 || log_number(&name).is_some()
                 || self.manifest.files.iter().any(|e| e.name == name);
             if !known {

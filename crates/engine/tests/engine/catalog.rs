@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use stratann::{
     BuildOptions, Catalog, CatalogOptions, Codebook, Element, Error, ErrorKind, Filter, Index,
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head};
 
-fn base(rows: usize) -> Matrix {
+pub(super) fn base(rows: usize) -> Matrix {
     head(SIFT_BASE, rows)
 }
 
@@ -25,7 +26,7 @@ fn queries(rows: usize) -> Matrix {
 }
 
 /// A codebook of 16 bytes; another seed gives another one.
-fn codebook(seed: u64) -> Codebook {
+pub(super) fn codebook(seed: u64) -> Codebook {
     let options = TrainOptions {
         code_bytes: Some(16),
         threads: 1,
@@ -36,7 +37,7 @@ fn codebook(seed: u64) -> Codebook {
 }
 
 /// Options that build some hundred rows in a moment.
-fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
+pub(super) fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
     BuildOptions {
         preset,
         degree: Some(16),
@@ -49,12 +50,12 @@ fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
 }
 
 /// A directory of indexes of the first rows of the fixture.
-struct Place {
+pub(super) struct Place {
     folder: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
         }
@@ -64,7 +65,7 @@ impl Place {
         self.folder.path()
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir().join(name)
     }
 
@@ -84,7 +85,7 @@ impl Place {
     }
 
     /// Another name for the files of an index.
-    fn link(&self, from: &str, to: &str) {
+    pub(super) fn link(&self, from: &str, to: &str) {
         fs::create_dir(self.path(to)).unwrap();
         for entry in fs::read_dir(self.path(from)).unwrap() {
             let entry = entry.unwrap();
@@ -92,16 +93,17 @@ impl Place {
         }
     }
 
-    fn catalog(&self, memory: Option<u64>) -> Catalog {
+    pub(super) fn catalog(&self, memory: Option<u64>) -> Catalog {
         let options = CatalogOptions {
             memory,
+            patience: Duration::ZERO,
             ..CatalogOptions::default()
         };
         Catalog::open(self.dir(), &options).unwrap()
     }
 
     /// A budget of which so much is left for indexes and codebooks, up to about a megabyte.
-    fn budget(&self, room: u64) -> u64 {
+    pub(super) fn budget(&self, room: u64) -> u64 {
         let options = CatalogOptions {
             memory: Some(1),
             ..CatalogOptions::default()
@@ -555,7 +557,7 @@ fn what_somebody_changes_is_seen() {
 }
 
 /// Opens the index of this name for changes, as one of the catalog; nobody holds it for reading then.
-fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> {
+pub(super) fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> {
     let index = catalog.index(name)?;
     LiveIndex::over(&index, &WriteOptions::default())
 }

@@ -1,11 +1,12 @@
 //! Indexes whose new vectors are of another kind than those that they were built of.
 
 use std::path::Path;
+use std::sync::Mutex;
 
 use stratann::{
-    BuildOptions, CodebookFate, Due, Element, Filter, GroundTruth, Index, LiveIndex, Matrix,
-    MergeWhen, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, Silent, WriteOptions,
-    brute_force, build, build_with_rows,
+    BuildOptions, CodebookFate, Due, Element, Error, Filter, GroundTruth, Index, LiveIndex, Matrix,
+    MergeWhen, Metric, OpenOptions, Preset, Progress, Row, RowTable, SearchOptions, Silent,
+    WriteOptions, brute_force, build, build_with_rows, verify,
 };
 
 use super::fixtures::{self, SIFT_BASE, head};
@@ -221,4 +222,111 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
         eprintln!("{}, {other:?}: {recall}", preset.name);
         assert!(recall > 0.95, "{}, {other:?}: {recall}", preset.name);
     }
+}
+
+/// An index of one kind into which the other came.
+fn drifted(path: &Path, options: &BuildOptions) {
+    let [built, came, _] = rows(Other::Shifted);
+    build(&matrix(&built), path, options, &Silent).unwrap();
+    live(path).insert(&matrix(&came), None, &Silent).unwrap();
+}
+
+fn within(path: &Path, memory: u64) -> Result<Index, Error> {
+    let memory = Some(memory);
+    let options = OpenOptions {
+        memory,
+        ..OpenOptions::default()
+    };
+    Index::open(path, &options)
+}
+
+/// The least memory that an index opens with, in bytes.
+fn least(path: &Path) -> u64 {
+    match within(path, 1) {
+        Err(Error::Memory { needs, .. }) => needs,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_searches_with_little_memory_looks_as_well_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    drifted(folder.path(), &options(Preset::STRATANN));
+    for memory in [least(folder.path()), 20_000_000] {
+        let index = within(folder.path(), memory).unwrap();
+        let (stats, looked) = index.stats_and_health(&Silent);
+        let share = looked.unwrap().drifted.unwrap();
+        assert!((0.4..=0.5).contains(&share), "{memory}: {share}");
+        assert_eq!(stats.health.drifted, Some(share));
+        assert!(stats.trouble.unwrap().contains("found badly"), "{memory}");
+        // The room for queries is there again.
+        let found = index.search(&matrix(&[0.0; DIM]), &SearchOptions::default());
+        assert_eq!(found.unwrap().ids.len(), 10);
+        assert!(index.health(&Silent).unwrap().drifted.is_some());
+    }
+}
+
+#[test]
+fn that_nobody_looked_is_no_good_health() {
+    let folder = tempfile::tempdir().unwrap();
+    let (long, given) = (folder.path().join("long"), folder.path().join("given"));
+    let texts = |first| fixtures::rows("package-text-2k.base.fbin", first, 300);
+    build(&texts(0), &long, &options(Preset::STRATANN), &Silent).unwrap();
+    live(&long).insert(&texts(300), None, &Silent).unwrap();
+    let health = within(&long, least(&long))
+        .unwrap()
+        .health(&Silent)
+        .unwrap();
+    let why = health.not_looked_at.unwrap();
+    assert!(health.drifted.is_none() && why.contains("memory"), "{why}");
+    let health = within(&long, 20_000_000).unwrap().health(&Silent).unwrap();
+    assert!(health.drifted.is_some() && health.not_looked_at.is_none());
+
+    let index = Index::open(&long, &OpenOptions::default()).unwrap();
+    let options = BuildOptions {
+        codebook: index.codebook().cloned(),
+        ..options(Preset::STRATANN)
+    };
+    build(&texts(0), &given, &options, &Silent).unwrap();
+    live(&given).insert(&texts(300), None, &Silent).unwrap();
+    let index = Index::open(&given, &OpenOptions::default()).unwrap();
+    let health = index.health(&Silent).unwrap();
+    let why = health.not_looked_at.unwrap();
+    assert!(
+        health.drifted.is_none() && why.contains("codebook"),
+        "{why}"
+    );
+}
+
+/// What is warned of.
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl Progress for Warnings {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, warning: &str) {
+        self.0.lock().unwrap().push(warning.to_owned());
+    }
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn verify_warns_of_what_is_found_badly() {
+    let folder = tempfile::tempdir().unwrap();
+    drifted(folder.path(), &options(Preset::STRATANN));
+    let warnings = Warnings::default();
+    assert!(verify(folder.path(), &warnings).unwrap().clean());
+    let warnings = warnings.0.into_inner().unwrap();
+    let [warning] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    assert!(warning.contains("found badly"), "{warning}");
+    live(folder.path()).compact(&Silent).unwrap();
+    let warnings = Warnings::default();
+    assert!(verify(folder.path(), &warnings).unwrap().clean());
+    assert_eq!(warnings.0.into_inner().unwrap(), Vec::<String>::new());
 }

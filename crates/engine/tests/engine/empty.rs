@@ -421,7 +421,11 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let trouble = index.stats().trouble.unwrap();
     assert!(trouble.contains("1000 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");
+    index.flush().unwrap();
+    // Also to whoever only reads it.
+    assert_eq!(read_only(&path).stats().trouble, Some(trouble));
     index.compact(&Silent).unwrap();
+    assert_eq!(read_only(&path).stats().trouble, None);
     assert_eq!(index.stats().trouble, None);
 }
 

@@ -13,6 +13,7 @@ mod grown;
 mod index;
 mod kept;
 mod lengths;
+mod lent;
 mod many;
 mod press;
 mod recall;

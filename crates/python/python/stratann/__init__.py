@@ -24,7 +24,7 @@ nearer. Arrays that are C-contiguous and float32, float16, uint8 or int8 are rea
 pandas, polars and pyarrow are converted, with a CopyWarning where that copies 64 MiB or more.
 
 A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, one that may not be touched
-PermissionError, a name that a catalog does not have KeyError, and what failed though the call was right StratannError:
+PermissionError, a name that a catalog does not have KeyError, memory that the system refuses MemoryError, and what failed though the call was right StratannError:
 DamagedError, InUseError, OutdatedError, NoSpaceError and ServerError (of which ServerTimeoutError is one) are kinds of it. Ctrl-C raises Interrupted, a KeyboardInterrupt
 that says what became of the work.
 
@@ -52,21 +52,12 @@ from ._stratann import (
     StorageServer,
     StratannError,
     __version__,
-    build,
-    calibrate,
     column,
-    connect,
-    open,
-    plan,
     recall,
-    repair,
-    train,
-    truth,
-    verify,
 )
-from .beginning import create
 from .conversion import CopyWarning
 from .files import read, write
+from .naming import build, calibrate, connect, create, open, plan, repair, train, truth, verify
 from .rows import Page, Rows, to_arrow, to_lists, to_pandas
 
 __all__ = [

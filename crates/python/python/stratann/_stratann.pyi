@@ -51,7 +51,9 @@ __all__ = [
     "InUseError",
     "Index",
     "Interrupted",
+    "MOST_COLUMNS",
     "MOST_PADDED",
+    "MOST_PAYLOAD",
     "MemoryServer",
     "NoSpaceError",
     "OutdatedError",
@@ -66,7 +68,9 @@ __all__ = [
     "calibrate",
     "column",
     "connect",
-    "is_there_for",
+    "create",
+    "is_vacant",
+    "meant",
     "open",
     "plan",
     "recall",
@@ -77,7 +81,9 @@ __all__ = [
 ]
 
 __version__: Final[str]
+MOST_COLUMNS: Final[int]
 MOST_PADDED: Final[int]
+MOST_PAYLOAD: Final[int]
 
 class StratannError(RuntimeError): ...
 class DamagedError(StratannError): ...
@@ -598,7 +604,41 @@ def plan(
     replicas: Optional[int] = None,
     threads: Optional[int] = None,
 ) -> Dict[str, Any]: ...
-def is_there_for(path: _Path, dimension: int, dtype: str, metric: str) -> bool: ...
+def is_vacant(path: _Path) -> bool: ...
+def create(
+    path: _Path,
+    *,
+    dimension: int,
+    dtype: Any = "float32",
+    metric: _Metric = "l2",
+    preset: str = "stratann",
+    degree: Optional[int] = None,
+    build_list: int = 100,
+    alpha: float = 1.2,
+    code_bytes: Optional[int] = None,
+    low_codes: Optional[str] = None,
+    codebook: Optional[_Path] = None,
+    order: Optional[str] = None,
+    layout: Optional[str] = None,
+    compression: Optional[str] = None,
+    chunk: _Size = None,
+    segment: _Size = None,
+    navigation: float = 0.01,
+    search_memory: _Size = None,
+    cluster_size: Optional[int] = None,
+    replicas: Optional[int] = None,
+    seed: int = 42,
+    overwrite: bool = False,
+    exist_ok: bool = False,
+    place: _Place = None,
+    memory: _Size = None,
+    io: str = "auto",
+    cache: _Size = None,
+    cache_entries: _Size = None,
+    durability: Union[int, str, None] = None,
+    merges: bool = True,
+) -> Index: ...
+def meant(typed: str, names: List[str]) -> Optional[str]: ...
 def calibrate(
     path: _Path,
     queries: Union[_Path, _Vectors, None] = None,

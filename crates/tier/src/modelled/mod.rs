@@ -68,6 +68,10 @@ impl Tier for ModelledTier {
         self.inner.alignment()
     }
 
+    fn reopen(&self) -> Result<(), TierError> {
+        self.inner.reopen()
+    }
+
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         Ok(Box::new(ModelledQueue {
             inner: self.inner.queue(thread)?,

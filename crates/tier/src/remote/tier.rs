@@ -90,7 +90,7 @@ impl ReadQueue for RemoteQueue {
             // The connection that it had may be over.
             self.link = Link::of(&self.reactor, self.tier.file.client.server());
         }
-        let block = self.reactor.buffers.take(request.len as usize);
+        let block = self.reactor.buffers.take(request.len as usize)?;
         self.link
             .submit(&self.letters, self.tier.file.id, request, block);
         Ok(())

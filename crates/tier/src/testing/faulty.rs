@@ -157,6 +157,10 @@ impl Tier for Faulty {
         self.inner.alignment()
     }
 
+    fn reopen(&self) -> Result<(), TierError> {
+        self.inner.reopen()
+    }
+
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         let number = self.queues.fetch_add(1, Ordering::Relaxed);
         let seed = if let Order::Random(seed) = self.faults.order {

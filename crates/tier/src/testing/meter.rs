@@ -99,6 +99,10 @@ impl Tier for Meter {
         self.inner.alignment()
     }
 
+    fn reopen(&self) -> Result<(), TierError> {
+        self.inner.reopen()
+    }
+
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         let inner = self.inner.queue(thread)?;
         let since = self.timed.then(Instant::now);

@@ -27,6 +27,7 @@ use mishap::{Trip, Verdict};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::BLOCK;
@@ -539,7 +540,7 @@ impl Volume for SimVolume {
         Ok(Arc::new(SimTier {
             volume: self.clone(),
             name: place(name),
-            inode,
+            inode: Arc::new(AtomicUsize::new(inode)),
             len: state.inodes[inode].current.len() as u64,
         }))
     }
@@ -765,7 +766,7 @@ impl VolumeFile for SimFile {
 struct SimTier {
     volume: SimVolume,
     name: String,
-    inode: usize,
+    inode: Arc<AtomicUsize>,
     /// When it was opened.
     len: u64,
 }
@@ -773,8 +774,15 @@ struct SimTier {
 impl SimTier {
     /// Its length, as it was or as it has grown to: of a file that was cut, a read says so.
     fn now(&self) -> u64 {
-        let now = self.volume.lock_state().inodes[self.inode].current.len() as u64;
+        let inode = self.inode.load(Ordering::Relaxed);
+        let now = self.volume.lock_state().inodes[inode].current.len() as u64;
         now.max(self.len)
+    }
+
+    /// The name within the volume.
+    fn file(&self) -> &str {
+        let name = self.name.strip_prefix(PLACE).unwrap_or(&self.name);
+        name.trim_start_matches('/')
     }
 }
 
@@ -789,6 +797,14 @@ impl Tier for SimTier {
 
     fn granularity(&self) -> u32 {
         BLOCK as u32
+    }
+
+    fn reopen(&self) -> Result<(), TierError> {
+        let mut state = self.volume.lock_state();
+        state.look(Operation::OpenTier, "open", self.file())?;
+        let inode = state.inode(self.volume.disk, "open", self.file())?;
+        self.inode.store(inode, Ordering::Relaxed);
+        Ok(())
     }
 
     fn queue(&self, _thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
@@ -813,10 +829,8 @@ impl Source for SimTier {
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
         let mut state = self.volume.lock_state();
-        let name = self.name.strip_prefix(PLACE).unwrap_or(&self.name);
-        let name = name.trim_start_matches('/');
-        state.look(Operation::TierRead, "read", name)?;
-        let bytes = &state.inodes[self.inode].current;
+        state.look(Operation::TierRead, "read", self.file())?;
+        let bytes = &state.inodes[self.inode.load(Ordering::Relaxed)].current;
         let (start, len) = (request.offset as usize, request.len as usize);
         match bytes.get(start..start + len) {
             Some(bytes) => Ok(Block::copy_of(bytes)),

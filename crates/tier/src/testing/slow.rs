@@ -56,6 +56,10 @@ impl Tier for Slow {
         self.inner.alignment()
     }
 
+    fn reopen(&self) -> Result<(), TierError> {
+        self.inner.reopen()
+    }
+
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         Ok(Box::new(SlowQueue {
             inner: self.inner.queue(thread)?,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use stratann_tier::testing::{Fault, Faults, Faulty, Meter, Reading, SimVolume};
 use stratann_tier::{
-    Directory, DramTier, IoMode, MappedTier, Request, Thread, Tier, TierError, Volume, copy_of,
-    next, own,
+    Directory, DramTier, IoMode, MappedTier, Owned, ReadQueue, Request, Thread, Tier, TierError,
+    Volume, copy_of, next, own,
 };
 
 #[test]
@@ -231,7 +231,8 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     // More than one piece of a copy.
     let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     volume.create("pages").unwrap().append(&bytes).unwrap();
-    assert!(!own(&volume, "pages").unwrap());
+    let mut silent = |_| true;
+    assert_eq!(own(&volume, "pages", &mut silent).unwrap(), Owned::Before);
     let guard = volume.lock().unwrap();
     drop(guard);
     let backup = root.path().join("backup");
@@ -246,7 +247,23 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     // What an earlier copy left.
     fs::write(path.join("pages.own"), b"a part").unwrap();
     assert!(volume.open("pages").is_err());
-    assert!(own(&volume, "pages").unwrap());
+    // One that is given up leaves the file as it was, and nothing beside it.
+    let mut pieces = Vec::new();
+    let given_up = own(&volume, "pages", &mut |bytes| {
+        pieces.push(bytes);
+        pieces.len() < 2
+    });
+    assert_eq!((given_up.unwrap(), pieces.len()), (Owned::GivenUp, 2));
+    assert_eq!(volume.list().unwrap(), ["pages"]);
+    assert!(volume.open("pages").is_err());
+    let tier = volume.open_tier("pages").unwrap();
+    let mut read = 0;
+    let copied = own(&volume, "pages", &mut |bytes| {
+        read += bytes;
+        true
+    });
+    assert_eq!(copied.unwrap(), Owned::Copied);
+    assert_eq!(read, bytes.len() as u64);
     assert_eq!(volume.list().unwrap(), ["pages"]);
     assert_eq!(volume.read("pages").unwrap(), bytes);
     volume
@@ -256,8 +273,24 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
         .unwrap();
     assert_eq!(&volume.read("pages").unwrap()[..7], b"changed");
     assert_eq!(fs::read(backup.join("pages")).unwrap(), bytes);
-    assert!(!own(&volume, "pages").unwrap());
-    assert!(own(&volume, "none").is_err());
+    assert_eq!(own(&volume, "pages", &mut silent).unwrap(), Owned::Before);
+    assert!(own(&volume, "none", &mut silent).is_err());
+    // What was opened before reads the old bytes until it is told; a queue that is open follows.
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let mut queue = tier.queue(&thread).unwrap();
+    let request = Request {
+        tag: 0,
+        offset: 0,
+        len: 4096,
+    };
+    let first = |queue: &mut Box<dyn ReadQueue>| {
+        queue.submit(request).unwrap();
+        let read = thread.block_on(next(&mut **queue));
+        read.result.unwrap()[..7].to_vec()
+    };
+    assert_eq!(first(&mut queue), bytes[..7]);
+    tier.reopen().unwrap();
+    assert_eq!(first(&mut queue), b"changed");
     assert_eq!(copy_of("pages.own"), Some("pages"));
 }
 

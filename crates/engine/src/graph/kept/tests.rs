@@ -150,6 +150,7 @@ fn parts_of(
         known: None,
         check: check_rows,
         savepoints,
+        afterwards: None,
     };
     let built = construct_within(source, &task, Some(free), progress)?;
     assert!(built.stats.parts > 1);

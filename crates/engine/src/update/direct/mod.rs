@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use stratann_layout::{BLOCK, LogRecord, RunsOn};
-use stratann_tier::{Home, Task, Thread, Volume, VolumeFile, WorkerPool, own};
+use stratann_tier::{Home, Owned, Task, Thread, Tier, Volume, VolumeFile, WorkerPool, own};
 
 pub use self::prune::Pruning;
 
@@ -45,6 +45,7 @@ use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
 use crate::plan::query_bytes;
+use crate::progress::{Progress, Stage};
 use crate::search::{Admission, Ends, Plan, Timer, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
@@ -260,7 +261,7 @@ pub(crate) struct Direct {
 }
 
 /// Whether an index takes direct inserts in this way.
-fn is_taken(index: &Index, update: Update) -> bool {
+pub(crate) fn is_taken(index: &Index, update: Update) -> bool {
     if index.has_clusters() {
         return false;
     }
@@ -270,33 +271,88 @@ fn is_taken(index: &Index, update: Update) -> bool {
     takes && !merges && index.code_parts().is_none()
 }
 
-/// Makes the files of an index that direct inserts write to ones that have no other name, in the volume that has them. Says whether one of them had: then the index has
-/// its old bytes open, and is to be opened again.
+/// The files of an index that direct inserts write to, with what reads them.
+fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
+    let graph = index.graph();
+    let last = graph.segments.as_ref().map(|segments| segments.last());
+    let segment = last.map(|segment| (&*segment.name, &*segment.tier));
+    [Some((&*graph.name, &*graph.tier)), segment]
+        .into_iter()
+        .flatten()
+}
+
+/// Whether an index takes direct inserts in this way once its files have no other names in the volume that has them, and has such names (hard links). Until then
+/// nothing is written to them.
 ///
 /// # Errors
-/// The volume fails, or has no room for a copy.
-pub(crate) fn own_files(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, Error> {
+/// The volume fails.
+fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, Error> {
     if !is_taken(index, update) {
         return Ok(false);
     }
-    let graph = index.graph();
-    let segment = graph
-        .segments
-        .as_ref()
-        .map(|segments| &segments.last().name);
-    let mut owned = false;
-    for name in [Some(&graph.name), segment].into_iter().flatten() {
-        owned |= own(home, name)?;
+    for (name, _) in written_files(index) {
+        if home.has_other_names(name)? {
+            return Ok(true);
+        }
     }
-    Ok(owned)
+    Ok(false)
+}
+
+/// Makes the files of an index that direct inserts write to ones that have no other name, in the volume that has them. Searches read the copies from then on; nobody
+/// writes to the files meanwhile.
+///
+/// # Errors
+/// The volume fails, or has no space for a copy; an interruption through `progress`. The index is what it was.
+pub(crate) fn own_files(
+    home: &dyn Volume,
+    index: &Index,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let mut bytes = 0;
+    for (name, _) in written_files(index) {
+        if home.has_other_names(name)? {
+            bytes += home.len(name)?;
+        }
+    }
+    if bytes > 0 {
+        let _stage = Stage::begin(progress, "copying files with other names (bytes)", bytes);
+        for (name, _) in written_files(index) {
+            let owned = own(home, name, &mut |bytes| {
+                progress.advance(bytes);
+                !progress.interrupted()
+            });
+            if owned? == Owned::GivenUp {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+    // Also where none is copied now: an earlier call may have come no further.
+    for (_, tier) in written_files(index) {
+        tier.reopen()?;
+    }
+    Ok(())
+}
+
+/// Makes an index know where its nodes are, so that searches which begin now see what is inserted while they go on.
+fn prepare(index: &Index) -> &Placement {
+    let graph = index.graph();
+    if let Some(segments) = &graph.segments {
+        segments.grow(&[], &RunsOn::default(), graph.nodes as u32);
+    }
+    graph.placement.get_or_init(|| {
+        let nodes = graph.nodes as u32;
+        on_pages!(&graph.pages, pages => pages.placement(nodes))
+    })
 }
 
 impl Direct {
-    /// Makes an index take direct inserts, on so many threads. `None`: its layout does not, or not so.
+    /// Makes an index take direct inserts, on so many threads. `None`: its layout does not, or not so; or its files in `home`, the volume that has them, have other
+    /// names, and are to be made [its own](own_files) first.
     ///
     /// # Errors
     /// The file of pages cannot be opened for writing, or no thread started.
     pub(crate) fn open(
+        home: &dyn Volume,
         index: &Arc<Index>,
         overlay: &Overlay,
         update: Update,
@@ -305,6 +361,10 @@ impl Direct {
         health: &Arc<Health>,
     ) -> Result<Option<Self>, Error> {
         if !is_taken(index, update) {
+            return Ok(None);
+        }
+        let placement = prepare(index);
+        if is_linked(home, index, update)? {
             return Ok(None);
         }
         let graph = index.graph();
@@ -333,17 +393,12 @@ impl Direct {
             pending,
             ..choices
         };
-        let placement = graph.placement.get_or_init(|| {
-            let nodes = graph.nodes as u32;
-            on_pages!(&graph.pages, pages => pages.placement(nodes))
-        });
         if let Some(cache) = index.cache() {
             let _ = placement.cache.set(cache.clone());
         }
         let segment = match &graph.segments {
             None => None,
             Some(segments) => {
-                segments.grow(&[], &RunsOn::default(), graph.nodes as u32);
                 let file = index.volume().open_pages(&segments.last().name)?;
                 Some(Mutex::new(file))
             }

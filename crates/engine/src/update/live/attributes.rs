@@ -354,7 +354,7 @@ impl LiveIndex {
                 false => self.set_some(ids, first, rows, &mut places),
             };
             // Nothing of these was changed: what waits may make room for them.
-            if matches!(set, Err(Error::Memory { .. })) && self.make_room() {
+            if matches!(set, Err(Error::Memory { .. })) && self.make_room(progress) {
                 set = self.set_some(ids, first, rows, &mut places);
             }
             let set = set.map_err(|error| match first {
@@ -365,6 +365,9 @@ impl LiveIndex {
                     source: Box::new(stopped(error)),
                 },
             })?;
+            if self.are_rows_due(&self.state()) {
+                self.own_files_for_rows(progress);
+            }
             self.checkpoint_if_due();
             progress.advance(set as u64);
             first += set;

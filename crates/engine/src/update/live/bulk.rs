@@ -26,7 +26,7 @@ impl LiveIndex {
     /// How many of the next `rows` are better put in by a merge, 0 if none: those that may wait for it.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
-        if state.direct.is_none() || !self.options.direct.merge_many {
+        if !self.goes_directly(&state) || !self.options.direct.merge_many {
             return 0;
         }
         let live = self.len();

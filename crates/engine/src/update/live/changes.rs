@@ -73,6 +73,7 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
         self.check_all(vectors, attributes)?;
+        self.check_unclaimed(ids.unwrap_or(&[]))?;
         self.insert_checked(vectors, attributes, ids, progress)
     }
 
@@ -173,6 +174,7 @@ impl LiveIndex {
         self.check(vectors)?;
         check_ids(ids, vectors.rows())?;
         self.check_attributes(attributes, vectors.rows())?;
+        self.check_unclaimed(ids)?;
         let _reservation = self.reserved.all(ids, progress)?;
         self.put(vectors, attributes, ids, progress)
     }
@@ -292,30 +294,44 @@ impl LiveIndex {
         ids: &[u64],
         progress: &dyn Progress,
     ) -> Result<(), Error> {
+        let total = ids.len();
+        // How many of the next rows wait for a merge that puts them in with the others.
+        let mut many = self.many_of(total);
+        if many == 0 {
+            self.own_files(progress)?;
+        }
         let mut stage = Some(Stage::begin(progress, "inserting", ids.len() as u64));
         let next = ids.iter().max().map_or(0, |id| id.saturating_add(1));
         self.next_id.fetch_max(next, Ordering::Relaxed);
-        let (mut rows, total) = (Vec::new(), ids.len());
-        let batch = match &self.state().direct {
-            Some(direct) => direct.batch(),
-            None => BATCH,
-        };
-        let mut first = 0;
-        // How many of the next rows wait for a merge that puts them in with the others.
-        let mut many = self.many_of(total);
+        let (mut rows, mut first) = (Vec::new(), 0);
         let _filling = (many > 0).then(|| self.fills());
         while first < total {
-            let ids = &ids[first..total.min(first + batch)];
             let way = match many {
                 0 => Way::Directly,
                 _ => Way::Later,
             };
+            // A merge that was to write new files has failed.
+            let owned = match way == Way::Directly && self.has_to_own(&self.state()) {
+                false => Ok(()),
+                true => {
+                    drop(stage.take());
+                    let owned = self.own_files(progress);
+                    stage = Some(Stage::begin(progress, "inserting", (total - first) as u64));
+                    owned
+                }
+            };
+            let batch = match &self.state().direct {
+                Some(direct) => direct.batch(),
+                None => BATCH,
+            };
+            let ids = &ids[first..total.min(first + batch)];
             let mut put = match progress.interrupted() {
                 true => Err(Error::Interrupted),
-                false => self.put_some(vectors, attributes, first, ids, way, &mut rows),
+                false => owned
+                    .and_then(|()| self.put_some(vectors, attributes, first, ids, way, &mut rows)),
             };
             // Nothing of these was changed: what waits may make room for them.
-            if matches!(put, Err(Error::Memory { .. })) && self.make_room() {
+            if matches!(put, Err(Error::Memory { .. })) && self.make_room(progress) {
                 put = self.put_some(vectors, attributes, first, ids, way, &mut rows);
             }
             let put = put.map_err(|error| match first {

@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLock;
 
 use super::directly::direct_of;
-use super::{Before, CompactReport, LiveIndex, State};
+use super::{Before, CompactReport, LiveIndex, State, room};
 use crate::durable::LogPosition;
-use crate::index::Index;
+use crate::index::{Index, Lent};
 use crate::progress::Progress;
 use crate::stores::composition::CodesAt;
 use crate::update::health::Concern;
@@ -287,6 +287,10 @@ impl LiveIndex {
         if let before @ (Before::NotYet | Before::Kept(_)) = &mut *self.before.lock() {
             *before = Before::Kept(state.clone());
         }
+        // Nobody writes, so that nobody asks for more meanwhile.
+        if let Some(lent) = next.index.lent() {
+            lent.keep(next.index.planned_more());
+        }
         *self.state.write() = Arc::new(next);
         // Whatever kept clusters from taking what waited, it is over.
         self.rebalance_after.store(0, Ordering::Relaxed);
@@ -339,7 +343,13 @@ impl LiveIndex {
             deleted: Arc::new(deleted),
             inserted: Arc::new(RwLock::new(inserted)),
         };
-        let direct = direct_of(&index, &overlay, &self.options, &self.health)?;
+        let direct = direct_of(
+            &*self.storage,
+            &index,
+            &overlay,
+            &self.options,
+            &self.health,
+        )?;
         Ok(State {
             overlay,
             ids,
@@ -363,7 +373,10 @@ impl LiveIndex {
         // Copies in memory are there twice for a while: of what is merged, and of what it is merged into.
         let copies = (self.open.places).memory_bytes(&*self.volume, manifest);
         let needs = plan::least(state.index.dim(), codes).saturating_add(copies.saturating_mul(2));
-        if budget < needs {
+        let budget = budget.saturating_add(state.index.lent().map_or(0, Lent::more));
+        if budget < needs
+            && let Some((budget, needs)) = room::lend(state, budget, needs - budget)
+        {
             return Err(Error::Memory {
                 budget,
                 needs,

@@ -1,5 +1,11 @@
 //! What a live index does where vectors go straight into the graph on storage: put them there, also those that waited in
 //! memory, and make checkpoints that merge nothing.
+//!
+//! ```text
+//!   a file that inserts write to has other names (hard links)     deletes and rows of attributes are logged, vectors of a log wait in memory
+//!   the first insert that is to write to it                       it is copied, the copy takes its name, searches read the copy
+//!   or a merge                                                    writes new files, and copies nothing
+//! ```
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,10 +14,10 @@ use stratann_layout::LogRecord;
 use stratann_tier::Volume;
 
 use super::changes::BATCH;
-use super::{LiveIndex, State, WriteOptions};
+use super::{INTERRUPTIBLE, LiveIndex, State, WriteOptions};
 use crate::index::Index;
-use crate::progress::Silent;
-use crate::update::direct::{Direct, own_files};
+use crate::progress::{Progress, Silent, WithinStage};
+use crate::update::direct::{Direct, is_taken, own_files};
 use crate::update::health::{Concern, Health};
 use crate::update::overlay::Overlay;
 use crate::update::replay;
@@ -25,6 +31,74 @@ impl LiveIndex {
             self.checkpoint()?;
         }
         Ok(self)
+    }
+
+    /// Whether vectors go straight into the graph on storage: now, or once its files are [its own](Self::own_files).
+    pub(super) fn goes_directly(&self, state: &State) -> bool {
+        let way = self.options.update.unwrap_or(state.index.preset().update);
+        state.direct.is_some() || is_taken(&state.index, way)
+    }
+
+    /// Has vectors go straight into the graph on storage where only other names of its files kept them from it: copies these, and puts in the vectors that waited for that.
+    /// While a merge goes on nothing is copied: it writes new files, and vectors wait for it as ever.
+    ///
+    /// # Errors
+    /// The volume fails, or has no space for a copy; an interruption through `progress`. Nothing was changed.
+    pub(super) fn own_files(&self, progress: &dyn Progress) -> Result<(), Error> {
+        let one = loop {
+            if !self.has_to_own(&self.state()) {
+                return Ok(());
+            }
+            if let Some(one) = self.merging.try_lock_for(INTERRUPTIBLE) {
+                break one;
+            }
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        };
+        // Whoever had the lock before may have done it.
+        let state = self.state();
+        if !self.has_to_own(&state) {
+            return Ok(());
+        }
+        self.health.check()?;
+        own_files(&*self.storage, &state.index, progress)?;
+        {
+            let _gate = self.gate.write();
+            let state = self.state();
+            let (index, overlay) = (&state.index, &state.overlay);
+            let direct = direct_of(&*self.storage, index, overlay, &self.options, &self.health)?;
+            *self.state.write() = Arc::new(State {
+                index: state.index.clone(),
+                overlay: state.overlay.clone(),
+                ids: state.ids.clone(),
+                direct: direct.map(Arc::new),
+                since: None,
+                rows_since: Arc::default(),
+            });
+        }
+        if self.state().fresh().slots() > 0 {
+            // They are in the log: nothing is lost if that cannot be done now.
+            if let Err(error) = self.drain_few().and_then(|()| self.checkpoint()) {
+                self.health.no_checkpoint(&error);
+            }
+        }
+        drop(one);
+        Ok(())
+    }
+
+    /// Whether only other names of its files keep vectors from the graph on storage, and no merge writes new ones.
+    pub(super) fn has_to_own(&self, state: &State) -> bool {
+        state.direct.is_none() && state.since.is_none() && self.goes_directly(state)
+    }
+
+    /// As [`own_files`](Self::own_files), for rows that wait for a checkpoint: one is made for the graph on storage alone. The stage of the call goes on.
+    pub(super) fn own_files_for_rows(&self, progress: &dyn Progress) {
+        match self.own_files(&WithinStage(progress)) {
+            // Whoever is interrupted asks again.
+            Ok(()) | Err(Error::Interrupted) => {}
+            Err(error) => self.health.no_checkpoint(&error),
+        }
     }
 
     /// As [`drain_fresh`](Self::drain_fresh), unless vectors wait that are so many that a merge is to do it.
@@ -210,25 +284,9 @@ impl LiveIndex {
     }
 }
 
-/// An index none of whose files that inserts write to has another name: opened again where one had.
-pub(super) fn with_own_files(
-    home: &dyn Volume,
-    index: Arc<Index>,
-    options: &WriteOptions,
-) -> Result<Arc<Index>, Error> {
-    let update = options.update.unwrap_or(index.preset().update);
-    if !own_files(home, &index, update)? {
-        return Ok(index);
-    }
-    let (volume, path) = (index.volume().clone(), index.path().to_owned());
-    let (open, lent) = (index.opener().options().clone(), index.lent().cloned());
-    drop(index);
-    let index = Index::open_for_changes(volume, &path, &open, lent.as_ref())?;
-    Ok(Arc::new(index))
-}
-
-/// What puts vectors into the graph of an index that was opened so.
+/// What puts vectors into the graph of an index that was opened so, whose files are in `storage`.
 pub(super) fn direct_of(
+    storage: &dyn Volume,
     index: &Arc<Index>,
     overlay: &Overlay,
     options: &WriteOptions,
@@ -236,7 +294,7 @@ pub(super) fn direct_of(
 ) -> Result<Option<Direct>, Error> {
     let update = options.update.unwrap_or(index.preset().update);
     let (choices, threads) = (options.direct, options.threads);
-    Direct::open(index, overlay, update, choices, threads, health)
+    Direct::open(storage, index, overlay, update, choices, threads, health)
 }
 
 /// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.

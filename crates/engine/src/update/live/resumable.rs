@@ -1,25 +1,26 @@
 //! Inserts that go on where they were cut off: no row is left out, and none is in twice.
 //!
 //! ```text
-//!   ids that are given       the rows up to the last one whose id is in the index are in        nothing is kept for that
+//!   ids that are given       the rows up to the last one whose id is in the index are in, all   nothing is kept for that
 //!   ids that count on        INSERTS names the insert and its first id, durably                 before the first row is logged
 //!                            ── rows go in: row n has the id first + n, whenever it comes ──
 //!                            all rows are durable; INSERTS says so                              kept until the next insert begins
 //! ```
 //!
 //! Rows are logged in their order, and a log that a crash leaves ends with a whole record: what is in is always a first part of the rows. Ids that count
-//! on stay with the insert until it is done: whoever opens the index for changes counts on behind them. So both ways are one: the ids are known, and
-//! rows behind the last one that is in are inserted.
+//! on stay with the insert until it is done: whoever opens the index for changes counts on behind them, and who gives one of them that is not in is refused.
+//! So both ways are one: the ids are known, and rows behind the last one that is in are inserted.
 //!
-//! What others delete of these rows in between stays deleted, but for the last rows: they look as if they had never been in.
+//! What others delete of these rows in between stays deleted, but for the last rows: they look as if they had never been in. Where ids are given, nobody
+//! knows whether a row that is missing was deleted: then to go on is refused.
 
-use stratann_layout::inserts::{BegunInsert, FILE_NAME, UNFINISHED, decode, encode};
-use stratann_tier::{TierError, Volume};
+use stratann_layout::inserts::BegunInsert;
 use stratann_vector::Element;
 
 use super::LiveIndex;
 use super::changes::check_ids;
 use crate::data::{DataError, RowSource, VectorSource};
+use crate::durable::inserts;
 use crate::progress::Progress;
 use crate::stores::columns::encoded;
 use crate::{Error, ErrorKind};
@@ -99,24 +100,6 @@ impl RowSource for Rest<&dyn RowSource> {
     }
 }
 
-/// The inserts that a volume knows of. A file that is damaged is no reason to refuse an index: no vector depends on it.
-///
-/// # Errors
-/// It cannot be read: whether one was cut off is not known then, and the next might insert its rows again.
-pub(super) fn begun(volume: &dyn Volume) -> Result<Vec<BegunInsert>, TierError> {
-    let text = match volume.read(FILE_NAME) {
-        Err(TierError::Missing { .. }) => return Ok(Vec::new()),
-        text => text?,
-    };
-    Ok(decode(&text).unwrap_or_else(|| {
-        tracing::warn!(
-            "{}: damaged, or of another version: it is not known which inserts were cut off",
-            volume.place(FILE_NAME)
-        );
-        Vec::new()
-    }))
-}
-
 /// 1 more than the largest id that inserts have which are not done.
 pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
     let open = inserts.iter().filter(|insert| !insert.done);
@@ -145,8 +128,13 @@ impl LiveIndex {
             return self.insert_counted(source, cut_off, progress);
         };
         check_ids(ids, vectors.rows())?;
+        self.check_unclaimed(ids)?;
         let before = match cut_off {
-            CutOff::Resume => self.in_before(vectors, ids, progress)?,
+            CutOff::Resume => {
+                let before = self.in_before(vectors, ids, progress)?;
+                self.check_all_in(vectors, &ids[..before], progress)?;
+                before
+            }
             CutOff::Refuse | CutOff::Forget => 0,
         };
         self.insert_behind(source, ids, before, progress)?;
@@ -164,6 +152,38 @@ impl LiveIndex {
         open.map(|insert| insert.file.clone()).collect()
     }
 
+    /// Refuses ids of rows that are still to come, of an insert that was cut off or goes on: it could not tell any more which of its rows are in.
+    pub(super) fn check_unclaimed(&self, ids: &[u64]) -> Result<(), Error> {
+        let open: Vec<BegunInsert> = {
+            let begun = self.begun.lock();
+            begun
+                .iter()
+                .filter(|insert| !insert.done)
+                .cloned()
+                .collect()
+        };
+        for insert in open {
+            let of_it = insert.first_id..insert.first_id + insert.rows;
+            for (row, id) in ids.iter().enumerate().filter(|(_, id)| of_it.contains(id)) {
+                if self.contains(*id)? {
+                    continue;
+                }
+                return Err(Error::call(
+                    format!("ids: row {row}"),
+                    id,
+                    format!(
+                        "an id of no row that is still to come: an insert of {} was cut off, or goes on, and has the ids from {} to {}. Go on with it first \
+                         (`stratann insert`, with `--resume`), or give others",
+                        insert.file,
+                        of_it.start,
+                        of_it.end - 1,
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Inserts rows whose ids count on.
     fn insert_counted(
         &self,
@@ -179,12 +199,20 @@ impl LiveIndex {
             known.cloned()
         };
         let (insert, before) = match (known, cut_off) {
+            // All were in: those that are missing were deleted since.
+            (Some(known), CutOff::Resume) if known.done => {
+                return Ok(Resumed {
+                    before: rows,
+                    inserted: 0,
+                });
+            }
             (Some(known), CutOff::Resume) => {
                 let before = self.in_before(vectors, &ids_of(&known), progress)?;
                 (known, before)
             }
             (None, CutOff::Resume) => {
-                let expected = "one that was cut off. If no other insert came since, none of its rows is in: insert them all, without `--resume`";
+                let expected = "one that was cut off. It never began, or it ended and another has begun since: look whether the index has its rows (`stratann get`), and insert them \
+                                without `--resume` if it has none";
                 return Err(Error::call(
                     format!("the insert of {}", vectors.name()),
                     "not known to this index",
@@ -260,7 +288,7 @@ impl LiveIndex {
         let others = begun.iter().filter(|other| !other.done);
         let others = others.filter(|other| other.content != insert.content);
         let now: Vec<BegunInsert> = others.chain([&insert]).cloned().collect();
-        write(&*self.volume, &now)?;
+        inserts::write(&*self.volume, &now)?;
         *begun = now;
         Ok(insert)
     }
@@ -275,10 +303,10 @@ impl LiveIndex {
             Some(at) => _ = now.remove(at),
             None => {}
         }
-        let written = write(&*self.volume, &now).or_else(|error| {
+        let written = inserts::write(&*self.volume, &now).or_else(|error| {
             // A disk that is full has room for this.
             match now.iter().all(|other| other.done) {
-                true => self.volume.remove(FILE_NAME),
+                true => inserts::forget(&*self.volume),
                 false => Err(error),
             }
         });
@@ -359,6 +387,33 @@ impl LiveIndex {
         Ok(before)
     }
 
+    /// Refuses ids of which some are not in the index: whether these were deleted since, or the last ones came with others, nobody knows.
+    fn check_all_in(
+        &self,
+        vectors: &dyn VectorSource,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        for (part, some) in ids.chunks(LOOKED_FOR).enumerate() {
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            for (at, &id) in some.iter().enumerate() {
+                if self.contains(id)? {
+                    continue;
+                }
+                let (row, last) = (part * LOOKED_FOR + at, ids.len() - 1);
+                return Err(Error::call(
+                    format!("the id of row {row} of {}", vectors.name()),
+                    format!("{id}, which is not in the index, though that of row {last} is"),
+                    "rows that are all in, up to the one at which the insert was cut off. Some were deleted since, or others came under these ids: \
+                     `--upsert` puts all of them in, whatever is there",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses rows none of which is what the index has under its id. Some may be otherwise: others replaced them since.
     fn check_same(
         &self,
@@ -426,21 +481,4 @@ fn content(
         }
     }
     Ok(hasher.finalize().to_hex().to_string())
-}
-
-/// Writes the file, durably; there is none of no inserts.
-fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
-    if inserts.is_empty() {
-        match volume.remove(FILE_NAME) {
-            Ok(()) | Err(TierError::Missing { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        return volume.sync();
-    }
-    let mut file = volume.create(UNFINISHED)?;
-    file.write_at(0, &encode(inserts))?;
-    file.sync()?;
-    drop(file);
-    volume.rename(UNFINISHED, FILE_NAME)?;
-    volume.sync()
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::changes::BATCH;
 use super::{LiveIndex, State};
+use crate::progress::Progress;
 use crate::update::logged::vector_charge;
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
@@ -19,6 +20,17 @@ const MOST_ROWS: u64 = 64 << 20;
 /// Bytes of rows that wait for a checkpoint.
 fn waiting_rows(state: &State) -> u64 {
     state.index.columns().new_bytes() + state.overlay.charged_rows()
+}
+
+/// Has an index of a catalog so many bytes more lent. Where nobody lends them: the budget, and one that would do, in bytes.
+pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64)> {
+    match state.index.lent() {
+        Some(lent) => {
+            let grown = lent.grow(state.index.path(), missing);
+            grown.err().map(|short| (short.budget, short.needs))
+        }
+        None => Some((budget, budget.saturating_add(missing))),
+    }
 }
 
 impl LiveIndex {
@@ -46,14 +58,16 @@ impl LiveIndex {
             self.check_copies(state, rows, budget)?;
             return self.check_rows(state, attributes, budget);
         }
-        let room = memory.for_waiting();
+        let room = memory.for_waiting() + state.index.lent_since();
         let more = rows as u64 * vector_charge(row_bytes) + attributes;
         let waits = state.overlay.charged_bytes() + state.index.columns().new_bytes();
         let wanted = waits + more;
-        if wanted > room {
+        if wanted > room
+            && let Some((budget, needs)) = lend(state, budget, wanted - room)
+        {
             return Err(Error::Memory {
                 budget,
-                needs: budget + (wanted - room),
+                needs,
                 part: "the index and the vectors that wait in memory for a merge (`stratann compact` merges those that are there, with more memory; \
                        an index of the preset stratann puts them on storage at once)"
                     .into(),
@@ -64,14 +78,17 @@ impl LiveIndex {
 
     /// Whether rows that take so much more may wait for a checkpoint.
     fn check_rows(&self, state: &State, more: u64, budget: u64) -> Result<(), Error> {
-        let room = state.index.memory().for_rows();
+        let room = state.index.memory().for_rows() + state.index.lent_since();
         let wanted = waiting_rows(state) + more;
         if more == 0 || wanted <= room {
             return Ok(());
         }
+        let Some((budget, needs)) = lend(state, budget, wanted - room) else {
+            return Ok(());
+        };
         Err(Error::Memory {
             budget,
-            needs: budget + (wanted - room),
+            needs,
             part: "the index and what vectors have beside them, which waits in memory for a checkpoint: nothing was changed (fewer at a time need less)"
                 .into(),
         })
@@ -106,7 +123,8 @@ impl LiveIndex {
     }
 
     /// Has what waits go to storage because nothing more may wait; false if that is not how it gets there, or it could not be done.
-    pub(super) fn make_room(&self) -> bool {
+    pub(super) fn make_room(&self, progress: &dyn Progress) -> bool {
+        self.own_files_for_rows(progress);
         let state = self.state();
         if state.direct.is_none() {
             return self.rebalance_for_room(&state);
@@ -185,11 +203,13 @@ impl LiveIndex {
         let wanted = needs.bytes(state.fresh().len() as u64)
             + state.overlay.memory_bytes()
             + state.index.columns().new_bytes();
-        if wanted > room {
-            let budget = state.index.memory().budget.unwrap_or_default();
+        let budget = state.index.memory().budget.unwrap_or_default();
+        if wanted > room
+            && let Some((budget, needs)) = lend(state, budget, wanted - room)
+        {
             return Err(Error::Memory {
                 budget,
-                needs: budget + (wanted - room),
+                needs,
                 part: format!(
                     "the {} vectors that wait on their way into clusters, and the heads of these: nothing was changed, and searches find them",
                     state.fresh().len()
@@ -203,7 +223,7 @@ impl LiveIndex {
     fn room_for_changes(&self, state: &State) -> Option<u64> {
         let memory = state.index.memory();
         memory.budget.filter(|_| memory.for_changes)?;
-        Some(memory.for_waiting() + BEYOND_SEARCH)
+        Some(memory.for_waiting() + state.index.lent_since() + BEYOND_SEARCH)
     }
 
     /// `None` where there are no clusters.

@@ -108,6 +108,9 @@ impl Volume for Watched {
     fn lock(&self) -> Result<LockGuard, TierError> {
         self.volume.lock()
     }
+    fn has_other_names(&self, name: &str) -> Result<bool, TierError> {
+        self.volume.has_other_names(name)
+    }
     fn note(&self) -> Option<Arc<Note>> {
         self.volume.note()
     }
@@ -128,6 +131,9 @@ impl Tier for WatchedTier {
     }
     fn granularity(&self) -> u32 {
         self.tier.granularity()
+    }
+    fn reopen(&self) -> Result<(), TierError> {
+        self.tier.reopen()
     }
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         Ok(Box::new(WatchedQueue {
@@ -177,14 +183,22 @@ pub(super) fn nearly(case: Case, id: u64, version: u64) -> Matrix {
 }
 
 pub(super) fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
-    let volume = base_of(case, MANY, folder);
     let ambush = Ambush::default();
-    let volume = Watched {
-        volume,
-        ambush: ambush.clone(),
-    };
+    let live = watched_on(case, base_of(case, MANY, folder), &ambush, folder);
+    (live, ambush)
+}
+
+/// An index in a volume, whose reads are ambushed.
+pub(super) fn watched_on(
+    case: Case,
+    volume: SimVolume,
+    ambush: &Ambush,
+    folder: &Path,
+) -> Arc<LiveIndex> {
+    let ambush = ambush.clone();
+    let volume = Watched { volume, ambush };
     let live = open_on(case, Arc::new(volume), folder, Durability::OnFlush).unwrap();
-    (Arc::new(live), ambush)
+    Arc::new(live)
 }
 
 /// The nearest of a vector that an id had at first.

@@ -1,6 +1,9 @@
 //! Inserts that are cut off at any operation, and go on: each row is in once, under its id.
 
+use stratann_layout::inserts::FILE_NAME as INSERTS;
+
 use super::*;
+use crate::progress::Progress;
 
 /// Some batches, and a part of one.
 fn rows_of(case: Case) -> u64 {
@@ -138,6 +141,38 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let ids = live.insert(&other, None, &Silent).unwrap();
     let end = BASE + rows_of(case);
     assert_eq!(ids, [end, end + 1]);
+    // But not under an id of a row that is still to come: all before it would look as if they were in.
+    for id in [end - 1, there + 1] {
+        let theirs = (&rows(&[id], 3), [id]);
+        let put = [
+            live.insert(theirs.0, Some(&theirs.1), &Silent).map(drop),
+            live.upsert(theirs.0, &theirs.1, &Silent),
+            live.insert_resumable(theirs.0, None, Some(&theirs.1), CutOff::Refuse, &Silent)
+                .map(drop),
+        ];
+        for refused in put {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("an insert of array was cut off"), "{text}");
+        }
+        assert!(!live.contains(id).unwrap());
+    }
+    // A copy knows of it as well.
+    let copy = SimVolume::new();
+    crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
+    let copied = open(&copy).unwrap();
+    assert_eq!(copied.cut_off_inserts(), ["array"]);
+    let refused = insert(case, &copied, false, CutOff::Refuse);
+    assert!(matches!(refused, Err(Error::CutOff { .. })), "{refused:?}");
+    drop(copied);
+    // And it is no damage, nor a file of nobody.
+    let warnings = Warnings::default();
+    assert!(verify_in(&volume, &warnings).unwrap().clean());
+    let warnings = warnings.0.into_inner().join("\n");
+    assert!(
+        warnings.contains("`--resume` goes on with it"),
+        "{warnings}"
+    );
+    assert!(!warnings.contains("not ours"), "{warnings}");
     live.delete(&[BASE + 3, end]).unwrap();
     live.upsert(&rows(&[BASE + 5], 4), &[BASE + 5], &Silent)
         .unwrap();
@@ -157,11 +192,13 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let expected = [vector(BASE + 5, 4), vector(end - 1, 1), vector(7_001, 3)].concat();
     assert_eq!(found.vectors, expected);
     assert_eq!(live.len() as u64, end - 1 + 1);
-    // It is known to be done until another one begins; then nobody knows of it any more.
+    // It is known to be done until another one begins; then nobody knows of it any more. What others delete stays deleted.
+    live.delete(&[end - 1]).unwrap();
     assert_eq!(
         insert(case, &live, false, CutOff::Resume).unwrap().inserted,
         0
     );
+    assert!(!live.contains(end - 1).unwrap());
     live.insert_resumable(&rows(&[8_000], 3), None, None, CutOff::Refuse, &Silent)
         .unwrap();
     let unknown = insert(case, &live, false, CutOff::Resume).unwrap_err();
@@ -169,6 +206,62 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
         unknown.to_string().contains("without `--resume`"),
         "{unknown}"
     );
+}
+
+/// What is warned of.
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl Progress for Warnings {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, message: &str) {
+        self.0.lock().push(message.to_owned());
+    }
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// A damaged list of inserts takes no vector with it, but the protection.
+#[test]
+fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(PACKED, folder.path());
+    let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
+    insert(PACKED, &live, false, CutOff::Refuse).unwrap();
+    drop(live);
+    assert!(verify_in(&volume, &Silent).unwrap().clean());
+    let mut file = volume.open(INSERTS).unwrap();
+    file.write_at(30, b"?").unwrap();
+    drop(file);
+    let report = verify_in(&volume, &Silent).unwrap();
+    assert_eq!(report.problem_count, 1, "{report:?}");
+    assert!(report.problems[0].what.contains("cut off"), "{report:?}");
+}
+
+/// Given ids of which the last ones came with other rows, or some were deleted since.
+#[test]
+fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(case, folder.path());
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    let ids: Vec<u64> = (BASE..BASE + 20).collect();
+    live.insert(&rows(&ids[..5], 1), Some(&ids[..5]), &Silent)
+        .unwrap();
+    live.insert(&rows(&ids[19..], 1), Some(&ids[19..]), &Silent)
+        .unwrap();
+    let before = contents(&live);
+    let all = rows(&ids, 1);
+    let refused = live.insert_resumable(&all, None, Some(&ids), CutOff::Resume, &Silent);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.contains("the id of row 5") && text.contains("`--upsert`"),
+        "{text}"
+    );
+    assert_eq!(contents(&live), before);
 }
 
 #[test]

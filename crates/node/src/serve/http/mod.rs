@@ -32,17 +32,20 @@ struct Limits {
     most: usize,
     /// How long a request may take to come, and its answer to go: each as a whole, however small the pieces are.
     time: Duration,
+    /// How long one that came waits for those that were hung up on to end.
+    room: Duration,
 }
 
 const LIMITS: Limits = Limits {
     most: 8,
     // Longer than clients of StratANN wait for a greeting, who come to this port by mistake: they say so then (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
+    room: Duration::from_millis(100),
 };
 
 /// How often somebody looks whether a connection came.
 const LOOK: Duration = Duration::from_millis(20);
-/// The pause when none can be taken, and how long one that came waits for those that were hung up on to end.
+/// The pause when none can be taken.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers until it is dropped.
@@ -178,7 +181,7 @@ impl Talks {
     {
         let came = Instant::now();
         let mut has_room = self.makes_room();
-        while !has_room && came.elapsed() < PAUSE {
+        while !has_room && came.elapsed() < self.limits.room {
             thread::sleep(Duration::from_millis(1));
             has_room = self.makes_room();
         }

@@ -31,16 +31,19 @@ class Handle:
 
     The first change takes the index's lock, and a lock beside the folder (`FOLDER.lock`), which `close` gives back. The second is held over the
     moment in which an index is built anew, when the first cannot be.
+
+    A forked process begins anew with the handles that it inherits (`_forked`): nothing is open there, no lock is held, and what it changes takes locks of
+    its own.
     """
 
     _open: "weakref.WeakValueDictionary[str, Handle]" = weakref.WeakValueDictionary()
-    _opening = threading.Lock()
+    _opening = threading.RLock()
+    """Held for moments, in which no thread forks: while a handle is made, and while one takes its lock."""
 
     @classmethod
     def of(cls, path: Path, memory: Union[int, str, None]) -> "Handle":
         """That of the folder; it opens with so much memory for searches, or as much as before where `memory` is None."""
-        # Worker processes that are forked inherit this dict, but no index that is open: those are their own.
-        name = f"{os.getpid()}:{os.path.realpath(path)}"
+        name = os.path.realpath(path)
         with cls._opening:
             found = cls._open.get(name)
             if found is None:
@@ -52,9 +55,13 @@ class Handle:
 
     def __init__(self, path: pathlib.Path, memory: Union[int, str, None]) -> None:
         self.path = path
+        self._memory = memory
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is open, and no lock is held."""
         self.lock = threading.RLock()
         """Held by writers alone, over all that they do: readers go on with the index that is published."""
-        self._memory = memory
         self._publishing = threading.Lock()
         """Held while an index is opened, and put in place of the one that is published."""
         self._index: Optional[Index] = None
@@ -62,6 +69,21 @@ class Handle:
         self._beginning = False
         """Whether the first index is being built."""
         self._beside: Optional[int] = None
+        """The descriptor of the lock beside the folder, while this process holds it."""
+
+    @classmethod
+    def _forked(cls) -> None:
+        """In a process that was just forked: what its parent has open and holds is the parent's."""
+        # The thread that had it may not be here.
+        cls._opening = threading.RLock()
+        handles = list(cls._open.values())
+        held = [handle._beside for handle in handles]
+        for handle in handles:
+            handle._begin()
+        for file in held:
+            # The lock is the parent's, and lasts for as long as any process has the descriptor.
+            if file is not None:
+                os.close(file)
 
     def index(self) -> Optional[Index]:
         """The index as it is now, other processes' changes included; None if there is none yet."""
@@ -95,20 +117,29 @@ class Handle:
                     raise
 
     def _opened(self) -> Optional[Index]:
-        """What stands at the path; None if nothing does. An index that lacks a file is an error: taken for none, it would be built over."""
+        """What stands at the path; None if nothing does, or only what a first build has written so far, or left when its process was killed.
+
+        An index that lacks a file is an error: taken for none, it would be built over.
+        """
         try:
             return _stratann.open(self.path, memory=self._memory)
         except (FileNotFoundError, StratannError):
-            if os.path.lexists(self.path):
-                raise
-            return None
+            if _stratann.is_vacant(self.path):
+                return None
+        # It may have come, or gone, between the two looks.
+        try:
+            return _stratann.open(self.path, memory=self._memory)
+        except (FileNotFoundError, StratannError):
+            if _stratann.is_vacant(self.path):
+                return None
+            raise
 
     def hold(self) -> Optional[Index]:
         """The index for changes: no other process makes any until `close`. Raises InUseError if one does."""
         with self.lock:
             if self._beside is not None:
                 return self.index()
-            self._beside = self._take()
+            self._take()
             try:
                 # With what another process did before it gave the lock back.
                 return self.index()
@@ -116,23 +147,35 @@ class Handle:
                 self._give_back()
                 raise
 
-    def _take(self) -> int:
+    def _take(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         name = f"{self.path}.lock"
-        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(file)
-            raise InUseError(
-                f"{self.path}: another process changes these documents and has {name} locked: close them there first, or only read here"
-            ) from None
-        return file
+        # A process that was forked between these would have a descriptor that nobody closes there.
+        with self._opening:
+            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                raise InUseError(
+                    f"{self.path}: another process changes these documents and has {name} locked: close them there first, or only read here"
+                ) from None
+            except OSError as error:
+                os.close(file)
+                raise StratannError(
+                    f"{name}: it cannot be locked; {error.strerror}. Keep the folder on a file system that has locks (flock), or only read here"
+                ) from error
+            self._beside = file
 
     def _give_back(self) -> None:
-        if self._beside is not None:
-            os.close(self._beside)
-            self._beside = None
+        file, self._beside = self._beside, None
+        if file is None:
+            return
+        try:
+            # Closed alone, it would stay locked for as long as another process has the same descriptor.
+            fcntl.flock(file, fcntl.LOCK_UN)
+        finally:
+            os.close(file)
 
     def __del__(self) -> None:
         # The index gives its own lock back when it goes.
@@ -147,13 +190,15 @@ class Handle:
         options: Dict[str, Any],
     ) -> Index:
         """Builds the index of these alone, in place of what there is; a crash leaves the one or the other. Only for who holds it."""
+        if self._beside is None:
+            raise StratannError(f"{self.path}: this process holds no lock of the documents: it was forked in the midst of a change. Make the change again")
         before = self._index
         if before is not None:
             before.close()
         rows = numpy.ascontiguousarray(vectors, numpy.float32)
         self._beginning = before is None
         try:
-            _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=True, **options)
+            _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=before is not None, **options)
         finally:
             self._beginning = False
         with self._publishing:
@@ -173,3 +218,11 @@ class Handle:
                     self._index.close()
             finally:
                 self._give_back()
+
+
+# The lock is looked up each time: a forked process has another one.
+os.register_at_fork(
+    before=lambda: Handle._opening.acquire(),
+    after_in_parent=lambda: Handle._opening.release(),
+    after_in_child=Handle._forked,
+)

@@ -18,13 +18,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 import numpy
 from numpy.typing import NDArray
 
-from .._stratann import MOST_PADDED, Filter, Index, OutdatedError, StratannError, column
+from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, column
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
 
-_MOST_PAYLOAD = 64 << 10
-_MOST_COLUMNS = 1024
 _BATCH = 1024
 _NO_ID = 2**64 - 1
 # The codes of an index are those of the vectors that it was built of, and of very few they tell nothing apart: 5,000 vectors inserted into an
@@ -89,7 +87,8 @@ class Documents:
 
     Any number of threads may use one, and any number of processes read; one process at a time writes, from its first change to `close`.
     Threads that read do not wait for one that writes; threads that write wait for each other.
-    Two stores of one folder in a process share what they see.
+    Two stores of one folder in a process share what they see. A forked process may go on with those that it inherits: it opens the index anew, and its
+    changes take a lock of their own, which its parent has to give back first (`close`).
     """
 
     def __init__(
@@ -431,9 +430,9 @@ def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
 def _check_columns(there: Iterable[str], rows: List[Dict[str, Any]]) -> None:
     """Raises ValueError where an index that has these columns would have too many with those of rows."""
     names = set(there).union(*rows)
-    if len(names) > _MOST_COLUMNS:
+    if len(names) > MOST_COLUMNS:
         raise ValueError(
-            f"the keys of metadata take {len(names)} columns; an index has at most {_MOST_COLUMNS}. Open the store with the keys that filters "
+            f"the keys of metadata take {len(names)} columns; an index has at most {MOST_COLUMNS}. Open the store with the keys that filters "
             "ask in filterable=: all others take no column, and come back with their document as before"
         )
 
@@ -477,8 +476,8 @@ def _payload(document: Document) -> Dict[str, Any]:
         "metadata": values.encode(dict(document.metadata), f"the metadata of {document.id!r}"),
     }
     size = len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
-    if size > _MOST_PAYLOAD:
-        raise ValueError(f"the document {document.id!r} takes {size} bytes: at most {_MOST_PAYLOAD} with its metadata; split it into parts")
+    if size > MOST_PAYLOAD:
+        raise ValueError(f"the document {document.id!r} takes {size} bytes: at most {MOST_PAYLOAD} with its metadata; split it into parts")
     return payload
 
 

@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 
 import stratann
 
+from .._stratann import MOST_PADDED
 from ..merging import nearest
 from .placement import WORKER_BYTES, Actors, Resources
 from .source import Path
 from .staging import facts
-
-_MOST_PADDED = 1 << 16
-"""What may be asked for where there are fewer vectors, as of an index."""
 
 _Ids = NDArray[numpy.uint64]
 _Distances = NDArray[numpy.float32]
@@ -222,7 +220,7 @@ class ShardedIndex:
         if not self._actors.handles():
             raise ValueError("the index is closed")
         k = operator.index(k)
-        most = max(len(self), _MOST_PADDED)
+        most = max(len(self), MOST_PADDED)
         if not 1 <= k <= most:
             raise ValueError(f"k is {k}: it must be from 1 to {most}")
         options = {

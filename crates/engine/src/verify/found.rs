@@ -1,0 +1,70 @@
+//! Whether searches find the vectors of an index as well as those of its last build or merge: what came since may be of a kind that the codes are not made for.
+//! That is no damage, and worth a warning.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stratann_tier::Volume;
+
+use super::VerifyReport;
+use crate::index::{Index, OpenOptions};
+use crate::places::Places;
+use crate::progress::Progress;
+use crate::stores::codes::Codes;
+use crate::{Error, stored};
+
+/// Bytes of codes up to which the index is opened for a look: `verify` keeps little in memory. `stats` looks at any.
+const MOST_CODES: u64 = 64 << 20;
+
+/// Warns where a part of the vectors of an index is found badly, or the look failed. `report` is of that index.
+///
+/// # Errors
+/// The caller interrupted.
+pub(super) fn warn(
+    home: &Arc<dyn Volume>,
+    path: &Path,
+    places: &Places,
+    report: &VerifyReport,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    if !report.clean() {
+        return Ok(());
+    }
+    let path_shown = path.display();
+    match trouble(home, path, places, report, progress) {
+        Ok(None) => {}
+        Ok(Some(trouble)) => progress.warn(&format!("{path_shown}: {trouble}")),
+        Err(Error::Interrupted) => return Err(Error::Interrupted),
+        Err(error) => progress.warn(&format!(
+            "{path_shown}: whole, but nobody looked whether its vectors are found well: {error}"
+        )),
+    }
+    Ok(())
+}
+
+/// What a look at the index tells that is worth a warning.
+fn trouble(
+    home: &Arc<dyn Volume>,
+    path: &Path,
+    places: &Places,
+    report: &VerifyReport,
+    progress: &dyn Progress,
+) -> Result<Option<String>, Error> {
+    let manifest = stored::manifest(&**home)?;
+    if manifest.nodes() <= manifest.vectors && report.log_records == 0 {
+        return Ok(None);
+    }
+    let composition = stored::layout(&**home, &manifest)?.composition();
+    let codes = Codes::memory_bytes(&**home, &manifest, composition)?;
+    if codes > MOST_CODES {
+        return Ok(None);
+    }
+    let open = OpenOptions {
+        places: places.clone(),
+        ..OpenOptions::default()
+    };
+    let index = Index::open_from(home.clone(), path, &open)?;
+    let (stats, looked) = index.stats_and_health(progress);
+    looked?;
+    Ok(stats.trouble)
+}

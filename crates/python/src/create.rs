@@ -1,0 +1,177 @@
+//! `stratann.create`: an index that begins with nothing.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+use stratann::Element;
+
+use crate::arguments::named_path;
+use crate::arrays::dtype_name;
+use crate::index::{Index, to_dict};
+use crate::opening::Opening;
+use crate::progress::{Listener, run};
+use crate::shape::Shape;
+
+/// Elements of a vector, at most.
+const MOST: usize = u16::MAX as usize;
+const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
+
+/// Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and `Index.upsert` bring the vectors.
+///
+/// Columns of attributes come with the first vectors that have them. As the index grows, merges (`Index.compact`, or those that
+/// `merges=True` of `open` allows) train its codes anew, until it is as good as one that was built of all its vectors.
+///
+/// Parameters
+/// ----------
+/// path : str or os.PathLike
+///     The folder of the index.
+/// dimension : int
+///     Elements of each vector, 1 to 65,535.
+/// dtype : str or numpy.dtype
+///     "float32", "float16", "uint8" or "int8": what the elements are.
+/// metric, preset, degree, build_list, alpha, code_bytes, low_codes, codebook, order, layout, compression, chunk, segment, navigation
+///     As those of `build`.
+/// search_memory, cluster_size, replicas, seed, overwrite, place
+///     As those of `build`.
+/// exist_ok : bool
+///     Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The choices
+///     of a build are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that, ten seconds at most.
+/// memory, io, cache, cache_entries, durability, merges
+///     As those of `open`: how the index is opened, whether it was created or was there.
+///
+/// Returns
+/// -------
+/// Index
+///     Open, with `build_report`, and of length 0; of one that was there, without a report.
+#[pyfunction]
+#[pyo3(signature = (path, *, dimension, dtype=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
+    code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
+    search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=false, exist_ok=false, place=None,
+    memory=None, io="auto", cache=None, cache_entries=None, durability=None, merges=true),
+    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True)")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
+pub fn create<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    dimension: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    metric: &str,
+    preset: &str,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::degree)] degree: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::build_list)] build_list: usize,
+    alpha: f32,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
+    low_codes: Option<&str>,
+    codebook: Option<PathBuf>,
+    order: Option<&str>,
+    layout: Option<&str>,
+    compression: Option<&str>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    segment: Option<&Bound<'py, PyAny>>,
+    navigation: f64,
+    search_memory: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::cluster_size)] cluster_size: Option<
+        usize,
+    >,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
+    overwrite: bool,
+    exist_ok: bool,
+    place: Option<&Bound<'py, PyAny>>,
+    memory: Option<&Bound<'py, PyAny>>,
+    io: &str,
+    cache: Option<&Bound<'py, PyAny>>,
+    cache_entries: Option<&Bound<'py, PyAny>>,
+    durability: Option<&Bound<'py, PyAny>>,
+    merges: bool,
+) -> PyResult<Index> {
+    let path = named_path(path, "index")?;
+    let dimension = dimension_of(dimension)?;
+    let element = dtype.map_or(Ok(Element::F32), element_of)?;
+    if exist_ok && overwrite {
+        return Err(PyValueError::new_err(
+            "exist_ok and overwrite are both given: an index that is there is either kept or replaced; pass one of them",
+        ));
+    }
+    let shape = Shape {
+        metric,
+        preset,
+        degree,
+        build_list,
+        alpha,
+        code_bytes,
+        low_codes,
+        codebook,
+        order,
+        layout,
+        compression,
+        chunk,
+        segment,
+        navigation,
+        search_memory,
+        cluster_size,
+        replicas,
+        seed,
+        overwrite,
+        place,
+    };
+    let options = shape.options()?;
+    let opening = Opening {
+        memory,
+        io,
+        cache,
+        cache_entries,
+        navigation: None,
+        place,
+        durability,
+        merges,
+    };
+    opening.check()?;
+    let report = run(py, &Listener::new(None)?, |progress| match exist_ok {
+        true => stratann::create_if_absent(&path, element, dimension, &options, progress),
+        false => stratann::create(&path, element, dimension, &options, progress).map(Some),
+    })?;
+    let report = report.map(|report| to_dict(py, &report)).transpose()?;
+    let report = report.map(Bound::unbind);
+    opening.open(py, path, report)
+}
+
+/// The dimension of vectors that are to come.
+fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let number = match value.is_instance_of::<PyBool>() {
+        true => Err(PyTypeError::new_err("")),
+        false => value.extract::<usize>(),
+    };
+    match number {
+        Ok(number) if (1..=MOST).contains(&number) => Ok(number),
+        Err(error) if !error.is_instance_of::<PyOverflowError>(value.py()) => {
+            let kind = value.get_type().name()?;
+            Err(PyTypeError::new_err(format!(
+                "dimension is a {kind}: it must be an int, 1 to {MOST}"
+            )))
+        }
+        _ => Err(PyValueError::new_err(format!(
+            "dimension is {}: it must be 1 to {MOST}",
+            value.str()?
+        ))),
+    }
+}
+
+/// The element type that numpy calls so.
+fn element_of(dtype: &Bound<'_, PyAny>) -> PyResult<Element> {
+    let numpy = dtype.py().import("numpy")?;
+    let name: String = match numpy.call_method1("dtype", (dtype,)) {
+        Ok(known) => known.getattr("name")?.extract()?,
+        Err(_) => dtype.repr()?.to_string(),
+    };
+    let found = ELEMENTS.into_iter().find(|&one| dtype_name(one) == name);
+    found.ok_or_else(|| {
+        let names = ELEMENTS.map(dtype_name).join(", ");
+        PyValueError::new_err(format!("dtype is {name}: it must be one of {names}"))
+    })
+}

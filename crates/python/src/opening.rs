@@ -1,0 +1,94 @@
+//! How an index is opened, as `open` and `create` are told it.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use stratann::{IoMode, OpenOptions};
+
+use crate::arguments::{cache as cache_size, durability, memory, named, places};
+use crate::index::Index;
+use crate::writer::Changes;
+
+/// Arguments of `open`, as a user writes them.
+#[derive(Clone, Copy)]
+pub struct Opening<'a, 'py> {
+    /// Bytes, or a text such as "64MiB", as [`cache`](Self::cache) is.
+    pub memory: Option<&'a Bound<'py, PyAny>>,
+    pub io: &'a str,
+    pub cache: Option<&'a Bound<'py, PyAny>>,
+    /// Nodes, or a share of the vectors such as "1%".
+    pub cache_entries: Option<&'a Bound<'py, PyAny>>,
+    pub navigation: Option<bool>,
+    pub place: Option<&'a Bound<'py, PyAny>>,
+    pub durability: Option<&'a Bound<'py, PyAny>>,
+    pub merges: bool,
+}
+
+impl<'a, 'py> Opening<'a, 'py> {
+    /// All as it is by default, but for where its roles are read.
+    pub fn at(place: Option<&'a Bound<'py, PyAny>>) -> Self {
+        Self {
+            memory: None,
+            io: "auto",
+            cache: None,
+            cache_entries: None,
+            navigation: None,
+            place,
+            durability: None,
+            merges: true,
+        }
+    }
+
+    /// Refuses what can be told without an index.
+    ///
+    /// # Errors
+    /// A size, a name or places that are none.
+    pub fn check(&self) -> PyResult<()> {
+        memory(self.memory)?;
+        named::<IoMode>(self.io, "io")?;
+        places(self.place)?;
+        durability(self.durability)?;
+        Ok(())
+    }
+
+    /// Opens the index that stands at `path`, with the report of what built it here, if something did.
+    ///
+    /// # Errors
+    /// As those of `stratann.open`.
+    pub fn open(
+        self,
+        py: Python<'py>,
+        path: PathBuf,
+        report: Option<Py<PyAny>>,
+    ) -> PyResult<Index> {
+        let arguments = PyDict::new(py);
+        for (name, value) in [
+            ("memory", self.memory),
+            ("cache", self.cache),
+            ("cache_entries", self.cache_entries),
+            ("place", self.place),
+            ("durability", self.durability),
+        ] {
+            if let Some(value) = value {
+                arguments.set_item(name, value)?;
+            }
+        }
+        arguments.set_item("io", self.io)?;
+        arguments.set_item("navigation", self.navigation)?;
+        arguments.set_item("merges", self.merges)?;
+        let options = OpenOptions {
+            memory: memory(self.memory)?,
+            io: named(self.io, "io")?,
+            cache: cache_size(&path, self.cache, self.cache_entries)?,
+            navigation: self.navigation,
+            places: places(self.place)?,
+            ..OpenOptions::default()
+        };
+        let changes = Changes {
+            durability: durability(self.durability)?,
+            merges: self.merges,
+        };
+        Index::new(py, path, options, changes, report, arguments)
+    }
+}

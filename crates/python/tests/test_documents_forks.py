@@ -1,0 +1,304 @@
+"""Stores of documents in forked processes, as those of web servers and of multiprocessing are; and what killed ones leave."""
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import threading
+
+import numpy
+import pytest
+from test_documents import child, document, vector
+
+import stratann
+from stratann.documents import Documents
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+
+
+class Forked:
+    """A process that is forked from this one when it is entered, and calls by name what it is told; what they return, or raise, comes back as a text."""
+
+    def __init__(self, **calls):
+        self._calls = calls
+
+    def __enter__(self):
+        here, there = socket.socketpair()
+        self._process = os.fork()
+        if self._process == 0:
+            try:
+                here.close()
+                # Ends it if it waits for a lock.
+                signal.alarm(60)
+                with there.makefile("rw") as told:
+                    for name in iter(told.readline, ""):
+                        try:
+                            said = self._calls[name.strip()]()
+                        except stratann.StratannError as error:
+                            said = type(error).__name__
+                        told.write(f"{said}\n")
+                        told.flush()
+            finally:
+                os._exit(0)
+        there.close()
+        self._told = here.makefile("rw")
+        here.close()
+        return self
+
+    def __call__(self, name):
+        self._told.write(f"{name}\n")
+        self._told.flush()
+        return self._told.readline().strip()
+
+    def __exit__(self, kind, error, trace):
+        self._told.close()
+        ended = os.waitpid(self._process, 0)[1]
+        assert kind is not None or ended == 0
+
+
+def calls(documents, n):
+    """What a forked process does with a store that it has inherited: it puts and deletes the document of a number."""
+    return {
+        "len": lambda: len(documents),
+        "get": lambda: documents.get(["id 1"])[0].content,
+        "search": lambda: documents.search(vector(1), 1)[0][0].id,
+        "put": lambda: documents.put([document(n)]),
+        "update": lambda: documents.update(None, lambda one: one),
+        "delete": lambda: documents.delete([f"id {n}"]),
+        "close": documents.close,
+    }
+
+
+def test_a_forked_process_takes_a_lock_of_its_own(tmp_path):
+    documents = Documents(tmp_path / "a.idx")
+    documents.put([document(1)])
+    with Forked(**calls(documents, 2), other=lambda: len(Documents(tmp_path / "a.idx"))) as worker:
+        # The parent has it: here it is read alone.
+        assert [worker(name) for name in ("len", "get", "search", "other")] == ["1", "text 1", "id 1", "1"]
+        assert [worker(name) for name in ("put", "update")] == ["InUseError"] * 2
+        # It closes what it has open itself, which is nothing that its parent goes by.
+        assert worker("close") == "None"
+        documents.put([document(3)])
+        assert worker("put") == "InUseError"
+        documents.close()
+        assert worker("put") == "['id 2']" and worker("len") == worker("other") == "3"
+        with pytest.raises(stratann.InUseError):
+            documents.put([document(4)])
+        assert len(documents) == 3
+        worker("close")
+        documents.put([document(4)])
+        assert worker("len") == "4" and worker("delete") == "InUseError"
+        documents.close()
+        assert worker("delete") == "1"
+    # It ended without closing.
+    documents.put([document(5)])
+    assert sorted(one.id for one in documents.scan()) == ["id 1", "id 3", "id 4", "id 5"]
+    documents.close()
+
+
+def test_a_process_that_was_forked_from_a_forked_one(tmp_path):
+    documents = Documents(tmp_path / "a.idx")
+    documents.put([document(1)])
+
+    def grandchild():
+        said = []
+
+        def fork():
+            with Forked(**calls(documents, 3)) as worker:
+                said.extend([worker("len"), worker("put")])
+
+        # By another thread than the one that this process began with.
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        return said
+
+    with Forked(**calls(documents, 2), grandchild=grandchild) as worker:
+        assert worker("grandchild") == "['1', 'InUseError']"
+        documents.close()
+        assert worker("put") == "['id 2']"
+        assert worker("grandchild") == "['2', 'InUseError']"
+        worker("close")
+        assert worker("grandchild") == "['2', \"['id 3']\"]"
+    assert len(documents) == 3
+
+
+def test_a_forked_process_does_not_keep_the_lock_of_its_parent(tmp_path):
+    documents = Documents(tmp_path / "a.idx")
+    documents.put([document(1)])
+    with Forked():
+        documents.close()
+        with child(tmp_path, "documents.put([document(2)])") as other:
+            other.communicate()
+        assert other.returncode == 0
+        documents.put([document(3)])
+    assert len(documents) == 3
+    documents.close()
+
+
+def test_a_forked_process_does_not_keep_the_lock_of_a_parent_that_is_killed(tmp_path):
+    work = """
+import os
+documents.put([document(1)])
+if os.fork():
+    print("put", flush=True)
+# Both wait for the end of this.
+sys.stdin.read()
+"""
+    with child(tmp_path, work) as other:
+        assert other.stdout.readline() == "put\n"
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        with Documents(tmp_path / "a.idx") as documents:
+            documents.put([document(2)])
+            assert len(documents) == 2
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_a_forked_process_waits_for_no_thread_that_puts(tmp_path, built):
+    """The thread is in the midst of a build, at a place where it holds all locks of the store."""
+    begun, go_on = threading.Event(), threading.Event()
+    if built:
+        with Documents(tmp_path / "a.idx") as documents:
+            documents.put([document(1)])
+
+    def progress(*_):
+        begun.set()
+        go_on.wait()
+
+    documents = Documents(tmp_path / "a.idx", progress=progress)
+    thread = threading.Thread(target=lambda: documents.put(document(n) for n in range(1, 20)))
+    thread.start()
+    begun.wait()
+    try:
+        with Forked(**calls(documents, 30)) as worker:
+            found = {name: worker(name) for name in ("len", "put", "update", "close")}
+    finally:
+        go_on.set()
+        thread.join()
+    # The new index may be in its place before the thread goes on.
+    assert found.pop("len") in (str(int(built)), "19")
+    assert found == {"put": "InUseError", "update": "InUseError", "close": "None"}
+    assert len(documents) == 19
+    documents.close()
+
+
+def test_a_change_that_was_begun_before_the_fork_is_not_made_by_the_forked_process(tmp_path):
+    documents = Documents(tmp_path / "a.idx")
+
+    class Metadata(dict):
+        """Forks when it is read, which is in the midst of a call, with the lock taken."""
+
+        def items(self):
+            self.process = os.fork()
+            return super().items()
+
+    metadata = Metadata(n=1)
+    parent = os.getpid()
+    try:
+        signal.alarm(60)
+        documents.put([stratann.documents.Document("id 1", "text 1", metadata, vector(1))])
+    except stratann.StratannError as error:
+        assert os.getpid() != parent
+        os._exit(7 if "forked" in str(error) else 1)
+    finally:
+        if os.getpid() != parent:
+            os._exit(2)
+        signal.alarm(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(metadata.process, 0)[1]) == 7
+    assert len(documents) == 1
+    documents.close()
+
+
+def test_a_lock_that_cannot_be_taken_is_not_one_that_another_process_has(tmp_path, monkeypatch):
+    def refuse(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    documents = Documents(tmp_path / "a.idx")
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(stratann.StratannError, match="a.idx.lock: it cannot be locked; No locks") as error:
+        documents.put([document(1)])
+    assert not isinstance(error.value, stratann.InUseError)
+    monkeypatch.undo()
+    documents.put([document(1)])
+    documents.close()
+
+
+def test_an_empty_folder_is_an_empty_store(tmp_path):
+    (tmp_path / "a.idx").mkdir()
+    with Documents(tmp_path / "a.idx") as documents:
+        assert len(documents) == 0 and documents.search(vector(1)) == []
+        documents.put([document(1)])
+        assert len(documents) == 1
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    """The folder of a first build that has written all but its manifest, in the moment before that, or when its process was killed then."""
+    path = tmp_path / "a.idx"
+    stratann.build(numpy.stack([vector(n) for n in range(300)]), path, metric="cosine")
+    (path / "MANIFEST").rename(path / "MANIFEST.new")
+    (path / "build-scratch").mkdir()
+    (path / "build-scratch" / "0").write_text("of no use")
+    assert (path / "LOCK").exists()
+    return path
+
+
+def test_a_first_put_that_was_killed_is_made_again(tmp_path, unfinished):
+    here = Documents(unfinished)
+    assert len(here) == here.count() == 0 and here.get(["id 1"]) == [None] and here.search(vector(1)) == [] and list(here.scan()) == []
+    with child(tmp_path, "documents.put([document(1), document(2)]); print(len(documents))") as other:
+        assert other.communicate()[0] == "2\n"
+    # Whoever has read meanwhile sees it.
+    assert len(here) == 2
+    here.put([document(3)])
+    here.close()
+    assert len(Documents(unfinished)) == 3
+
+
+def test_a_first_index_that_comes_while_it_is_opened_is_opened(unfinished, monkeypatch):
+    look = stratann._stratann.is_vacant
+
+    def come(path):
+        (unfinished / "MANIFEST.new").rename(unfinished / "MANIFEST")
+        monkeypatch.undo()
+        return look(path)
+
+    # Between the attempt to open it, and the look at what is there.
+    monkeypatch.setattr(stratann._stratann, "is_vacant", come)
+    assert len(Documents(unfinished)) == 300
+
+
+def test_a_first_put_may_be_killed_at_any_time(tmp_path):
+    # Where that is depends on the machine; all is right at any.
+    work = f"""
+import os, signal
+documents = Documents({str(tmp_path / "a.idx")!r}, progress=lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+documents.put(document(n) for n in range(1000))
+"""
+    with child(tmp_path, work) as other:
+        other.communicate()
+    assert other.returncode == -signal.SIGKILL
+    with Documents(tmp_path / "a.idx") as documents:
+        assert len(documents) in (0, 1000)
+        documents.put([document(1001)])
+        assert documents.get(["id 1001"])[0].content == "text 1001"
+
+
+def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
+    with Documents(tmp_path / "a.idx") as documents:
+        documents.put([document(1)])
+        documents.put([document(2)])
+    del documents
+    shutil.move(tmp_path / "a.idx" / "MANIFEST", tmp_path / "MANIFEST")
+    with pytest.raises(stratann.StratannError, match="no MANIFEST"):
+        Documents(tmp_path / "a.idx")
+    shutil.move(tmp_path / "MANIFEST", tmp_path / "a.idx" / "MANIFEST")
+    assert len(Documents(tmp_path / "a.idx")) == 2
+    # Nor is a folder of something else.
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes.txt").write_text("of somebody")
+    with pytest.raises(stratann.StratannError, match="no MANIFEST"):
+        Documents(tmp_path / "a")

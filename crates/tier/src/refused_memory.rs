@@ -1,0 +1,271 @@
+//! Memory that the system refuses: how it is asked for, and how a program ends where nobody can ask.
+//!
+//! Memory that grows with a collection is asked for before the work that needs it ([`ask_for_memory`]), and a refusal is an
+//! error. The standard library and other crates make small allocations everywhere; where one of these is refused, the standard
+//! library aborts the process. A program that has the allocator of this module and calls [`explain_aborts`] ends instead as
+//! after any other failure: a line that begins with `error:`, and exit status 1.
+//!
+//! ```text
+//!   RecordingAllocator ── refused? ──> the thread remembers how many bytes were refused
+//!                                           │
+//!   standard library aborts: SIGABRT ──> the handler of `explain_aborts` reads it, says so, exits
+//! ```
+//!
+//! Under a limit of address space it also matters how much of that the allocator reserves ([`share_arenas_under_a_limit`]).
+//!
+//! Nothing is tidied up on that way, as when the process is killed: a committed index is whole, and the next change or
+//! build of it removes unfinished files. A process that has not called [`explain_aborts`], such as the interpreter of
+//! Python, aborts as ever.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io;
+#[cfg(target_env = "gnu")]
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(target_env = "gnu")]
+use rustix::process::{Resource, getrlimit};
+
+use crate::buffer::would_map;
+use crate::error::TierError;
+
+/// Asks the system for so many bytes in one piece, and gives them back at once: whether work that will take them may begin. None
+/// of them is touched, so that it takes microseconds, and no RAM. The message names their use, `what`, and an order that helps,
+/// `instead`, beside that to raise the limit of the process.
+///
+/// # Errors
+/// [`TierError::NoMemory`]: the system refused them.
+pub fn ask_for_memory(
+    what: impl Into<String>,
+    bytes: u64,
+    instead: &'static str,
+) -> Result<(), TierError> {
+    // Not from the allocator: once a large piece of it was freed, it gives less back to the system.
+    match usize::try_from(bytes).is_ok_and(would_map) {
+        true => Ok(()),
+        false => Err(TierError::NoMemory {
+            what: what.into(),
+            bytes,
+            instead,
+        }),
+    }
+}
+
+thread_local! {
+    /// Bytes that the system refused this thread last; 0 if it never did.
+    static REFUSED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which remembers for each thread how many bytes it was refused last. For `#[global_allocator]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecordingAllocator;
+
+/// The outcome of asking for `bytes`, which is remembered if it is a refusal.
+#[inline]
+fn recorded(pointer: *mut u8, bytes: usize) -> *mut u8 {
+    if pointer.is_null() {
+        // A thread that is ending has nothing to note it in.
+        let _ = REFUSED.try_with(|refused| refused.set(bytes.max(1)));
+    }
+    pointer
+}
+
+// SAFETY: each method hands its arguments to the same method of the system's allocator, whose contract is the same, and
+// gives back its result. A refusal is noted down without allocations and panics.
+unsafe impl GlobalAlloc for RecordingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        recorded(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc_zeroed`.
+        recorded(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from the system's allocator.
+        recorded(unsafe { System.realloc(pointer, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Address space that the C library reserves for an arena, in bytes. A thread whose arena it cannot reserve has each of its allocations
+/// on pages of their own.
+#[cfg(target_env = "gnu")]
+const ARENA: u64 = 64 << 20;
+
+/// Has all threads share one arena of the allocator where the limit of the process' address space (`ulimit -v`) has no room for
+/// an arena each. To be called before there are threads. Does nothing without a limit, or with another C library than glibc.
+pub fn share_arenas_under_a_limit() {
+    #[cfg(target_env = "gnu")]
+    {
+        let Some(limit) = getrlimit(Resource::As).current else {
+            return;
+        };
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
+        // As much again is left for everything else.
+        if limit / 2 / ARENA < processors {
+            // SAFETY: sets a number of the allocator, which takes it at any time.
+            unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+        }
+    }
+}
+
+/// The exit status of a program that was refused memory: that of every failure of a call that was right.
+const FAILED: libc::c_int = 1;
+
+/// From now on an abort of a thread that was refused memory ends the program with exit status 1 and a line on standard error
+/// that says so. Other aborts are as ever. Of use in a program whose allocator is [`RecordingAllocator`].
+///
+/// # Errors
+/// The system installs no handler.
+pub fn explain_aborts() -> io::Result<()> {
+    // SAFETY: an all-zero `sigaction` is a valid one.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int) = aborted;
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // On the stack that the standard library gives each thread for signals, where there is one.
+    action.sa_flags = libc::SA_ONSTACK;
+    // SAFETY: `action` is valid, and its handler does what may be done in one: it neither allocates nor locks.
+    match unsafe { libc::sigaction(libc::SIGABRT, &action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether a thread is about to say so.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Handles SIGABRT. If it returns, the C library's `abort` goes on to end the process by the signal.
+extern "C" fn aborted(_: libc::c_int) {
+    let refused = REFUSED.try_with(Cell::get).unwrap_or(0);
+    if refused == 0 {
+        return;
+    }
+    while ENDING.swap(true, Ordering::SeqCst) {
+        // Another thread says it, and ends this one as well.
+        // SAFETY: waits for a signal, and touches nothing.
+        unsafe { libc::pause() };
+    }
+    let mut line = Line::default();
+    line.add(b"error: memory of ");
+    line.add_number(refused);
+    line.add(REMEDY);
+    // SAFETY: the buffer is valid for its length; the descriptor may be closed, and then nothing is written.
+    unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
+    // SAFETY: ends the process at once, and may be called in a handler.
+    unsafe { libc::_exit(FAILED) }
+}
+
+/// The end of the line, behind the number of bytes.
+const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
+or ask for less (fewer threads, a smaller --memory). A committed index is whole; its next build or change removes unfinished files\n";
+
+/// A line that is put together without memory.
+struct Line {
+    bytes: [u8; 320],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Line {
+        Line {
+            bytes: [0; 320],
+            len: 0,
+        }
+    }
+}
+
+impl Line {
+    /// Adds as much of `text` as there is room for.
+    fn add(&mut self, text: &[u8]) {
+        for (to, &byte) in self.bytes.iter_mut().skip(self.len).zip(text) {
+            *to = byte;
+        }
+        self.len = (self.len + text.len()).min(self.bytes.len());
+    }
+
+    /// Adds a number in decimal.
+    fn add_number(&mut self, mut number: usize) {
+        let mut digits = [0; 20];
+        let mut first = digits.len();
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+            first -= 1;
+            if number == 0 {
+                break;
+            }
+        }
+        self.add(&digits[first..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_put_together_without_memory() {
+        for number in [0, 7, 10, 12_608, usize::MAX] {
+            let mut line = Line::default();
+            line.add(b"memory of ");
+            line.add_number(number);
+            line.add(REMEDY);
+            let text = std::str::from_utf8(&line.bytes[..line.len]).unwrap();
+            assert!(
+                text.starts_with(&format!("memory of {number} bytes; the system")),
+                "{text}"
+            );
+            assert!(text.ends_with("unfinished files\n"), "{text}");
+        }
+        let mut full = Line::default();
+        full.add(&[b'x'; 1000]);
+        full.add(b"y");
+        assert_eq!(full.bytes[..full.len], [b'x'; 320]);
+    }
+
+    #[test]
+    fn memory_that_is_asked_for_is_there_or_an_error_names_it() {
+        ask_for_memory("nothing", 0, "").unwrap();
+        ask_for_memory("a piece", 64 << 20, "").unwrap();
+        for bytes in [u64::MAX, 1 << 62] {
+            let error = ask_for_memory("all of it", bytes, "ask for less").unwrap_err();
+            assert_eq!(error.place(), "all of it");
+            let text = error.to_string();
+            for words in [&bytes.to_string(), "ulimit -v", "or ask for less"] {
+                assert!(text.contains(words), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_refused_is_remembered_in_the_thread_that_asked() {
+        let allocator = RecordingAllocator;
+        let layout = Layout::from_size_align(isize::MAX as usize & !7, 8).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: the layout's size is not zero, and what is given back is null.
+                let none = unsafe { allocator.alloc(layout) };
+                assert!(none.is_null());
+                assert_eq!(REFUSED.get(), layout.size());
+            });
+        });
+        assert_eq!(REFUSED.get(), 0);
+        let layout = Layout::new::<[u64; 4]>();
+        // SAFETY: the layout's size is not zero; what is allocated is freed with the layout that it has by then.
+        unsafe {
+            let some = allocator.alloc_zeroed(layout);
+            let some = allocator.realloc(some, layout, 64);
+            assert!(!some.is_null());
+            allocator.dealloc(some, Layout::new::<[u64; 8]>());
+        }
+        assert_eq!(REFUSED.get(), 0);
+    }
+}
