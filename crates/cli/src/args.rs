@@ -570,6 +570,10 @@ pub struct InsertArguments {
     #[arg(long, conflicts_with_all = ["upsert", "resume", "ids"])]
     pub no_resume: bool,
 
+    /// Inserts nothing: forgets an insert of VECTORS that was cut off. Its rows that are in stay, and VECTORS may be gone
+    #[arg(long, conflicts_with_all = ["upsert", "resume", "no_resume", "ids", "compact"])]
+    pub forget: bool,
+
     #[command(flatten)]
     pub rows: RowArguments,
 

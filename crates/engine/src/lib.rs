@@ -107,7 +107,7 @@ pub use stratann_tier::{
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;
 pub use update::{
-    CodebookFate, CompactReport, CutOff, DirectCounts, DirectOptions, Due, IndexHealth, LiveIndex,
-    MergeWhen, Merger, Pruning, Resumed, WriteOptions,
+    CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, DirectOptions, Due,
+    IndexHealth, LiveIndex, MergeWhen, Merger, Pruning, Resumed, WriteOptions,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};

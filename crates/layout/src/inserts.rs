@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! STRATANN INSERTS <format version> <crc32c of the body, 8 hex digits>\n
-//! {"file": .., "rows": .., "first_id": .., "content": .., "done": ..}\n      the body: an insert a line, as JSON
+//! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., "replaced_by": ..}\n      the body: an insert a line, as JSON
 //! ```
 //!
 //! It is replaced as a whole, by a rename. A file that is damaged, or of another version, says nothing: no vector depends on it.
@@ -16,7 +16,7 @@ pub const FILE_NAME: &str = "INSERTS";
 /// The name that it has until it is whole.
 pub const UNFINISHED: &str = "INSERTS.new";
 
-const FIRST_WORDS: &str = "STRATANN INSERTS 1 ";
+const FIRST_WORDS: &str = "STRATANN INSERTS 2 ";
 
 /// An insert whose ids count on: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,10 +27,15 @@ pub struct BegunInsert {
     pub rows: u64,
     /// The id of the first row.
     pub first_id: u64,
-    /// A hash of what its rows are, by which it is known again.
+    /// A hash of what its vectors are, by which it is known again.
     pub content: String,
+    /// A hash of the attributes and payloads that its rows have beside them; `None` if they have none.
+    pub beside: Option<String>,
     /// Whether all rows are in.
     pub done: bool,
+    /// The state ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that was to take the place of the index. If the index has this state, the insert was one into
+    /// the index before it. `None` if there was no such build.
+    pub replaced_by: Option<String>,
 }
 
 /// The text of the file.
@@ -66,14 +71,30 @@ mod tests {
             rows: 1_000,
             first_id: 5,
             content: "00ff".into(),
+            beside: None,
             done: false,
+            replaced_by: None,
         };
         let other = BegunInsert {
             file: "b.npy".into(),
+            beside: Some("ff00".into()),
             done: true,
+            replaced_by: Some("77".into()),
             ..one.clone()
         };
         [one, other]
+    }
+
+    /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that nothing could be told by them.
+    #[test]
+    fn texts_that_were_written_are_read_as_they_were() {
+        let text = "STRATANN INSERTS 2 c3c88100\n\
+            {\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\
+            {\"file\":\"b.npy\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":\"ff00\",\"done\":true,\"replaced_by\":\"77\"}\n";
+        assert_eq!(str::from_utf8(&encode(&two())), Ok(text));
+        assert_eq!(decode(text.as_bytes()).as_deref(), Some(&two()[..]));
+        let before = "STRATANN INSERTS 1 00000000\n";
+        assert_eq!(decode(before.as_bytes()), None);
     }
 
     #[test]

@@ -262,9 +262,9 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
     )))
 }
 
-/// A cache of so many bytes, or of so many entries, or of as many as a share of the vectors of the index at `index`.
+/// A cache of so many bytes, or of so many entries, or of as many as a share of the vectors of an index, of which `vectors` tells how many there are.
 pub fn cache(
-    index: &Path,
+    vectors: impl FnOnce() -> PyResult<usize>,
     bytes: Option<&Bound<'_, PyAny>>,
     entries: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<CacheSize> {
@@ -284,8 +284,8 @@ pub fn cache(
             entries.repr()?
         )))
     };
-    // More than one entry a vector would never be used.
-    let vectors = || stratann::vectors_in(index).map_err(to_python);
+    // More than one entry a vector would never be used; an index of none takes some later.
+    let vectors = || Ok::<_, PyErr>(vectors()?.max(1));
     if entries.is_instance_of::<PyInt>() && !entries.is_instance_of::<PyBool>() {
         return match entries.extract::<usize>() {
             Ok(count) if count > 0 => Ok(CacheSize::Entries(count.min(vectors()?))),

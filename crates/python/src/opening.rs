@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 use stratann::{IoMode, OpenOptions};
 
 use crate::arguments::{cache as cache_size, durability, memory, named, places};
+use crate::errors::to_python;
 use crate::index::Index;
 use crate::writer::Changes;
 
@@ -46,6 +47,7 @@ impl<'a, 'py> Opening<'a, 'py> {
     /// A size, a name or places that are none.
     pub fn check(&self) -> PyResult<()> {
         memory(self.memory)?;
+        cache_size(|| Ok(usize::MAX), self.cache, self.cache_entries)?;
         named::<IoMode>(self.io, "io")?;
         places(self.place)?;
         durability(self.durability)?;
@@ -80,7 +82,11 @@ impl<'a, 'py> Opening<'a, 'py> {
         let options = OpenOptions {
             memory: memory(self.memory)?,
             io: named(self.io, "io")?,
-            cache: cache_size(&path, self.cache, self.cache_entries)?,
+            cache: cache_size(
+                || stratann::vectors_in(&path).map_err(to_python),
+                self.cache,
+                self.cache_entries,
+            )?,
             navigation: self.navigation,
             places: places(self.place)?,
             ..OpenOptions::default()

@@ -100,6 +100,9 @@ def test_an_index_is_created_and_opened_with_the_options_of_open(tmp_path, small
         ({"memory": "much"}, 'memory="much"'),
         ({"io": "fast"}, 'io="fast"'),
         ({"durability": "never"}, "durability='never'"),
+        ({"cache": "10 percent"}, "cache="),
+        ({"cache_entries": "x%"}, "cache_entries='x%'"),
+        ({"cache": "1MB", "cache_entries": "1%"}, "pass one of them"),
     ],
 )
 def test_a_wrong_choice_is_refused_also_where_the_index_is_there(tmp_path, there, wrong, said):
@@ -109,6 +112,18 @@ def test_a_wrong_choice_is_refused_also_where_the_index_is_there(tmp_path, there
     with pytest.raises(ValueError, match=said):
         stratann.create(path, dimension=8, exist_ok=True, **wrong)
     assert path.exists() == there
+    # Nothing is replaced by a call that is refused.
+    with pytest.raises(ValueError, match=said):
+        stratann.create(path, dimension=4, overwrite=True, **wrong)
+    assert path.exists() == there
+    if there:
+        assert stratann.open(path).dimension == 8
+
+
+def test_an_index_of_nothing_is_opened_with_a_cache_of_a_share_of_it(tmp_path):
+    with stratann.create(tmp_path / "live.idx", dimension=8, cache_entries="1%") as index:
+        index.insert(numpy.zeros((3, 8), numpy.float32))
+        assert len(index) == 3
 
 
 def test_of_processes_that_create_at_once_one_does(tmp_path, small):

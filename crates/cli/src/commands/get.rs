@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value as Json;
 use serde_json::value::RawValue;
 use stratann::data::{json_of, write_bin};
 use stratann::{DataError, Element, Error, Index, OpenOptions, Progress, Rows, VectorSource};
@@ -152,7 +151,7 @@ struct Beside {
     id: u64,
     attributes: BTreeMap<String, Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Json>,
+    payload: Option<Box<RawValue>>,
 }
 
 fn print(
@@ -183,8 +182,10 @@ fn print(
                     .map_err(|error| {
                         Failure::Failed(format!("the attributes of {id} are no JSON: {error}"))
                     })?,
-                payload: (row.payload.as_deref())
-                    .map(serde_json::from_str)
+                // As it was given: its numbers may be none that a program can hold.
+                payload: row
+                    .payload
+                    .map(RawValue::from_string)
                     .transpose()
                     .map_err(|error| {
                         Failure::Failed(format!("the payload of {id} is no JSON: {error}"))

@@ -15,6 +15,9 @@ use crate::ids;
 
 /// Inserts, makes it durable, and merges if that was asked for.
 pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
+    if arguments.forget {
+        return forget(arguments, quiet);
+    }
     let vectors = VectorFile::open(&arguments.vectors)?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
     let rows = arguments.rows.open()?;
@@ -41,6 +44,25 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
+/// Forgets an insert that was cut off.
+fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
+    let live = open(&arguments.index, &arguments.write)?;
+    let start = Instant::now();
+    let given = arguments.vectors.to_string_lossy().into_owned();
+    let mut cut = live.cut_off_inserts().into_iter().map(|insert| insert.file);
+    let file = cut.find(|file| is_same(&arguments.vectors, file));
+    let file = file.unwrap_or(given);
+    let forgotten = live.forget_cut_off(&file).map_err(changing)?;
+    let changed = Changed::by_forgetting(&file, forgotten.len(), start.elapsed().as_secs_f64());
+    finish(&live, changed, false, arguments.json, &Shown::new(quiet))
+}
+
+/// Whether a path is that of a file by the name that it once had.
+fn is_same(path: &Path, name: &str) -> bool {
+    let whole = |path: &Path| std::fs::canonicalize(path).ok();
+    path == Path::new(name) || whole(path).is_some_and(|path| Some(path) == whole(Path::new(name)))
+}
+
 fn upsert(
     live: &LiveIndex,
     vectors: &VectorFile,
@@ -61,14 +83,20 @@ fn upsert(
 
 /// Names the inserts of other files that were cut off.
 fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
-    for file in live.cut_off_inserts() {
-        if arguments.vectors != Path::new(&file) {
-            shown.warn(&format!(
-                "an insert of {file} was cut off, and not all of its rows are in: `stratann insert --resume {} {}` goes on with it",
-                quoted(arguments.index.as_os_str()),
-                quoted(file.as_ref())
-            ));
+    for insert in live.cut_off_inserts() {
+        if is_same(&arguments.vectors, &insert.file) {
+            continue;
         }
+        let index = quoted(arguments.index.as_os_str());
+        let file = quoted(insert.file.as_ref());
+        let beside = match insert.attributes {
+            true => ", with its `--attributes`, `--payload` and `--times` again,",
+            false => "",
+        };
+        shown.warn(&format!(
+            "an insert of {file} was cut off, and not all of its rows are in: `stratann insert --resume {index} {file}`{beside} goes on with it; \
+             `stratann insert --forget {index} {file}` leaves it as it is, and is quiet about it"
+        ));
     }
 }
 

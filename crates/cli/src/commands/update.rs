@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann::{
-    CodebookFate, CompactReport, DirectCounts, DirectOptions, Error, Filter, LiveIndex, MergeWhen,
-    OpenOptions, Strategy, TierError, WriteOptions,
+    CodebookFate, CompactReport, DirectCounts, DirectOptions, Error, ErrorKind, Filter, LiveIndex,
+    MergeWhen, OpenOptions, Strategy, WriteOptions,
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
@@ -29,6 +29,9 @@ pub(super) struct Changed {
     /// Rows that were in before, where an insert went on that had been cut off.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_before: Option<u64>,
+    /// Files of the inserts that were cut off and are forgotten now, by `insert --forget`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forgotten: Option<Vec<String>>,
     deleted: u64,
     /// Vectors that were given other attributes, by `set-attributes`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +57,15 @@ pub(super) struct Changed {
 }
 
 impl Changed {
+    /// By `insert --forget`: so many inserts of this file are forgotten.
+    pub(super) fn by_forgetting(file: &str, inserts: usize, seconds: f64) -> Self {
+        Self {
+            forgotten: Some(vec![file.to_owned(); inserts]),
+            seconds,
+            ..Self::default()
+        }
+    }
+
     /// By `insert`: so many rows came, and so many were in before if it went on with one that was cut off.
     pub(super) fn by_insert(inserted: u64, in_before: Option<u64>, seconds: f64) -> Self {
         Self {
@@ -161,7 +173,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
 
 /// Why an index could not be changed. Where the disk is full, what one would try first does not help.
 pub(super) fn changing(error: Error) -> Failure {
-    let advice = match is_full(&error) {
+    let advice = match error.kind() == ErrorKind::NoSpace {
         true => {
             "; it can be searched as before. Deleting vectors makes no room by itself: a delete takes some kB of log, and the merge \
              that gives their space back writes the new index beside the old one first"
@@ -199,17 +211,6 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     ))
 }
 
-/// Whether there was no space left on the device.
-fn is_full(error: &Error) -> bool {
-    match error {
-        Error::Tier(error) => matches!(error, TierError::NoSpace { .. }),
-        Error::Partly { source, .. }
-        | Error::PartlySet { source, .. }
-        | Error::PartlyDeleted { source, .. } => is_full(source),
-        _ => false,
-    }
-}
-
 pub(super) fn finish(
     live: &LiveIndex,
     mut changed: Changed,
@@ -242,6 +243,12 @@ pub(super) fn finish(
     };
     if let Some(before) = changed.in_before {
         lines.push(("in before", format!("the first {}", size::count(before))));
+    }
+    for file in changed.forgotten.iter().flatten() {
+        lines.push((
+            "forgotten",
+            format!("the insert of {file}; its rows that are in stay"),
+        ));
     }
     if changed.inserted > 0 {
         lines.push(("inserted", rate(changed.inserted)));
@@ -404,7 +411,13 @@ mod tests {
         let full = || {
             // ENOSPC
             let full = std::io::Error::from_raw_os_error(28);
-            Error::Tier(TierError::io("write", "x.idx/log-000001", 0, 4096, full))
+            Error::Tier(stratann::TierError::io(
+                "write",
+                "x.idx/log-000001",
+                0,
+                4096,
+                full,
+            ))
         };
         let partly = Error::Partly {
             done: 3,

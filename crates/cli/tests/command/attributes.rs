@@ -289,6 +289,13 @@ fn attributes_are_changed_without_vectors() {
         json!({"id": 10, "attributes": {}}),
     ];
     assert_eq!(get(&["8", "9", "10"]), changed);
+    // A payload is given back to the letter, whatever its numbers are.
+    let beyond = r#"{"k":1e999,"n":12345678901234567890123,"d":1.50}"#;
+    let row = format!("{{\"id\": 11, \"more\": {beyond}}}\n");
+    place.write("beyond.jsonl", row.as_bytes());
+    set(&["beyond.jsonl", "--payload", "more"]).done();
+    let said = place.run(&["get", "index", "11", "--attributes"]).done();
+    assert!(said.stdout.contains(beyond), "{said:?}");
     place.run(&["compact", "index"]).done();
     assert_eq!(get(&["8", "9", "10"]), changed);
 

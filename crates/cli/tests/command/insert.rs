@@ -185,9 +185,8 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
     }
 }
 
-#[test]
-fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wanted() {
-    let place = place();
+/// Kills an insert when a part of its rows is in, and gives how many are.
+fn cut_in_the_middle(place: &Place) -> usize {
     let mut there = 0;
     let fresh = place.path("fresh");
     std::fs::rename(place.path("index"), &fresh).unwrap();
@@ -210,6 +209,33 @@ fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wa
         }
     }
     assert!(there > 0 && there < MORE, "never in the middle");
+    there
+}
+
+#[test]
+fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
+    let place = place();
+    let there = cut_in_the_middle(&place);
+    // By another path it is the same file: it says nothing of another insert.
+    let again = place.run(&["insert", "index", "./more.u8bin"]);
+    let refused = again.refused(2, &["insert --resume index ./more.u8bin"]);
+    assert!(!refused.stderr.contains("--forget"), "{refused:?}");
+    std::fs::remove_file(place.path("more.u8bin")).unwrap();
+    let forget = |file: &str| place.run(&["insert", "index", file, "--forget", "--json"]);
+    forget("less.u8bin").refused(2, &["less.u8bin", "more.u8bin was"]);
+    let forgotten = forget("more.u8bin").done().json();
+    assert_eq!(forgotten["forgotten"], serde_json::json!(["more.u8bin"]));
+    assert_eq!(forgotten["vectors"], ROWS + there);
+    forget("more.u8bin").refused(2, &["none was cut off"]);
+    place.write("one.u8bin", &u8s(1, DIM, 6));
+    let quiet = place.run(&["insert", "index", "one.u8bin"]).done();
+    assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
+}
+
+#[test]
+fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wanted() {
+    let place = place();
+    let there = cut_in_the_middle(&place);
     place.write("one.u8bin", &u8s(1, DIM, 6));
     let other = place.run(&["insert", "index", "one.u8bin"]).done();
     assert!(

@@ -366,14 +366,18 @@ impl ClusterBuild<'_> {
         };
         begin_state(&mut manifest)?;
         drop(clustered);
+        let takes_place = ready.is_none();
         match ready {
             Some(ready) => self.stage("opening", |_| ready(&manifest))?,
-            // As of a graph.
-            None => inserts::forget(&**self.volume)?,
+            // An insert into an index that was there is none that the new one could go on with.
+            None => inserts::replace(&**self.volume, manifest.state.as_deref())?,
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
         // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
+        if takes_place {
+            inserts::forget_replaced(&**self.volume);
+        }
         self.stages
             .push(("commit".to_owned(), committing.elapsed().as_secs_f64()));
         let report = BuildReport {

@@ -644,10 +644,11 @@ impl Build<'_> {
         // What it holds makes room for the codes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
+        let takes_place = ready.is_none();
         match ready {
             Some(ready) => self.stage("opening", |_| ready(&manifest))?,
             // An insert into an index that was there is none that the new one could go on with.
-            None => inserts::forget(&**self.volume)?,
+            None => inserts::replace(&**self.volume, manifest.state.as_deref())?,
         }
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
         if let Some(space) = self.facts.space.filter(|space| bytes > space.budget) {
@@ -659,6 +660,9 @@ impl Build<'_> {
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
         // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
+        if takes_place {
+            inserts::forget_replaced(&**self.volume);
+        }
         let seconds = committing.elapsed().as_secs_f64();
         self.stages.push(("commit".to_owned(), seconds));
         let kept = self.savepoints.map(Savepoints::facts).unwrap_or_default();

@@ -7,7 +7,7 @@ use stratann_tier::{TierError, Volume};
 ///
 /// # Errors
 /// It cannot be read: whether one was cut off is not known then, and the next might insert its rows again.
-pub(crate) fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, TierError> {
+fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, TierError> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());
     };
@@ -18,6 +18,66 @@ pub(crate) fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, TierError> {
         );
         Vec::new()
     }))
+}
+
+/// The inserts into an index of this state that its volume knows of. Those into the index before it, which a build took the place of, are forgotten: a later state would not
+/// tell them any more.
+///
+/// # Errors
+/// As those of [`read`]; those into the index before cannot be forgotten.
+pub(crate) fn of_index(
+    volume: &dyn Volume,
+    state: Option<&str>,
+) -> Result<Vec<BegunInsert>, TierError> {
+    let mut begun = read(volume)?;
+    let known = begun.len();
+    begun.retain(|insert| !is_replaced(insert, state));
+    if begun.len() < known {
+        write(volume, &begun)?;
+    }
+    Ok(begun)
+}
+
+/// Whether an insert was one into the index before that of this state, which a build took the place of.
+pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
+    insert.replaced_by.is_some() && insert.replaced_by.as_deref() == state
+}
+
+/// Has the inserts that a volume knows of, if any, be those into the index before a build of this state, once its commit counts. Until then they are what they were.
+///
+/// # Errors
+/// It cannot be read, or written.
+pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), TierError> {
+    let mut begun = read(volume)?;
+    if begun.is_empty() {
+        return Ok(());
+    }
+    for insert in &mut begun {
+        insert.replaced_by = state.map(str::to_owned);
+    }
+    write(volume, &begun)
+}
+
+/// Removes the file where a build took the place of the index: what is left of it says nothing.
+pub(crate) fn forget_replaced(volume: &dyn Volume) {
+    if let Err(error) = forget(volume) {
+        tracing::warn!(
+            "{}: of the index before, and it cannot be removed: {error}",
+            volume.place(FILE_NAME)
+        );
+    }
+}
+
+/// Removes a file that says nothing, since it is damaged, or of another version. Whether there was one.
+///
+/// # Errors
+/// It cannot be read, or removed.
+pub(crate) fn forget_damaged(volume: &dyn Volume) -> Result<bool, TierError> {
+    let damaged = text(volume)?.is_some_and(|text| decode(&text).is_none());
+    if damaged {
+        forget(volume)?;
+    }
+    Ok(damaged)
 }
 
 /// The text of the file, if there is one.

@@ -40,6 +40,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann_layout::header::stored_checksum;
+use stratann_layout::inserts::FILE_NAME as INSERTS;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, GIVEN_CODEBOOK};
 use stratann_layout::{BLOCK, FileKind, IndexKind, LogFrom, Manifest};
 use stratann_tier::Volume;
@@ -50,7 +51,7 @@ use self::rows::{Fault, Rows};
 use crate::build::{self, BuildOptions, CarriedRows, PLACEHOLDER_ID, high_bytes};
 use crate::codebook::Codebook;
 use crate::data::NoRows;
-use crate::durable::{log_number, opened_from};
+use crate::durable::{inserts, log_number, opened_from};
 use crate::progress::{Progress, Stage};
 use crate::update::bytes_in;
 use crate::verify::{VerifyReport, verify_in};
@@ -140,6 +141,11 @@ pub(crate) fn repair_in(
     let manifest = readable_manifest(&**volume, path)?;
     opened_from(&**volume, &manifest)?;
     let (start, bytes_before) = (Instant::now(), bytes_in(&**volume)?);
+    // No vector depends on it.
+    if inserts::forget_damaged(&**volume)? {
+        let name = stored::name_of(&**volume, INSERTS);
+        progress.warn(&format!("{name}: damaged, and removed"));
+    }
     let verified = verify_in(&**volume, progress)?;
     if verified.clean() && !options.force {
         return Ok(RepairReport {

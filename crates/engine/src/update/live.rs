@@ -45,7 +45,7 @@ use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_
 
 use self::directly::direct_of;
 use self::reserved::Reserved;
-pub use self::resumable::{CutOff, Resumed};
+pub use self::resumable::{CutOff, CutOffInsert, Resumed};
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
 use super::drift::Drift;
@@ -504,7 +504,7 @@ impl LiveIndex {
         };
         let health = Arc::new(Health::new(index.path(), index.manifest().clone()));
         let direct = direct_of(&*storage, &index, &overlay, options, &health)?;
-        let begun = inserts::read(&*volume)?;
+        let begun = inserts::of_index(&*volume, index.manifest().state.as_deref())?;
         let next_id = next_id.max(ids.next_id()).max(resumable::behind(&begun));
         Ok(Self {
             path: index.path().to_owned(),

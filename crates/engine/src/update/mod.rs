@@ -53,7 +53,9 @@ pub(crate) use direct::inserting_bytes;
 pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub use drift::IndexHealth;
 pub use due::{Due, MergeWhen, Merger};
-pub use live::{CodebookFate, CompactReport, CutOff, LiveIndex, Resumed, WriteOptions};
+pub use live::{
+    CodebookFate, CompactReport, CutOff, CutOffInsert, LiveIndex, Resumed, WriteOptions,
+};
 
 pub(crate) use contents::each_list;
 pub(crate) use contents::each_vector;

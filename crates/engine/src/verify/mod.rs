@@ -421,13 +421,17 @@ impl Check<'_> {
                 &name,
                 None,
                 "damaged, or of another version: it is not known which inserts of the command were cut off. No vector depends on it: look whether the last \
-                 insert is whole (`stratann get`), then remove this file",
+                 insert is whole (`stratann get`); `stratann repair` removes this file",
             );
             return Ok(());
         };
-        for insert in begun.iter().filter(|insert| !insert.done) {
+        let state = self.manifest.state.as_deref();
+        let open = begun
+            .iter()
+            .filter(|insert| !insert.done && !durable::inserts::is_replaced(insert, state));
+        for insert in open {
             self.progress.warn(&format!(
-                "{name}: an insert of {} was cut off, or goes on: `stratann insert` with `--resume` goes on with it",
+                "{name}: an insert of {} was cut off, or goes on: `stratann insert` with its options and `--resume` goes on with it, with `--forget` forgets it",
                 insert.file
             ));
         }
@@ -442,10 +446,13 @@ impl Check<'_> {
                 || log_number(&name).is_some()
                 || self.manifest.files.iter().any(|e| e.name == name);
             if !known {
-                self.progress.warn(&format!(
-                    "{}: no part of the index; left by an interrupted writer, or not ours",
-                    stored::name_of(self.volume, &name)
-                ));
+                let whose = match durable::is_ours(&name) {
+                    true => "left by an interrupted writer",
+                    false => "not ours",
+                };
+                let name = stored::name_of(self.volume, &name);
+                self.progress
+                    .warn(&format!("{name}: no part of the index; {whose}"));
             }
         }
         Ok(())

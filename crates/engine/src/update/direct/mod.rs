@@ -298,8 +298,8 @@ fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, E
     Ok(false)
 }
 
-/// Makes the files of an index that direct inserts write to ones that have no other name, in the volume that has them. Searches read the copies from then on; nobody
-/// writes to the files meanwhile.
+/// Makes the files of an index that direct inserts write to ones that have no other name, in the volume that has them. Searches read the copies once it [takes inserts](Direct::open);
+/// nobody writes to the files meanwhile.
 ///
 /// # Errors
 /// The volume fails, or has no space for a copy; an interruption through `progress`. The index is what it was.
@@ -325,10 +325,6 @@ pub(crate) fn own_files(
                 return Err(Error::Interrupted);
             }
         }
-    }
-    // Also where none is copied now: an earlier call may have come no further.
-    for (_, tier) in written_files(index) {
-        tier.reopen()?;
     }
     Ok(())
 }
@@ -366,6 +362,11 @@ impl Direct {
         let placement = prepare(index);
         if is_linked(home, index, update)? {
             return Ok(None);
+        }
+        // A copy may have taken the name of a file since the index was opened to search, by this process or another one that was killed then. What is written is to be what is
+        // read.
+        for (_, tier) in written_files(index) {
+            tier.reopen()?;
         }
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);

@@ -286,6 +286,14 @@ impl LiveIndex {
         Ok(())
     }
 
+    /// Has so many rows find files of the index's own, if they go straight into the graph on storage: nothing of them is in where that fails.
+    pub(super) fn own_files_for(&self, rows: usize, progress: &dyn Progress) -> Result<(), Error> {
+        match self.many_of(rows) {
+            0 => self.own_files(progress),
+            _ => Ok(()),
+        }
+    }
+
     /// Logs and inserts rows whose ids are reserved. An error behind the first rows says how many are in.
     fn put(
         &self,
@@ -297,9 +305,7 @@ impl LiveIndex {
         let total = ids.len();
         // How many of the next rows wait for a merge that puts them in with the others.
         let mut many = self.many_of(total);
-        if many == 0 {
-            self.own_files(progress)?;
-        }
+        self.own_files_for(total, progress)?;
         let mut stage = Some(Stage::begin(progress, "inserting", ids.len() as u64));
         let next = ids.iter().max().map_or(0, |id| id.saturating_add(1));
         self.next_id.fetch_max(next, Ordering::Relaxed);

@@ -45,6 +45,19 @@ pub enum CutOff {
     Forget,
 }
 
+/// An insert that counts ids on, and was cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutOffInsert {
+    /// What its vectors were called: the path of their file, as it was given.
+    pub file: String,
+    /// Its rows, those that are in and those that are to come.
+    pub rows: u64,
+    /// The id of its first row; the others count on.
+    pub first_id: u64,
+    /// Whether its rows have attributes or payloads beside them.
+    pub attributes: bool,
+}
+
 /// What an insert came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
@@ -145,11 +158,49 @@ impl LiveIndex {
         })
     }
 
-    /// What those inserts are called that count ids on and were cut off: the paths of their files.
-    pub fn cut_off_inserts(&self) -> Vec<String> {
+    /// The inserts that count ids on and were cut off, or go on in another thread.
+    pub fn cut_off_inserts(&self) -> Vec<CutOffInsert> {
         let begun = self.begun.lock();
         let open = begun.iter().filter(|insert| !insert.done);
-        open.map(|insert| insert.file.clone()).collect()
+        let named = |insert: &BegunInsert| CutOffInsert {
+            file: insert.file.clone(),
+            rows: insert.rows,
+            first_id: insert.first_id,
+            attributes: insert.beside.is_some(),
+        };
+        open.map(named).collect()
+    }
+
+    /// Forgets the inserts of a file that were cut off, by the name that [`cut_off_inserts`](LiveIndex::cut_off_inserts) gives: nobody goes on with them any more, and ids
+    /// of their rows that did not come are free. Rows that are in stay. Gives those that it forgot. No such insert may be going on.
+    ///
+    /// # Errors
+    /// None of that name was cut off. [`TierError`](stratann_tier::TierError): it could not be written; then they are known as before, or forgotten.
+    pub fn forget_cut_off(&self, file: &str) -> Result<Vec<CutOffInsert>, Error> {
+        let mut cut = self.cut_off_inserts();
+        let known = match cut.is_empty() {
+            true => "none was cut off".to_owned(),
+            false => {
+                let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
+                format!("{} was", names.join(", "))
+            }
+        };
+        cut.retain(|insert| insert.file == file);
+        if cut.is_empty() {
+            return Err(Error::call(
+                "the insert to forget",
+                file,
+                format!("the file of one that was cut off: {known}"),
+            ));
+        }
+        let mut begun = self.begun.lock();
+        let kept = begun
+            .iter()
+            .filter(|insert| insert.done || insert.file != file);
+        let kept: Vec<BegunInsert> = kept.cloned().collect();
+        inserts::write(&*self.volume, &kept)?;
+        *begun = kept;
+        Ok(cut)
     }
 
     /// Refuses ids of rows that are still to come, of an insert that was cut off or goes on: it could not tell any more which of its rows are in.
@@ -192,12 +243,37 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<Resumed, Error> {
         let rows = vectors.rows();
-        let content = content(vectors, attributes)?;
+        let content = content(vectors)?;
+        let beside = attributes.map(|source| beside(source)).transpose()?;
         let known = {
             let begun = self.begun.lock();
             let known = begun.iter().find(|insert| insert.content == content);
             known.cloned()
         };
+        if let Some(known) = &known
+            && known.beside != beside
+            && self.goes_on(known, vectors, cut_off, progress)?
+        {
+            let given = match (&known.beside, &beside) {
+                (Some(_), None) => "not given",
+                (None, _) => "given",
+                _ => "others than before",
+            };
+            return Err(Error::call(
+                format!("attributes of the rows of {}", vectors.name()),
+                given,
+                format!(
+                    "the options of the insert of these vectors that began before, {}: its rows have the ids from {} on, and some are in. Give the same ones to go on with it",
+                    match known.beside {
+                        Some(_) =>
+                            "which gave each row some (`--attributes`, `--payload`, `--times`)",
+                        None => "which gave none",
+                    },
+                    known.first_id,
+                ),
+            ));
+        }
+        let known = known.filter(|known| known.beside == beside);
         let (insert, before) = match (known, cut_off) {
             // All were in: those that are missing were deleted since.
             (Some(known), CutOff::Resume) if known.done => {
@@ -211,8 +287,8 @@ impl LiveIndex {
                 (known, before)
             }
             (None, CutOff::Resume) => {
-                let expected = "one that was cut off. It never began, or it ended and another has begun since: look whether the index has its rows (`stratann get`), and insert them \
-                                without `--resume` if it has none";
+                let expected = "one that was cut off. It never began, or it ended and another has begun since, or INSERTS is damaged: look whether the index has its rows (`stratann get`), and \
+                                insert them without `--resume` if it has none";
                 return Err(Error::call(
                     format!("the insert of {}", vectors.name()),
                     "not known to this index",
@@ -233,7 +309,11 @@ impl LiveIndex {
                     }
                 }
             }
-            _ => (self.begin(vectors, content)?, 0),
+            _ => {
+                // What fails before the first row leaves no insert that was cut off.
+                self.own_files_for(rows, progress)?;
+                (self.begin(vectors, content, beside)?, 0)
+            }
         };
         let ids = ids_of(&insert);
         let put = self.insert_behind((vectors, attributes), &ids, before, progress);
@@ -271,8 +351,28 @@ impl LiveIndex {
         })
     }
 
+    /// Whether a call is one that goes on with an insert which is known, or is refused since it was cut off: not one that inserts all rows.
+    fn goes_on(
+        &self,
+        known: &BegunInsert,
+        vectors: &dyn VectorSource,
+        cut_off: CutOff,
+        progress: &dyn Progress,
+    ) -> Result<bool, Error> {
+        Ok(match cut_off {
+            CutOff::Resume => true,
+            CutOff::Forget => false,
+            CutOff::Refuse => !known.done && self.in_before(vectors, &ids_of(known), progress)? > 0,
+        })
+    }
+
     /// Has the next ids be those of an insert, and says so durably. What is done needs to be known no longer.
-    fn begin(&self, vectors: &dyn VectorSource, content: String) -> Result<BegunInsert, Error> {
+    fn begin(
+        &self,
+        vectors: &dyn VectorSource,
+        content: String,
+        beside: Option<String>,
+    ) -> Result<BegunInsert, Error> {
         let rows = vectors.rows() as u64;
         // Nobody counts on from within these; whoever gives one of them is before this insert, which is refused then.
         let (ids, reservation) = self.reserve_next(rows)?;
@@ -282,7 +382,9 @@ impl LiveIndex {
             rows,
             first_id: ids.first().copied().unwrap_or(0),
             content,
+            beside,
             done: false,
+            replaced_by: None,
         };
         let mut begun = self.begun.lock();
         let others = begun.iter().filter(|other| !other.done);
@@ -462,23 +564,26 @@ fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A hash of what an insert is: how many rows of what form, and some of them, with what they have beside them.
-fn content(
-    vectors: &dyn VectorSource,
-    attributes: Option<&dyn RowSource>,
-) -> Result<String, Error> {
+/// A hash of what the vectors of an insert are: how many of what form, and some of them.
+fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     let mut hasher = blake3::Hasher::new();
     let form = (vectors.rows(), vectors.dim(), vectors.element());
-    hasher.update(format!("{form:?} {}", attributes.is_some()).as_bytes());
+    hasher.update(format!("{form:?}").as_bytes());
     let mut row = vec![0; vectors.row_bytes()];
     for at in spread(vectors.rows(), TOLD_BY) {
         vectors.read(at, &mut row)?;
         hasher.update(&row);
-        if let Some(attributes) = attributes {
-            let beside = encoded(&attributes.row(at)?)?;
-            hasher.update(&(beside.len() as u64).to_le_bytes());
-            hasher.update(&beside);
-        }
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// A hash of the attributes and payloads that the rows of an insert have beside them: of the same rows.
+fn beside(attributes: &dyn RowSource) -> Result<String, Error> {
+    let mut hasher = blake3::Hasher::new();
+    for at in spread(attributes.rows(), TOLD_BY) {
+        let row = encoded(&attributes.row(at)?)?;
+        hasher.update(&(row.len() as u64).to_le_bytes());
+        hasher.update(&row);
     }
     Ok(hasher.finalize().to_hex().to_string())
 }

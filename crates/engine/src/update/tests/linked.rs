@@ -363,3 +363,41 @@ fn an_index_that_is_open_for_reading_reads_the_copies_where_files_are_copied() {
         assert_eq!(kept(&volume), backup, "{case:?}");
     }
 }
+
+/// A process that was killed after it had copied the files leaves no checkpoint by which others would know: what they write is what they read.
+#[test]
+fn an_index_that_is_open_for_reading_follows_the_copies_of_another_process() {
+    for case in DIRECT {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = linked(case, folder.path());
+        let backup = kept(&volume);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let index = Index::open_in(shared, folder.path(), &OpenOptions::default()).unwrap();
+        let index = Arc::new(index);
+        let mut options = WriteOptions {
+            threads: 1,
+            update: Some(case.1),
+            ..WriteOptions::default()
+        };
+        let other = open(case, &volume, folder.path(), Durability::Always).unwrap();
+        let theirs = [700, 701];
+        other
+            .insert(&rows_of(&other, &theirs), Some(&theirs), &Silent)
+            .unwrap();
+        assert_eq!(other.stats().direct.unwrap().checkpoints, 0, "{case:?}");
+        drop(other);
+        // So little that pages are written at once.
+        options.direct = DirectOptions {
+            pending: 600,
+            checkpoint: Some(4),
+            ..DirectOptions::default()
+        };
+        let live = LiveIndex::over(&index, &options).unwrap();
+        let ids: Vec<u64> = (500..540).collect();
+        live.insert(&rows_of(&live, &ids), Some(&ids), &Silent)
+            .unwrap();
+        assert_eq!(found(&live, &ids, 1), ids, "{case:?}");
+        assert_eq!(found(&live, &theirs, 1), theirs, "{case:?}");
+        assert_eq!(kept(&volume), backup, "{case:?}");
+    }
+}

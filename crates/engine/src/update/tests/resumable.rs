@@ -1,8 +1,10 @@
 //! Inserts that are cut off at any operation, and go on: each row is in once, under its id.
 
 use stratann_layout::inserts::FILE_NAME as INSERTS;
+use stratann_tier::TierError;
 
 use super::*;
+use crate::data::RowSource;
 use crate::progress::Progress;
 
 /// Some batches, and a part of one.
@@ -20,6 +22,11 @@ fn insert(case: Case, live: &LiveIndex, given: bool, cut_off: CutOff) -> Result<
     let rows = wide_rows(live.index().dim(), &ids, 1);
     let ids = given.then_some(&ids[..]);
     live.insert_resumable(&rows, Some(&beside), ids, cut_off, &Silent)
+}
+
+fn cut_off(live: &LiveIndex) -> Vec<String> {
+    let cut = live.cut_off_inserts().into_iter();
+    cut.map(|insert| insert.file).collect()
 }
 
 fn all(case: Case) -> Model {
@@ -113,29 +120,102 @@ fn an_insert_that_crashes_at_any_operation_goes_on_with_each_row_once() {
     }
 }
 
-#[test]
-fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
-    let case = Case(Layout::Packed, Update::Merge);
-    let folder = tempfile::tempdir().unwrap();
-    let before = base(case, folder.path());
-    let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always);
-    // Killed when a part is in.
-    let mut cut = None;
-    for at in 0.. {
+/// An index in which an insert was killed when a part of its rows was in, and how many vectors it has.
+fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
+    let before = base(case, folder);
+    let open = |volume: &SimVolume| open(case, volume, folder, Durability::Always);
+    let cut = (0..).find_map(|at| {
         let volume = before.fork();
         volume.fail_after(at, Failure::Crash);
         let _ = open(&volume).and_then(|live| insert(case, &live, false, CutOff::Refuse));
         let image = volume.crash_image(0, Crash::Torn);
-        let there = open(&image).unwrap().len();
-        if there > BASE as usize {
-            cut = Some((image, there as u64));
-            break;
-        }
-    }
+        let there = open(&image).unwrap().len() as u64;
+        (there > BASE).then_some((image, there))
+    });
     let (volume, there) = cut.unwrap();
     assert!(there < BASE + rows_of(case));
+    (volume, there)
+}
+
+/// The same vectors without the attributes that they had are the same insert: it does not go on so, nor does it begin again.
+#[test]
+fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, there) = killed(case, folder.path());
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    assert!(live.cut_off_inserts()[0].attributes);
+    let ids: Vec<u64> = (BASE..BASE + rows_of(case)).collect();
+    let vectors = wide_rows(live.index().dim(), &ids, 1);
+    let others = RowTable::new(ids.iter().map(|&id| super::row(id, 2)).collect());
+    for beside in [None, Some(&others as &dyn RowSource)] {
+        for cut_off in [CutOff::Resume, CutOff::Refuse] {
+            let refused = live.insert_resumable(&vectors, beside, None, cut_off, &Silent);
+            let text = refused.unwrap_err().to_string();
+            assert!(
+                text.contains("attributes of the rows of array") && text.contains("`--attributes`"),
+                "{text}"
+            );
+            assert_eq!(live.len() as u64, there);
+        }
+    }
+    let resumed = insert(case, &live, false, CutOff::Resume).unwrap();
+    assert_eq!(resumed.before as u64, there - BASE);
+    // All are in, but not without their attributes.
+    let done = live.insert_resumable(&vectors, None, None, CutOff::Resume, &Silent);
+    assert!(done.unwrap_err().to_string().contains("not given"));
+    assert_eq!(contents(&live), all(case));
+    // Whoever wants them twice gets them twice.
+    let twice = live.insert_resumable(&vectors, None, None, CutOff::Refuse, &Silent);
+    assert_eq!(twice.unwrap().inserted as u64, rows_of(case));
+}
+
+/// The file of an insert that was cut off may be gone for good.
+#[test]
+fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, there) = killed(case, folder.path());
+    let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always).unwrap();
+    let live = open(&volume);
+    let unknown = live.forget_cut_off("another").unwrap_err().to_string();
+    assert!(unknown.contains("array was"), "{unknown}");
+    let last = BASE + rows_of(case) - 1;
+    let other = rows(&[last], 3);
+    live.insert(&other, Some(&[last]), &Silent).unwrap_err();
+    // A crash at any write leaves it known, or forgotten; each row that is in stays.
+    for at in 0..4 {
+        let volume = volume.fork();
+        let live = open(&volume);
+        volume.fail_after(at, Failure::Crash);
+        let forgotten = live.forget_cut_off("array").is_ok();
+        drop(live);
+        let live = open(&volume.crash_image(0, Crash::Torn));
+        assert!(!forgotten || cut_off(&live).is_empty(), "operation {at}");
+        assert_eq!(live.len() as u64, there, "operation {at}");
+    }
+    let forgotten = live.forget_cut_off("array").unwrap();
+    assert_eq!(
+        (forgotten[0].first_id, forgotten[0].rows),
+        (BASE, rows_of(case))
+    );
+    drop(live);
+    let live = open(&volume);
+    assert_eq!(cut_off(&live), [""; 0]);
+    assert_eq!(live.len() as u64, there);
+    live.insert(&other, Some(&[last]), &Silent).unwrap();
+    let none = live.forget_cut_off("array").unwrap_err().to_string();
+    assert!(none.contains("none was cut off"), "{none}");
+}
+
+#[test]
+fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, there) = killed(case, folder.path());
+    let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always);
     let live = open(&volume).unwrap();
-    assert_eq!(live.cut_off_inserts(), ["array"]);
+    assert_eq!(cut_off(&live), ["array"]);
     // Others come and go meanwhile.
     let other = rows(&[7_000, 7_001], 3);
     let ids = live.insert(&other, None, &Silent).unwrap();
@@ -160,7 +240,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let copy = SimVolume::new();
     crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
     let copied = open(&copy).unwrap();
-    assert_eq!(copied.cut_off_inserts(), ["array"]);
+    assert_eq!(cut_off(&copied), ["array"]);
     let refused = insert(case, &copied, false, CutOff::Refuse);
     assert!(matches!(refused, Err(Error::CutOff { .. })), "{refused:?}");
     drop(copied);
@@ -169,7 +249,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     assert!(verify_in(&volume, &warnings).unwrap().clean());
     let warnings = warnings.0.into_inner().join("\n");
     assert!(
-        warnings.contains("`--resume` goes on with it"),
+        warnings.contains("`--resume` goes on with it, with `--forget`"),
         "{warnings}"
     );
     assert!(!warnings.contains("not ours"), "{warnings}");
@@ -181,7 +261,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let live = open(&volume).unwrap();
     let resumed = insert(case, &live, false, CutOff::Resume).unwrap();
     assert_eq!(resumed.before as u64, there - BASE);
-    assert_eq!(live.cut_off_inserts(), [""; 0]);
+    assert_eq!(cut_off(&live), [""; 0]);
     assert!(
         !live.contains(BASE + 3).unwrap(),
         "what was deleted stays so"
@@ -239,6 +319,46 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     let report = verify_in(&volume, &Silent).unwrap();
     assert_eq!(report.problem_count, 1, "{report:?}");
     assert!(report.problems[0].what.contains("cut off"), "{report:?}");
+    // A copy does without it, and a repair removes it and writes nothing anew.
+    let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
+    let copy = SimVolume::new();
+    crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
+    assert!(verify_in(&copy, &Silent).unwrap().clean());
+    drop(live);
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let options = RepairOptions::default();
+    let repaired = repair_in(&shared, folder.path(), &options, &Silent).unwrap();
+    assert!(!repaired.repaired, "{repaired:?}");
+    assert!(verify_in(&volume, &Silent).unwrap().clean());
+}
+
+/// A file with other names is copied before the first row, which may have no room: nothing was cut off then.
+#[test]
+fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
+    for case in [PACKED, Case(Layout::Coupled, Update::InPlace)] {
+        let folder = tempfile::tempdir().unwrap();
+        let linked = base(case, folder.path());
+        for name in linked.list().unwrap() {
+            linked.link(&name, &format!("kept-{name}"));
+        }
+        let mut refusals = 0;
+        for at in 0..8 {
+            let volume = linked.fork();
+            let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+            volume.fail_after(at, Failure::NoSpace);
+            let refused = insert(case, &live, false, CutOff::Refuse);
+            let Err(Error::Tier(TierError::NoSpaceForCopy { .. })) = refused else {
+                continue;
+            };
+            refusals += 1;
+            volume.heal();
+            assert_eq!(cut_off(&live), [""; 0], "{case:?}, operation {at}");
+            drop(live);
+            let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+            assert_eq!(cut_off(&live), [""; 0], "{case:?}, operation {at}");
+        }
+        assert!(refusals > 0, "{case:?}");
+    }
 }
 
 /// Given ids of which the last ones came with other rows, or some were deleted since.
@@ -283,5 +403,5 @@ fn other_rows_are_not_gone_on_with() {
     let short = Matrix::new(vec![0; 2 * DIM], 4, DIM / 2, Element::U8).unwrap();
     let refused = live.insert_resumable(&short, None, None, CutOff::Refuse, &Silent);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Call);
-    assert_eq!(live.cut_off_inserts(), [""; 0]);
+    assert_eq!(cut_off(&live), [""; 0]);
 }
