@@ -243,6 +243,7 @@ def unfinished(tmp_path):
     (path / "build-scratch").mkdir()
     (path / "build-scratch" / "0").write_text("of no use")
     assert (path / "LOCK").exists()
+    (tmp_path / "a.idx.lock").write_text("building\n")
     return path
 
 
@@ -297,6 +298,16 @@ def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
         Documents(tmp_path / "a.idx")
     shutil.move(tmp_path / "MANIFEST", tmp_path / "a.idx" / "MANIFEST")
     assert len(Documents(tmp_path / "a.idx")) == 2
+    # Nor is one that a single put built, and that has no log: all of its files are those of a first build.
+    with Documents(tmp_path / "b.idx") as documents:
+        documents.put([document(n) for n in range(20)])
+    assert (tmp_path / "b.idx.lock").read_bytes() == b""
+    del documents
+    shutil.copytree(tmp_path / "b.idx", tmp_path / "c.idx", ignore=shutil.ignore_patterns("MANIFEST"))
+    for path in (tmp_path / "b.idx", tmp_path / "c.idx"):
+        (path / "MANIFEST").unlink(missing_ok=True)
+        with pytest.raises(stratann.StratannError, match="no MANIFEST"):
+            Documents(path)
     # Nor is a folder of something else.
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes.txt").write_text("of somebody")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -15,6 +16,9 @@ from .. import _stratann
 from .._stratann import Index, InUseError, OutdatedError, StratannError
 
 Path = Union[str, "os.PathLike[str]"]
+
+_BEGUN = b"building\n"
+"""What the lock file says from before the first file of a first build until its index is there."""
 
 
 def is_current(index: Index) -> bool:
@@ -30,7 +34,7 @@ class Handle:
     """One for each folder in a process: what is changed through one store is seen by the others at once.
 
     The first change takes the index's lock, and a lock beside the folder (`FOLDER.lock`), which `close` gives back. The second is held over the
-    moment in which an index is built anew, when the first cannot be.
+    moment in which an index is built anew, when the first cannot be. Its file says while a first build goes on, or was killed.
 
     A forked process begins anew with the handles that it inherits (`_forked`): nothing is open there, no lock is held, and what it changes takes locks of
     its own.
@@ -119,20 +123,52 @@ class Handle:
     def _opened(self) -> Optional[Index]:
         """What stands at the path; None if nothing does, or only what a first build has written so far, or left when its process was killed.
 
-        An index that lacks a file is an error: taken for none, it would be built over.
+        An index that lacks a file is an error, its MANIFEST as well: taken for none, it would be built over.
         """
         try:
             return _stratann.open(self.path, memory=self._memory)
         except (FileNotFoundError, StratannError):
-            if _stratann.is_vacant(self.path):
+            if self._is_vacant():
                 return None
         # It may have come, or gone, between the two looks.
         try:
             return _stratann.open(self.path, memory=self._memory)
         except (FileNotFoundError, StratannError):
-            if _stratann.is_vacant(self.path):
+            if self._is_vacant():
                 return None
             raise
+
+    def _is_vacant(self) -> bool:
+        """Whether nothing is there, or only what a first build of these documents has written so far, or left when its process was killed.
+
+        Files tell no first build from an index whose MANIFEST is away, as in a copy that is under way: the lock file does, from before the first of them until the index is there.
+        """
+        if not _stratann.is_vacant(self.path):
+            return False
+        return not os.path.lexists(self.path) or not os.listdir(self.path) or self._has_begun()
+
+    def _lock_file(self) -> str:
+        return f"{self.path}.lock"
+
+    def _has_begun(self) -> bool:
+        try:
+            with open(self._lock_file(), "rb") as file:
+                return file.read(len(_BEGUN)) == _BEGUN
+        except OSError:
+            return False
+
+    def _note(self, text: bytes) -> None:
+        """Has the lock file, which this process has open, say this durably."""
+        assert self._beside is not None
+        os.ftruncate(self._beside, 0)
+        os.pwrite(self._beside, text, 0)
+        os.fsync(self._beside)
+
+    def _note_end(self) -> None:
+        """Has the lock file say that no first build goes on. If it cannot, whoever changes the documents next does it."""
+        if self._has_begun():
+            with contextlib.suppress(OSError):
+                self._note(b"")
 
     def hold(self) -> Optional[Index]:
         """The index for changes: no other process makes any until `close`. Raises InUseError if one does."""
@@ -142,14 +178,17 @@ class Handle:
             self._take()
             try:
                 # With what another process did before it gave the lock back.
-                return self.index()
+                index = self.index()
+                if index is not None:
+                    self._note_end()
+                return index
             except BaseException:
                 self._give_back()
                 raise
 
     def _take(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        name = f"{self.path}.lock"
+        name = self._lock_file()
         # A process that was forked between these would have a descriptor that nobody closes there.
         with self._opening:
             file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -197,6 +236,8 @@ class Handle:
             before.close()
         rows = numpy.ascontiguousarray(vectors, numpy.float32)
         self._beginning = before is None
+        if self._beginning:
+            self._note(_BEGUN)
         try:
             _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=before is not None, **options)
         finally:
@@ -208,6 +249,7 @@ class Handle:
             built = self._index
         if built is None:
             raise OutdatedError(f"{self.path}: the index was removed while it was built: build it again")
+        self._note_end()
         return built
 
     def close(self) -> None:
