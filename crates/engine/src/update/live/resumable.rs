@@ -223,11 +223,12 @@ impl LiveIndex {
                     format!("ids: row {row}"),
                     id,
                     format!(
-                        "an id of no row that is still to come: an insert of {} was cut off, or goes on, and has the ids from {} to {}. Go on with it first \
-                         (`stratann insert`, with `--resume`), or give others",
-                        insert.file,
+                        "an id of no row that is still to come: an insert of {file} was cut off, or goes on, and has the ids from {} to {}. Go on with it first \
+                         (`stratann insert {index} {file} --resume`, with its options), forget it (`stratann insert {index} {file} --forget`), or give others",
                         of_it.start,
                         of_it.end - 1,
+                        file = insert.file,
+                        index = self.path.display(),
                     ),
                 ));
             }
