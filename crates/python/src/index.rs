@@ -7,7 +7,7 @@ use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use stratann::{Matrix, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
+use stratann::{Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
 
 use crate::arguments::{existing, places, shown};
 use crate::arrays::{self, Rows, dtype_name};
@@ -621,7 +621,11 @@ impl Index {
         // The sample that tells its health is searched for by threads.
         let index = inner.at_home(&self.path, "stratann.open")?;
         let stats = py.detach(|| match &*live {
-            Some(live) => live.stats(),
+            Some(live) => {
+                // Whoever merges by hand is to see why: nobody else looks at a sample of what came.
+                live.due(&MergeWhen::default());
+                live.stats()
+            }
             // A page that cannot be read is for `verify` to tell.
             None => index.stats_and_health(&Silent).0,
         });

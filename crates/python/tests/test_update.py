@@ -666,3 +666,18 @@ def test_a_forked_process_is_told_to_open_the_index_itself(path, small):
     # The parent's index is as it was.
     assert index.insert(small[1010]).tolist() == [1010]
     assert 1010 in nearest(index, small[1010])
+
+
+def test_an_index_that_merges_only_by_hand_says_that_its_codes_say_little_of_what_came(tmp_path):
+    random = numpy.random.default_rng(1)
+    rows = random.normal(size=(1_500, 16)).astype(numpy.float32)
+    stratann.build(rows[:1_000], tmp_path / "drift.idx").close()
+    with stratann.open(tmp_path / "drift.idx", merges=False) as index:
+        assert index.stats()["trouble"] is None
+        # In pieces: many rows at once are merged.
+        for first in range(1_000, 1_500, 100):
+            index.insert(rows[first : first + 100] + 30)
+        stats = index.stats()
+        assert stats["health"]["drifted"] > 0.3 and "compact" in stats["trouble"], stats
+        index.compact()
+        assert index.stats()["trouble"] is None
