@@ -202,8 +202,8 @@ fn cut_in_the_middle(place: &Place) -> usize {
             "--durability",
             "always",
         ];
-        cut(&place, &words, 14_000, "-KILL");
-        there = count(&place) - ROWS;
+        cut(place, &words, 14_000, "-KILL");
+        there = count(place) - ROWS;
         if there > 0 && there < MORE {
             break;
         }

@@ -245,7 +245,7 @@ impl LiveIndex {
     ) -> Result<Resumed, Error> {
         let rows = vectors.rows();
         let content = content(vectors)?;
-        let beside = attributes.map(|source| beside(source)).transpose()?;
+        let beside = attributes.map(beside).transpose()?;
         let known = {
             let begun = self.begun.lock();
             let known = begun.iter().find(|insert| insert.content == content);
