@@ -97,6 +97,25 @@ def test_metadata_comes_back_as_it_was(documents):
     assert len(documents) == 2
 
 
+def test_one_text_is_no_list_of_ids(documents, tmp_path):
+    documents.put([Document(id, f"text {id}", {}, vector(1)) for id in ("1", "2", "12")])
+    for wrong, remedy in (("12", "['12']"), (b"12", "[b'12']"), (12, "[12]")):
+        for call in (documents.delete, documents.get):
+            with pytest.raises(TypeError) as caught:
+                call(wrong)
+            assert str(caught.value).startswith("ids is ") and f"{call.__name__}({remedy})" in str(caught.value)
+    assert sorted(one.id for one in documents.scan()) == ["1", "12", "2"]
+    # An iterator is read once.
+    assert documents.delete(iter(["12"])) == 1 and [one and one.id for one in documents.get(iter(["12", "2"]))] == [None, "2"]
+    for wrong in ("12", document(12)):
+        with pytest.raises(TypeError, match="documents is .*Pass a list, put"):
+            documents.put(wrong)
+    with pytest.raises(TypeError, match="documents has '1'; put writes stratann.documents.Document"):
+        documents.put(["1", "2"])
+    with pytest.raises(TypeError, match=r"filterable is 'year'.*Pass a list, filterable=\['year'\]"):
+        Documents(tmp_path / "b.idx", filterable="year")
+
+
 def test_what_is_there_is_replaced_skipped_or_refused(documents):
     documents.put([document(1, x=1), document(2, x=1)])
     assert documents.put([document(2, x=2), document(3, x=2)], existing="skip") == ["id 3"]

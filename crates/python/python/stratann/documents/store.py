@@ -22,6 +22,7 @@ from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, 
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
+from .several import listed
 
 _BATCH = 1024
 _NO_ID = 2**64 - 1
@@ -106,7 +107,7 @@ class Documents:
             raise ValueError(f"dimension is {dimension}: it must be 1 or more")
         self._metric = metric
         self._dimension = dimension
-        self._filterable = None if filterable is None else frozenset(filterable)
+        self._filterable = None if filterable is None else frozenset(listed(filterable, "filterable", "filterable={}"))
         self._moments = moments
         self._options = options
         self._handle = Handle.of(path, memory)
@@ -156,9 +157,10 @@ class Documents:
         found = self._reading(lambda index: len(index) if filter is None else index.count(filter))
         return 0 if found is None else found[1]
 
-    def get(self, ids: Sequence[str], *, vectors: bool = False) -> List[Optional[Document]]:
-        """Documents by their ids, in that order; None for those that are not there."""
-        if not len(ids):
+    def get(self, ids: Iterable[str], *, vectors: bool = False) -> List[Optional[Document]]:
+        """Documents by their ids, in that order; None for those that are not there. One text is no list of ids, and a TypeError."""
+        ids = listed(ids, "ids", "get({})")
+        if not ids:
             return []
         numbers = _hashes(ids)
         found = self._reading(lambda index: self._read(index, numbers, vectors))
@@ -372,8 +374,8 @@ class Documents:
             return len(every)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Deletes documents by their ids; how many were there."""
-        wanted = list(dict.fromkeys(ids))
+        """Deletes documents by their ids; how many were there. One text is no list of ids, and a TypeError: its letters would be other ids."""
+        wanted = list(dict.fromkeys(listed(ids, "ids", "delete({})")))
         with self._handle.lock:
             if not wanted or self.index() is None:
                 return 0
@@ -414,7 +416,9 @@ class Documents:
 def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
     by_id: Dict[str, Document] = {}
     by_hash: Dict[int, str] = {}
-    for document in documents:
+    for document in listed(documents, "documents", "put({})"):
+        if not isinstance(document, Document):
+            raise TypeError(f"documents has {document!r}; put writes stratann.documents.Document. Pass Document(id, content, metadata, vector)")
         if not isinstance(document.id, str) or not document.id:
             raise TypeError(f"the id of a document is {document.id!r}: it must be a str, and not empty")
         other = by_hash.setdefault(hash_of(document.id), document.id)
