@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
+import operator
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
 from numpy.typing import NDArray
 
-from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, column
+from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column
+from ..naming import refuse_others
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
@@ -30,6 +33,10 @@ _NO_ID = 2**64 - 1
 # index of one are found at recall@10 .2, into an index of ten at .99. So it is built anew when it has grown this much, until it was built of enough.
 _GROWTH = 4
 _ENOUGH = 5_000
+
+# Names that Documents takes: its own, and those of a build but for what a store gives it.
+_OWN = ("metric", "dimension", "memory", "filterable", "moments")
+_OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
 FilterLike = Union[Filter, str, None]
 T = TypeVar("T")
@@ -73,7 +80,7 @@ class Documents:
     metric : str
         "cosine", "ip" or "l2", of an index that is to be built; of one that is there it has to be the same.
     dimension : int, optional
-        Of the vectors; else the first vector says it. Documents without a vector may come before.
+        Of the vectors; else the first vector says it. Documents without a vector may come before. Where documents have vectors already it has to be theirs.
     memory : int or str, optional
         What searches may take, as in `stratann.open`. Stores of one folder in a process share it: the size that is given last counts for all, and
         is refused while one of them is open for changes, which `close` ends.
@@ -84,7 +91,8 @@ class Documents:
     moments : bool
         Texts of metadata in ISO 8601 can be compared as times, too.
     options
-        Of `stratann.build`: preset, degree, build_list, ...
+        Of `stratann.build`: preset, degree, build_list, ... Names and values are checked at once; what depends on the dimension of the
+        vectors where `dimension` is given, else by the first `put`.
 
     Any number of threads may use one, and any number of processes read; one process at a time writes, from its first change to `close`.
     Threads that read do not wait for one that writes; threads that write wait for each other.
@@ -103,8 +111,10 @@ class Documents:
         moments: bool = False,
         **options: Any,
     ) -> None:
-        if dimension is not None and dimension < 1:
-            raise ValueError(f"dimension is {dimension}: it must be 1 or more")
+        refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
+        if dimension is not None:
+            dimension = _checked_dimension(dimension)
+        check_build(dimension, memory, metric=metric, **options)
         self._metric = metric
         self._dimension = dimension
         self._filterable = None if filterable is None else frozenset(listed(filterable, "filterable", "filterable={}"))
@@ -112,11 +122,19 @@ class Documents:
         self._options = options
         self._handle = Handle.of(path, memory)
         self._check(self._handle.index())
+        self._reading(self._check_dimension)
 
     def _check(self, index: Optional[Index]) -> Optional[Index]:
         if index is not None and index.metric != self._metric:
             raise ValueError(f"{index.path}: its metric is {index.metric!r}, not {self._metric!r}: pass metric={index.metric!r}")
         return index
+
+    def _check_dimension(self, index: Index) -> None:
+        if self._dimension in (None, index.dim) or not len(index) or not self._has_vectors(index):
+            return
+        raise ValueError(
+            f"dimension is {self._dimension}; the documents in {index.path} have vectors of {index.dim} dimensions. Pass dimension={index.dim}, or leave it out"
+        )
 
     # What is read.
 
@@ -411,6 +429,16 @@ class Documents:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
+
+
+def _checked_dimension(dimension: Any) -> int:
+    try:
+        number = operator.index(dimension)
+    except TypeError:
+        raise TypeError(f"dimension is {dimension!r}; it is a count of elements. Pass an int, 1 or more") from None
+    if number < 1:
+        raise ValueError(f"dimension is {number}: it must be 1 or more")
+    return number
 
 
 def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
