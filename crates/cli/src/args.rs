@@ -596,11 +596,16 @@ pub struct DeleteArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// The file of ids to delete
+    /// Ids of the vectors to delete, as `get` takes them; or one file of ids (of a file that is named like an id, give the path: ./5)
+    #[arg(value_name = "ID|FILE")]
+    pub id: Vec<PathBuf>,
+
+    /// A file of them
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Deletes what matches, in place of a file of ids: "year < 2020 and sold == true". `stratann count --filter` says before how many that are
-    #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with = "ids")]
+    /// Deletes what matches, in place of ids: "year < 2020 and sold == true". `stratann count --filter` says before how many that are
+    #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
     pub filter: Option<Filter>,
 
     #[command(flatten)]

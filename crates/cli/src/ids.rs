@@ -1,7 +1,7 @@
 //! Ids as a user writes them: decimal numbers with spaces, commas or line ends between them, or an array of numpy.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stratann_terminal::failure::Failure;
 
@@ -24,6 +24,33 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
             path.display()
         ))
     })
+}
+
+/// Ids that are given as words, or as one word that is a file of them, or as a file by its option; `None` where there are none.
+///
+/// # Errors
+/// A word that is no id beside others; a file that cannot be read; an id of which there is a file by that name, since either may be meant.
+pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>, Failure> {
+    let id_of = |word: &PathBuf| word.to_str().and_then(|word| one(word).ok());
+    match (words, file) {
+        (_, Some(file)) => read(file).map(Some),
+        ([], None) => Ok(None),
+        ([word], None) if id_of(word).is_none() => read(word).map(Some),
+        (words, None) => {
+            let ids = words.iter().map(|word| match id_of(word) {
+                Some(_) if word.exists() => Err(Failure::Wrong(format!(
+                    "'{0}' is an id, and a file has that name. For the file give --ids {0}; for the id give --ids - and {0} on the standard input",
+                    word.display()
+                ))),
+                Some(id) => Ok(id),
+                None => Err(Failure::Wrong(format!(
+                    "'{}' is not an id: write whole numbers from 0 to 18446744073709551614, or one file of ids",
+                    word.display()
+                ))),
+            });
+            ids.collect::<Result<Vec<u64>, Failure>>().map(Some)
+        }
+    }
 }
 
 /// One id, as an argument.

@@ -196,7 +196,7 @@ pub enum Error {
     #[error("interrupted")]
     Stopped,
     /// An insert of several batches that ended in the middle.
-    #[error("{source}; the first {done} of {total} rows are in{}", others(*given))]
+    #[error("{source}; the first {done} of {total} rows are in{}", others(*given, *total))]
     Partly {
         /// Rows that are in.
         done: usize,
@@ -444,10 +444,14 @@ impl Error {
     }
 }
 
-/// How an insert goes on of which a part is in.
-fn others(given: Option<(u64, u64)>) -> String {
+/// How an insert goes on of which a part is in. Where ids count on, those of the other rows follow.
+fn others(given: Option<(u64, u64)>, total: usize) -> String {
     match given {
-        Some((first, last)) => format!(", with ids {first} to {last}: insert the others"),
+        Some((first, last)) => format!(
+            ", with ids {first} to {last}: insert the others, whose ids are {} to {}",
+            last.saturating_add(1),
+            first.saturating_add(total as u64).saturating_sub(1)
+        ),
         None => ": insert the others, or all of them again with their ids as an upsert".into(),
     }
 }
@@ -560,11 +564,11 @@ mod tests {
         }
         let given = Error::Partly {
             done: 2,
-            total: 3,
+            total: 5,
             given: Some((7, 8)),
             source: Box::new(Error::Stopped),
         };
-        let said = "interrupted; the first 2 of 3 rows are in, with ids 7 to 8: insert the others";
+        let said = "interrupted; the first 2 of 5 rows are in, with ids 7 to 8: insert the others, whose ids are 9 to 11";
         assert_eq!(given.to_string(), said);
         let set = Error::PartlySet {
             done: 2,

@@ -127,7 +127,7 @@ fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
 }
 
 /// Names that other libraries have for an argument, and the name that it has here.
-const ELSEWHERE: [(&str, &str); 7] = [
+const ELSEWHERE: [(&str, &str); 15] = [
     ("top_k", "k"),
     ("topk", "k"),
     ("n_neighbors", "k"),
@@ -135,6 +135,14 @@ const ELSEWHERE: [(&str, &str); 7] = [
     ("ef", "list_size"),
     ("ef_search", "list_size"),
     ("dim", "dimension"),
+    ("element", "dtype"),
+    ("space", "metric"),
+    ("M", "degree"),
+    ("m", "degree"),
+    ("ef_construction", "build_list"),
+    ("metadata", "attributes"),
+    ("metadatas", "attributes"),
+    ("embeddings", "vectors"),
 ];
 
 /// The one of the names that is meant by what was typed: the one that other libraries call so, or the one that is most like it, if one is.

@@ -197,7 +197,7 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
 /// Ids that a user gives: integers in whatever people have for an array (`stratann.conversion`), none of them negative nor the last of
 /// 64 bits, copied as u64. Of `rows` there must be as many, in their order.
 pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> {
-    let ids = integers(value, rows.is_some())?;
+    let ids = integers(value, rows.map(|_| "the vectors"))?;
     if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
         return Err(PyValueError::new_err(format!(
             "ids has the shape ({},): it must be ({rows},), one for each vector",
@@ -214,14 +214,17 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
     }
 }
 
-/// Ids that are looked up: the same, in their order, and the one that stands for "no answer" is merely no vector's.
-pub fn ids_asked(value: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
-    integers(value, true)
+/// What is in the order of ids that are looked up.
+pub const ANSWERS: &str = "the answers";
+
+/// Ids that are looked up, in the order of something that `beside` names. The one that stands for "no answer" is merely no vector's.
+pub fn ids_asked(value: &Bound<'_, PyAny>, beside: &str) -> PyResult<Vec<u64>> {
+    integers(value, Some(beside))
 }
 
-fn integers(value: &Bound<'_, PyAny>, ordered: bool) -> PyResult<Vec<u64>> {
+fn integers(value: &Bound<'_, PyAny>, beside: Option<&str>) -> PyResult<Vec<u64>> {
     let conversion = value.py().import("stratann.conversion")?;
-    let array = conversion.call_method1("ids", (value, ordered))?;
+    let array = conversion.call_method1("ids", (value, beside))?;
     let array = array.cast_into::<PyArray1<u64>>()?;
     Ok(array.readonly().as_array().to_vec())
 }

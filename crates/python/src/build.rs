@@ -20,7 +20,7 @@ use crate::errors::to_python;
 use crate::index::{Index, to_dict};
 use crate::opening::Opening;
 use crate::progress::{Listener, run};
-use crate::shape::Shape;
+use crate::shape::{SPACE, Shape};
 
 /// What is left of a cap beside rows that are in memory while an index is built.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
@@ -273,7 +273,7 @@ pub fn build<'py>(
     };
     let options = BuildOptions {
         memory: beside_rows(bytes(memory)?, table.as_ref())?,
-        space: size(space, "space", "as much as a degree of 64 takes")?,
+        space: size(space, "space", SPACE)?,
         query_log: query_log.map(|path| existing(path, "file")).transpose()?,
         calibrate,
         threads: thread_count(threads)?,
@@ -355,7 +355,7 @@ pub fn plan<'py>(
         navigation,
         memory: bytes(memory)?,
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
-        space: size(space, "space", "as much as a degree of 64 takes")?,
+        space: size(space, "space", SPACE)?,
         cluster_size,
         replicas,
         threads: thread_count(threads)?,

@@ -94,7 +94,7 @@ create_exception!(
 /// The exception for `error`.
 pub fn to_python(error: impl Into<Error>) -> PyErr {
     let error = error.into();
-    let text = error.to_string();
+    let text = said(&error);
     match (&error, io_kind(&error)) {
         (Error::NoSuchIndex { .. }, _) => PyKeyError::new_err(text),
         (Error::Exists { .. } | Error::CutOff { .. }, _) | (_, Some(ErrorKind::AlreadyExists)) => {
@@ -105,6 +105,24 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
         (Error::Data(data), _) if is_value(data) => PyValueError::new_err(text),
         _ if error.is_call_wrong() => PyValueError::new_err(text),
         _ => failed(&error, text),
+    }
+}
+
+/// The text of an error. An insert that ended in the middle names the call that inserts the other rows: an `insert` without ids would count on behind
+/// the ids that these were to have.
+pub fn said(error: &Error) -> String {
+    match error {
+        Error::Partly {
+            done,
+            total,
+            given: Some((first, last)),
+            source,
+        } => format!(
+            "{source}; the first {done} of {total} rows are in, with ids {first} to {last}. Insert the others, vectors[{done}:], with ids=range({}, {})",
+            last.saturating_add(1),
+            first.saturating_add(*total as u64)
+        ),
+        error => error.to_string(),
     }
 }
 

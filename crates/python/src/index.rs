@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::{Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
 
 use crate::arguments::{existing, places, shown};
-use crate::arrays::{self, Rows, dtype_name};
+use crate::arrays::{self, ANSWERS, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Table};
 use crate::errors::{changing, to_python};
@@ -346,7 +346,7 @@ impl Index {
         query: &Bound<'py, PyAny>,
         distance: f32,
         #[pyo3(from_py_with = crate::arguments::count::most)] most: usize,
-        after: Option<(f32, u64, usize)>,
+        after: Option<&Bound<'py, PyAny>>,
         without: Option<u64>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
@@ -426,7 +426,7 @@ impl Index {
         ids: &Bound<'py, PyAny>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let ids = arrays::ids_asked(ids)?;
+        let ids = arrays::ids_asked(ids, ANSWERS)?;
         let rows = self.look_up(py, &ids, progress)?;
         lookups::rows(py, rows)
     }
@@ -540,7 +540,7 @@ impl Index {
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let single = lookups::id(ids).is_ok();
-        let ids = arrays::ids_asked(ids)?;
+        let ids = arrays::ids_asked(ids, "the attributes")?;
         let rows = self.table(py, attributes, payload, ids.len(), single)?;
         let Some(rows) = rows else {
             return Err(PyTypeError::new_err(
@@ -635,7 +635,7 @@ impl Index {
     /// Inserts vectors; searches that begin after it find them.
     ///
     /// An insert is not all or nothing: when it is interrupted, or the disk fills up, the first rows are in, and the exception
-    /// says how many (`stratann.Interrupted.done`).
+    /// says how many (`stratann.Interrupted.done`), and with which ids the others are to be inserted.
     ///
     /// Parameters
     /// ----------
@@ -782,7 +782,7 @@ impl Index {
     /// Parameters
     /// ----------
     /// dest : path
-    ///     The folder of the copy. One that holds something is refused.
+    ///     The folder of the copy. One that holds something, or that is within the index, is refused.
     /// progress : bool or callable, optional
     ///     As that of `build`: bytes that are copied.
     ///
@@ -1021,7 +1021,7 @@ impl Index {
         py: Python<'_>,
         ids: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<Option<stratann::Row>>> {
-        let ids = arrays::ids_asked(ids)?;
+        let ids = arrays::ids_asked(ids, ANSWERS)?;
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         py.detach(|| match &*live {
@@ -1071,9 +1071,10 @@ impl Index {
 ///     When changes are durable: "always" (when the call returns), "flush" (when `flush`, `close` or `compact` returns),
 ///     or at the latest after so many milliseconds.
 /// merges : bool
-///     Whether merges begin by themselves, in the background, from the first change on: when a tenth of the vectors was
-///     deleted, when searches read a tenth more than before, when many vectors wait in memory, or when there are four
-///     times as many as the last build or merge of a small index had. If not, `compact` is the only one.
+///     Whether merges begin by themselves, in the background, from the first change on. If not, `compact` is the only one. One is due when a tenth of the
+///     vectors was deleted; when searches read a tenth more than before; when many vectors wait in memory; when a small index has four times the vectors of its
+///     last build or merge; when 1 % of the vectors are of a kind that the codes are not made for; when a graph takes many more pages than a build of its
+///     vectors would; when groups of clusters are scattered. docs/cli.md has the numbers.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
     place=None, durability=None, merges=true))]

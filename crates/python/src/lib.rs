@@ -76,6 +76,8 @@ mod _stratann {
     #[pymodule_export]
     use crate::servers::{ComputeServer, MemoryServer, Server, StorageServer};
     #[pymodule_export]
+    use crate::shape::check_build;
+    #[pymodule_export]
     use crate::truth::{recall, truth};
 
     /// Before anything is told.

@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use stratann::{Progress, Range, RangePlace, SearchOptions, Silent};
 
-use crate::arguments::threads as thread_count;
-use crate::arrays::{self, table};
+use crate::arguments::{threads as thread_count, typed};
+use crate::arrays::{self, ANSWERS, table};
 use crate::attributes;
 use crate::errors::to_python;
 use crate::index::Index;
@@ -68,7 +68,11 @@ pub fn range<'py>(
 }
 
 /// Where a page begins, as a page before it said.
-pub fn place(after: Option<(f32, u64, usize)>) -> PyResult<Option<RangePlace>> {
+pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
+    let told =
+        "what `next` of the page before says, (distance, id, rank), or None for the first page";
+    let after: Option<(f32, u64, usize)> =
+        after.map(|after| typed(after, "after", told)).transpose()?;
     match after {
         Some((distance, ..)) if distance.is_nan() => Err(PyValueError::new_err(
             "after begins with nan, which no distance is: pass what `next` of the page before says",
@@ -89,7 +93,7 @@ pub fn like<'py>(
     let only = lookups::id(ids).ok().flatten();
     let ids = match only {
         Some(id) => vec![id],
-        None => arrays::ids_asked(ids)?,
+        None => arrays::ids_asked(ids, ANSWERS)?,
     };
     let options = SearchOptions {
         recall,

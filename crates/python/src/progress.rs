@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use stratann::{Error, Progress};
 
-use crate::errors::{Interrupted, to_python};
+use crate::errors::{Interrupted, said, to_python};
 
 /// How long Ctrl-C may wait: short for a person, long for a machine.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -173,6 +173,11 @@ pub trait Stopped: Display + Send {
     /// How many of its rows are in all the same, the first ones.
     fn done(&self) -> usize;
 
+    /// What became of the work, and how it goes on.
+    fn said(&self) -> String {
+        self.to_string()
+    }
+
     /// As an exception, where nothing was raised meanwhile.
     fn raise(self) -> PyErr;
 }
@@ -183,6 +188,10 @@ impl Stopped for Error {
             Error::Partly { done, .. } | Error::PartlySet { done, .. } => *done,
             _ => 0,
         }
+    }
+
+    fn said(&self) -> String {
+        said(self)
     }
 
     fn raise(self) -> PyErr {
@@ -278,7 +287,7 @@ fn stopped(
             rows,
             "it came when the work was done already, which counts".to_owned(),
         ),
-        Some(error) => (Some(error.done()), error.to_string()),
+        Some(error) => (Some(error.done()), error.said()),
     };
     for warning in last {
         said.push_str("; ");

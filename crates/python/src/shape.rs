@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use stratann::{BuildOptions, Codebook};
+use stratann::{BuildOptions, Codebook, Element, NoRows};
 
-use crate::arguments::{existing, named, places, size};
+use crate::arguments::{existing, memory as bytes, named, places, size, threads as thread_count};
 use crate::errors::to_python;
+use crate::progress::Listener;
+
+/// What `space` is where nobody says.
+pub const SPACE: &str = "as much as a degree of 64 takes";
 
 /// Arguments that both have, as a user writes them.
 pub struct Shape<'a, 'py> {
@@ -78,4 +82,85 @@ impl Shape<'_, '_> {
             ..defaults
         })
     }
+}
+
+/// Checks the choices of a build that comes later, as `build` does, and `memory`, as `open` does. `dimension` is that of vectors of float32, or None where nobody
+/// knows it yet: then choices that a dimension decides on are left to the build.
+#[pyfunction]
+#[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
+    codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
+    replicas=None, query_log=None, calibrate=true, threads=None, seed=42, resume=false, savepoint_seconds=120.0, place=None, progress=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
+pub fn check_build<'py>(
+    dimension: Option<usize>,
+    memory: Option<&Bound<'py, PyAny>>,
+    metric: &str,
+    preset: &str,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::degree)] degree: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::build_list)] build_list: usize,
+    alpha: f32,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
+    low_codes: Option<&str>,
+    codebook: Option<PathBuf>,
+    order: Option<&str>,
+    layout: Option<&str>,
+    compression: Option<&str>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    segment: Option<&Bound<'py, PyAny>>,
+    navigation: f64,
+    search_memory: Option<&Bound<'py, PyAny>>,
+    space: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::cluster_size)] cluster_size: Option<
+        usize,
+    >,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
+    query_log: Option<PathBuf>,
+    calibrate: bool,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
+    resume: bool,
+    savepoint_seconds: f64,
+    place: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    bytes(memory)?;
+    Listener::new(progress)?;
+    let shape = Shape {
+        metric,
+        preset,
+        degree,
+        build_list,
+        alpha,
+        code_bytes,
+        low_codes,
+        codebook,
+        order,
+        layout,
+        compression,
+        chunk,
+        segment,
+        navigation,
+        search_memory,
+        cluster_size,
+        replicas,
+        seed,
+        overwrite: false,
+        place,
+    };
+    let options = BuildOptions {
+        space: size(space, "space", SPACE)?,
+        query_log: query_log.map(|path| existing(path, "file")).transpose()?,
+        calibrate,
+        threads: thread_count(threads)?,
+        resume,
+        savepoint_seconds,
+        ..shape.options()?
+    };
+    if let Some(dimension) = dimension {
+        stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
+    }
+    Ok(())
 }

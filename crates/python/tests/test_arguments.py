@@ -165,8 +165,19 @@ def test_no_ids_at_all(changing, small):
 def test_a_set_of_ids_has_no_order(changing, small):
     with pytest.raises(TypeError, match="ids is a set, which has no order"):
         changing.upsert(small[:1], {5})
+    for call in (changing.get, changing.attributes, changing.payload, changing.search_like):
+        with pytest.raises(TypeError, match="ids is a set, which has no order: pass a list, in the order of the answers$"):
+            call({3, 4})
+    with pytest.raises(TypeError, match="ids is a set, which has no order: pass a list, in the order of the attributes$"):
+        changing.set_attributes({3, 4}, [{}, {}])
     changing.delete({5, 6})
     assert len(changing) == 298
+
+
+@pytest.mark.parametrize("after", [numpy.nan, 3, "next", (1.0, 2)])
+def test_where_a_page_begins_is_a_place(after, searched):
+    with pytest.raises(TypeError, match=r"^after=.*: pass what `next` of the page before says"):
+        searched.search_range(numpy.zeros(searched.dim, searched.dtype), 5.0, after=after)
 
 
 def test_the_last_id_that_is_one(changing, small):
@@ -265,6 +276,11 @@ def test_a_slip_of_the_pen_gets_the_closest_match(arguments, meant, small, tmp_p
         (stratann.truth, "top_k", "k"),
         (stratann.verify, "progres", "progress"),
         (stratann.open, "zzz", None),
+        (stratann.create, "element", "dtype"),
+        (stratann.create, "space", "metric"),
+        (stratann.build, "M", "degree"),
+        (stratann.build, "ef_construction", "build_list"),
+        (stratann.build, "metadata", "attributes"),
     ],
 )
 def test_a_slip_of_the_pen_in_a_name_gets_the_closest_one(call, given, meant, tmp_path):
@@ -272,6 +288,39 @@ def test_a_slip_of_the_pen_in_a_name_gets_the_closest_one(call, given, meant, tm
         call(tmp_path / "none.idx", **{given: 1})
     suggestion = "" if meant is None else f' (did you mean "{meant}"?)'
     assert str(caught.value) == f'{call.__name__}() has no argument "{given}"{suggestion}'
+
+
+@pytest.mark.parametrize(
+    "method, given, meant",
+    [
+        ("insert", "id", "ids"),
+        ("insert", "metadata", "attributes"),
+        ("upsert", "payloads", "payload"),
+        ("delete", "filtr", "filter"),
+        ("compact", "proges", "progress"),
+        ("compact", "forc", None),
+        ("search_range", "limit", None),
+        ("search_like", "top_k", "k"),
+        ("set_attributes", "attribute", "attributes"),
+        ("batches", "sise", "size"),
+        ("export", "overwrit", "overwrite"),
+    ],
+)
+def test_a_slip_of_the_pen_in_a_name_of_a_method(method, given, meant, changing):
+    with pytest.raises(TypeError) as caught:
+        getattr(changing, method)(**{given: 1})
+    suggestion = "" if meant is None else f' (did you mean "{meant}"?)'
+    assert str(caught.value) == f'Index.{method}() has no argument "{given}"{suggestion}'
+
+
+def test_methods_look_at_names_whatever_class(photos):
+    with pytest.raises(TypeError, match=r'Catalog.close\(\) has no argument "nam" \(did you mean "name"\?\)'):
+        stratann.Catalog(photos.parent).close(nam="photos.idx")
+    for kind in (stratann.Index, stratann.Catalog, stratann.Client):
+        for name, method in vars(kind).items():
+            if not name.startswith("_") and callable(method):
+                assert method.__doc__ and list(inspect.signature(method).parameters)[0] == "self", name
+                assert pickle.loads(pickle.dumps(method)) is method
 
 
 def test_a_call_that_looks_at_names_is_the_call():

@@ -1,6 +1,7 @@
 """Attributes and payload beside vectors, filters, and what is read and changed by them."""
 
 import datetime
+import json
 import pickle
 import re
 
@@ -301,6 +302,17 @@ def test_filters_that_do_not_fit_are_told(index, small, queries):
         with pytest.raises(TypeError):
             wrong()
     assert index.count() == BUILT
+
+
+def test_an_infinite_number_is_asked_for_as_it_is_exported(small, tmp_path):
+    prices = [1.5, float("inf"), float("-inf")]
+    index = stratann.build(small[:3], tmp_path / "i.idx", attributes={"price": prices})
+    index.export(tmp_path / "out.u8bin")
+    written = (tmp_path / "out.jsonl").read_text()
+    assert "1e999" in written and [json.loads(line)["price"] for line in written.splitlines()] == prices
+    for text, same, ids in (("1e999", "inf", [1]), ("-1e999", "-inf", [2])):
+        assert index.ids(filter=f"price == {text}").tolist() == index.ids(filter=f"price == {same}").tolist() == ids
+    assert index.count("price < 1e999") == 2
 
 
 def test_a_deletion_by_filter_says_how_far_it_is(index):

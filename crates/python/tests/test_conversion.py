@@ -316,7 +316,7 @@ def test_nothing_is_imported_that_the_caller_has_not_brought():
     program = (
         "import sys, numpy, stratann\n"
         "from stratann import conversion\n"
-        "conversion.vectors([[1.0]], 'base', None); conversion.ids([1], True)\n"
+        "conversion.vectors([[1.0]], 'base', None); conversion.ids([1], 'the vectors')\n"
         "print([name for name in ('pandas', 'polars', 'pyarrow') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -333,13 +333,13 @@ def test_what_only_looks_like_a_frame_is_none(of_floats):
 def test_a_frame_is_no_column_of_ids(module, kind):
     frame = getattr(pytest.importorskip(module), kind)({"id": [1, 2]})
     with pytest.raises(TypeError, match="one of its columns"):
-        conversion.ids(frame, True)
+        conversion.ids(frame, "the vectors")
 
 
 def test_a_table_is_no_column_of_ids():
     table = pytest.importorskip("pyarrow").table({"id": [1, 2]})
     with pytest.raises(TypeError, match="one of its columns"):
-        conversion.ids(table, True)
+        conversion.ids(table, "the vectors")
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 2**24 + 1, 2**63 - 1])

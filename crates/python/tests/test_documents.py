@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import inspect
 import os
 import shutil
 import signal
@@ -95,6 +96,69 @@ def test_metadata_comes_back_as_it_was(documents):
     with pytest.raises(TypeError, match=r"the metadata of 'c'\['x'\] is <object"):
         documents.put([document(3), Document("c", "text", {"x": object()}, vector(3))])
     assert len(documents) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ({"memry": "64MiB"}, TypeError, 'Documents() has no argument "memry" (did you mean "memory"?)'),
+        ({"dimention": 3}, TypeError, 'Documents() has no argument "dimention" (did you mean "dimension"?)'),
+        ({"M": 16}, TypeError, 'Documents() has no argument "M" (did you mean "degree"?)'),
+        ({"ids": [1]}, TypeError, 'Documents() has no argument "ids"'),
+        ({"preset": "x"}, ValueError, 'preset="x": '),
+        ({"metric": "cosin"}, ValueError, '(did you mean "cosine"?)'),
+        ({"layout": "packet"}, ValueError, '(did you mean "packed"?)'),
+        ({"memory": "lots"}, ValueError, 'memory="lots"'),
+        ({"degree": 10**12, "dimension": 8}, ValueError, "degree"),
+        ({"degree": "many"}, TypeError, "degree='many'"),
+        ({"dimension": 0}, ValueError, "dimension is 0"),
+        ({"dimension": 3.5}, TypeError, "dimension is 3.5"),
+        ({"dimension": "3"}, TypeError, "dimension is '3'"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_embedded(arguments, error, words, tmp_path):
+    with pytest.raises(error) as caught:
+        Documents(tmp_path / "a.idx", **arguments)
+    assert words in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_another_dimension_than_the_documents_have_is_refused(documents, tmp_path):
+    path = tmp_path / "a.idx"
+    documents.put([Document("a", "without a vector")])
+    assert len(Documents(path, dimension=7)) == 1
+    documents.put([document(1)])
+    with pytest.raises(ValueError, match=rf"dimension is 7; the documents in .*a.idx have vectors of {D} dimensions. Pass dimension={D}, or leave it out"):
+        Documents(path, dimension=7)
+    assert len(Documents(path, dimension=D)) == 2
+    documents.delete_matching(None)
+    assert len(Documents(path, dimension=7)) == 0
+
+
+def test_every_choice_of_a_build_is_one_of_documents(tmp_path):
+    """What a store hands on to a build, it checks by a signature that has to have the same choices."""
+    checks = {name: field.default for name, field in inspect.signature(stratann._stratann.check_build).parameters.items()}
+    assert set(store._OF_BUILD) | {"metric", "dimension", "memory"} == set(checks)
+    of_build = inspect.signature(stratann.build).parameters
+    assert {name: of_build[name].default for name in store._OF_BUILD} == {name: checks[name] for name in store._OF_BUILD}
+
+
+def test_one_text_is_no_list_of_ids(documents, tmp_path):
+    documents.put([Document(id, f"text {id}", {}, vector(1)) for id in ("1", "2", "12")])
+    for wrong, remedy in (("12", "['12']"), (b"12", "[b'12']"), (12, "[12]")):
+        for call in (documents.delete, documents.get):
+            with pytest.raises(TypeError) as caught:
+                call(wrong)
+            assert str(caught.value).startswith("ids is ") and f"{call.__name__}({remedy})" in str(caught.value)
+    assert sorted(one.id for one in documents.scan()) == ["1", "12", "2"]
+    # An iterator is read once.
+    assert documents.delete(iter(["12"])) == 1 and [one and one.id for one in documents.get(iter(["12", "2"]))] == [None, "2"]
+    for wrong in ("12", document(12)):
+        with pytest.raises(TypeError, match="documents is .*Pass a list, put"):
+            documents.put(wrong)
+    with pytest.raises(TypeError, match="documents has '1'; put writes stratann.documents.Document"):
+        documents.put(["1", "2"])
+    with pytest.raises(TypeError, match=r"filterable is 'year'.*Pass a list, filterable=\['year'\]"):
+        Documents(tmp_path / "b.idx", filterable="year")
 
 
 def test_what_is_there_is_replaced_skipped_or_refused(documents):

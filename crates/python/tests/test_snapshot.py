@@ -41,6 +41,19 @@ def test_a_snapshot_of_what_is_only_searched(index, tmp_path):
     assert len(stratann.open(tmp_path / "b.idx")) == 600
 
 
+def test_no_copy_is_made_within_the_index(index, tmp_path):
+    path = tmp_path / "a.idx"
+    (path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(path)
+    index.insert(numpy.zeros((1, 128), numpy.uint8))
+    for dest in (path / "bk", path / "empty", path / ".." / "a.idx" / "bk", tmp_path / "link" / "bk"):
+        for handle in (index, stratann.open(path)):
+            with pytest.raises(ValueError, match=r"the folder of the snapshot is .*: expected one outside of the index .*Name a folder beside it"):
+                handle.snapshot(dest)
+    assert not (path / "bk").exists() and not list((path / "empty").iterdir())
+    assert index.snapshot(path / ".." / "a.idx.bk")["files"] > 3
+
+
 def test_what_is_there_is_not_copied_over(index, tmp_path):
     with pytest.raises(FileExistsError, match="a.idx"):
         index.snapshot(tmp_path / "a.idx")

@@ -375,13 +375,20 @@ def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base, ctrl_c):
     interrupted = raised.value
     assert isinstance(interrupted, stratann.Interrupted)
     assert interrupted.total == len(rows) and not interrupted.complete
-    assert 0 < interrupted.done < interrupted.total
-    assert f"the first {interrupted.done} of {len(rows)} rows are in" in str(interrupted)
-    assert len(index) == BUILT + interrupted.done
+    done = interrupted.done
+    assert 0 < done < interrupted.total
+    assert f"the first {done} of {len(rows)} rows are in" in str(interrupted)
+    assert len(index) == BUILT + done
     first = 2000 if upserted else BUILT
     assert first in nearest(index, rows[0])
+    if not upserted:
+        # The call that it names has all rows count on from the first ones.
+        first_missing, behind = BUILT + done, BUILT + len(rows)
+        assert f"Insert the others, vectors[{done}:], with ids=range({first_missing}, {behind})" in str(interrupted)
+        index.insert(rows[done : done + 5], ids=range(first_missing, first_missing + 5))
+        done += 5
     index.close()
-    assert len(stratann.open(path)) == BUILT + interrupted.done
+    assert len(stratann.open(path)) == BUILT + done
 
 
 def test_what_a_callback_raises_says_how_many_rows_are_in(path, base):

@@ -45,7 +45,7 @@ pub enum TierError {
     },
     /// A file has other names, and the device has no space for the copy that is made before it is written to.
     #[error(
-        "{place}: its {len} bytes have other names (hard links, as a backup by `cp -al` gives them); a copy is made before vectors are written to it, and no space is left for that on the device, or in this user's quota. Free {len} bytes there, or remove the backup, then insert again; searches and deletes go on"
+        "{place}: its {len} bytes have other names (hard links, as a backup by `cp -al` gives them); a copy is made before vectors are written to it, and no space is left for that on the device, or in this user's quota. Free {len} bytes there, or remove the backup, then insert again; searches go on, and so do deletes while some kB are free for their log"
     )]
     NoSpaceForCopy {
         /// The file's path.

@@ -111,6 +111,19 @@ def test_deletes(store):
     assert store.add_texts(["again"]) and len(store.documents) == 1
 
 
+def test_one_text_is_no_list(store):
+    for call, wrong in (
+        (store.delete, "cat"),
+        (store.get_by_ids, "cat"),
+        (store.add_texts, "cat"),
+        (lambda ids: store.add_texts(["a", "b", "c"], ids=ids), "cat"),
+        (lambda texts: store.add_texts(["a", "b", "c"], metadatas=texts), "cat"),
+    ):
+        with pytest.raises(TypeError, match="is 'cat'; each of its characters"):
+            call(wrong)
+    assert sorted(one.id for one in store.documents.scan()) == ["cat", "oak", "owl", "sea"]
+
+
 def test_deletes_by_a_key_that_filters_cannot_ask(store, tmp_path):
     for filter in ({"colour": {"$ne": 2}}, {"colour": {"$nin": [2]}}, {"$not": {"colour": 2}}, {"colour": None}, {"colour": {"$exists": False}}):
         assert len(store.similarity_search("cat", k=10, filter=filter)) == 4

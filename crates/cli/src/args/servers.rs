@@ -251,8 +251,9 @@ pub struct ClusterDeleteArguments {
     #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
     pub servers: Vec<String>,
 
-    /// The file of ids to delete: those that are not in the index count for nothing
-    pub ids: PathBuf,
+    /// Ids of the vectors to delete, or one file of ids: those that are not in the index count for nothing
+    #[arg(value_name = "ID|FILE", required = true)]
+    pub id: Vec<PathBuf>,
 
     #[command(flatten)]
     pub change: ClusterChangeArguments,

@@ -85,12 +85,15 @@ enum Wanted<'a> {
 
 /// Deletes, makes it durable, and merges if that was asked for.
 pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
-    let wanted = match (&arguments.ids, &arguments.filter) {
-        (Some(file), _) => Wanted::Ids(ids::read(file)?),
+    let wanted = match (
+        ids::given(&arguments.id, arguments.ids.as_deref())?,
+        &arguments.filter,
+    ) {
+        (Some(ids), _) => Wanted::Ids(ids),
         (None, Some(filter)) => Wanted::Matching(filter),
         (None, None) => {
             return Err(Failure::Wrong(
-                "nothing says what is to be deleted: give a file of ids, or --filter with what attributes match"
+                "nothing says which vectors are to be deleted: give ids, a file of ids, or --filter with what attributes match"
                     .into(),
             ));
         }

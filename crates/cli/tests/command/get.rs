@@ -76,8 +76,7 @@ fn vectors_come_by_their_ids() {
             "--upsert",
         ])
         .done();
-    place.write("gone.ids", &lines([id(5)]));
-    place.run(&["delete", "index", "gone.ids"]).done();
+    place.run(&["delete", "index", &five]).done();
     get(&["--ids", "few.ids", "--out", "few-again.u8bin"]).done();
     assert_eq!(
         fs::read(place.path("few-again.u8bin")).unwrap(),
@@ -219,4 +218,31 @@ fn a_plan_says_what_a_build_takes() {
     plan(&["--memory", "1MB"]).refused(2, &["--memory", "1000000"]);
     plan(&["--degree", "0"]).refused(2, &["at least 1"]);
     assert!(!place.path("index").exists());
+}
+
+/// `delete` takes ids as `get` does, or a file of them.
+#[test]
+fn vectors_are_deleted_by_their_ids() {
+    let place = Place::with_index();
+    let delete = |words: &[&str]| place.run(&[&["delete", "index"][..], words].concat());
+    let left = || place.run(&["count", "index"]).done().stdout;
+    let all = left();
+    delete(&["5", "x"]).refused(2, &["'x' is not an id", "one file of ids"]);
+    delete(&["5", "18446744073709551615"]).refused(2, &["'18446744073709551615' is not an id"]);
+    delete(&["missing"]).refused(1, &["missing", "check the path"]);
+    delete(&[]).refused(2, &["give ids, a file of ids, or --filter"]);
+    delete(&["5", "--ids", "some"]).refused(2, &["cannot be used with"]);
+    // Either may be meant.
+    place.write("7", b"8\n");
+    delete(&["7"]).refused(2, &["'7' is an id, and a file has that name", "--ids 7"]);
+    assert_eq!(left(), all, "none of these deleted anything");
+    delete(&["5", "6"]).done();
+    delete(&["--ids", "7"]).done();
+    delete(&["./7"]).refused(2, &["id is 8"]);
+    place.write("some", b"9, 10\n");
+    delete(&["some"]).done();
+    let gone = ["5", "6", "8", "9", "10"];
+    let get = place.run(&[&["get", "index"][..], &gone[..]].concat());
+    get.refused(1, &["not in the index: 5, 6, 8, 9, 10"]);
+    place.run(&["get", "index", "7"]).done();
 }

@@ -73,7 +73,7 @@ const RESERVED: [&str; 10] = [
 /// | `exists a`, `a != null`; `a == null` | has any value; has none |
 /// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | the first binds most, `or` least |
 ///
-/// Values are `true`, `-1`, `1.5e3`, `inf`, `"text"` or `'text'` with the escapes of JSON, `timestamp(0)` in microseconds since 1970 UTC; of
+/// Values are `true`, `-1`, `1.5e3`, `inf` (or `1e999`, as exported files have it), `"text"` or `'text'` with the escapes of JSON, `timestamp(0)` in microseconds since 1970 UTC; of
 /// a column of timestamps also integers in microseconds, and texts in ISO 8601. Names that are no plain words stand in backticks. Missing values fail every comparison but `!=` and `not in`.
 ///
 /// It prints as text that is read as the same filter, if it has values that can stand where they do.

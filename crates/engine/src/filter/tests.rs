@@ -71,6 +71,7 @@ fn rows_match_as_the_table_says() {
         "age not in [1, 2]",
         "not age in []",
         "price == 3.5 and price < 4 and price > -inf and price < inf",
+        "price > -1e999 and price < 1e999 and not price in [1e999, -1e400]",
         "colour == 'red' or false",
         "colour != \"blue\"",
         "at == '1970-01-02' and at > '1970-01-01T23:59:59.999999Z' and at < 86400000001",
@@ -261,7 +262,6 @@ fn errors_name_what_is_wrong_and_where() {
             "age == 99999999999999999999",
             "at character 8: 99999999999999999999 has no room in 64 bits",
         ),
-        ("price == 1e999", "larger than any number"),
         ("price == 1.2.3", "expected a number"),
         ("age == 12ab", "found \"12ab\", expected a number"),
         (

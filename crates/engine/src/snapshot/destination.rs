@@ -57,6 +57,31 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Refuses a directory within that of the index: whoever replaces, moves or removes the index would do so to the copy.
+///
+/// # Errors
+/// A wrong argument ([`Error::Call`]).
+pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
+    let (Ok(index), Ok(whole)) = (index.canonicalize(), std::path::absolute(path)) else {
+        return Ok(());
+    };
+    // As much of the path as is there, without links.
+    let there = whole
+        .ancestors()
+        .find_map(|folder| folder.canonicalize().ok());
+    match there {
+        Some(there) if there.starts_with(&index) => Err(Error::call(
+            "the folder of the snapshot",
+            path.display(),
+            format!(
+                "one outside of the index ({}): the copy would go wherever the index goes. Name a folder beside it",
+                index.display()
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// A directory that holds something else.
 fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     Error::Exists {

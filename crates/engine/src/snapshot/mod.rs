@@ -41,7 +41,7 @@ use serde::Serialize;
 use stratann_layout::inserts::FILE_NAME;
 use stratann_tier::{Directory, LOCK_FILE, Volume};
 
-use self::destination::{Unfinished, check_vacant};
+use self::destination::{Unfinished, check_outside, check_vacant};
 use self::source::Source;
 use crate::progress::{Progress, Stage};
 use crate::{Error, LiveIndex, stored};
@@ -80,7 +80,7 @@ pub struct SnapshotReport {
 /// file `SNAPSHOT.new`. The next snapshot to that directory removes the files of the unfinished one, and begins anew.
 ///
 /// # Errors
-/// `dest` holds something ([`Error::Exists`]); a checkpoint was made again and again meanwhile ([`Error::Restless`]); a full disk; an interruption through
+/// `dest` holds something ([`Error::Exists`]), or is within the index ([`Error::Call`]); a checkpoint was made again and again meanwhile ([`Error::Restless`]); a full disk; an interruption through
 /// `progress`. The copied files are then removed. [`Error::Undurable`]: the copy is whole, but a crash of the machine may take it away.
 pub fn snapshot(
     path: impl AsRef<Path>,
@@ -90,7 +90,9 @@ pub fn snapshot(
     let source = stored::existing(path.as_ref())?;
     // Looked at before anything is made.
     stored::manifest(&source)?;
-    into_folder(dest.as_ref(), |dest| take(&source, dest, None, progress))
+    into_folder(path.as_ref(), dest.as_ref(), |dest| {
+        take(&source, dest, None, progress)
+    })
 }
 
 impl LiveIndex {
@@ -105,19 +107,21 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<SnapshotReport, Error> {
         let source = self.home_on_storage()?;
-        into_folder(dest.as_ref(), |dest| {
+        into_folder(self.path(), dest.as_ref(), |dest| {
             take(&source, dest, Some(self), progress)
         })
     }
 }
 
-/// Makes the directory if it is not there, and removes it again if nothing comes of it.
+/// Makes the directory of a copy of the index in `index` if it is not there, and removes it again if nothing comes of it.
 fn into_folder(
+    index: &Path,
     path: &Path,
     fill: impl FnOnce(&dyn Volume) -> Result<SnapshotReport, Error>,
 ) -> Result<SnapshotReport, Error> {
     crate::bounds::path(path)?;
     check_vacant(path)?;
+    check_outside(index, path)?;
     let directory = Directory::create(path)?;
     let taken = directory.lock().map_err(Error::from).and_then(|lock| {
         let taken = fill(&directory);

@@ -117,7 +117,7 @@ impl fmt::Display for Due {
             ),
             Due::Garbage(share) => write!(
                 f,
-                "{:.0} % of the pages are more than a build would take: they hold no vector any more, or fewer",
+                "a build would do without {:.0} % of the pages: these hold no vector any more, or fewer than they have room for",
                 100.0 * share
             ),
             Due::Scattered(times) => write!(

@@ -63,9 +63,9 @@ def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
     return made
 
 
-def ids(value: Any, ordered: bool) -> NDArray[numpy.uint64]:
-    """`value` as an array of ids, (n,); where their order counts, as beside vectors, a set is none of them."""
-    array = _array_of_ids(value, ordered)
+def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
+    """`value` as an array of ids, (n,). `beside` names the rows that are in their order, "the vectors"; None: in none, so that a set will do."""
+    array = _array_of_ids(value, beside)
     if array.ndim == 0:
         array = array.reshape(1)
     if array.ndim != 1:
@@ -312,7 +312,7 @@ def _not_numbers(array: NDArray[Any], name: str) -> str:
 # Ids
 
 
-def _array_of_ids(value: Any, ordered: bool) -> NDArray[Any]:
+def _array_of_ids(value: Any, beside: Optional[str]) -> NDArray[Any]:
     package = _package(value)
     if package is not None and type(value).__name__ in ("DataFrame", "LazyFrame", "Table", "RecordBatch"):
         raise TypeError(f"ids is a {type(value).__name__}: pass one of its columns")
@@ -339,8 +339,8 @@ def _array_of_ids(value: Any, ordered: bool) -> NDArray[Any]:
     if isinstance(value, (str, bytes, dict)) or value is None:
         article = "an" if type(value).__name__[:1] in "aeio" else "a"
         raise TypeError(f"ids is {article} {type(value).__name__}: pass integers, as an array or a list")
-    if ordered and isinstance(value, (set, frozenset)):
-        raise TypeError(f"ids is a {type(value).__name__}, which has no order: pass a list, in the order of the vectors")
+    if beside is not None and isinstance(value, (set, frozenset)):
+        raise TypeError(f"ids is a {type(value).__name__}, which has no order: pass a list, in the order of {beside}")
     if hasattr(value, "__array__"):
         return numpy.asarray(value)
     try:

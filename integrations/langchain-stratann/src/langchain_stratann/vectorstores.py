@@ -20,7 +20,7 @@ from langchain_core.runnables.config import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from stratann.documents import Document as Stored
-from stratann.documents import Documents
+from stratann.documents import Documents, listed
 
 from .filters import Filter, translate
 
@@ -77,7 +77,7 @@ class StratannVectorStore(VectorStore):
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
     ) -> list[str]:
         """Embeds texts and adds them, in place of those with the same ids; their ids, of which new ones are UUIDs."""
-        texts = list(texts)
+        texts = listed(texts, "texts", "add_texts({})")
         named = _named(texts, metadatas, ids)
         return self._put(texts, named, self._embedding.embed_documents(texts) if texts else [])
 
@@ -85,7 +85,7 @@ class StratannVectorStore(VectorStore):
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
     ) -> list[str]:
         """As `add_texts`; the model's own `aembed_documents` is awaited, and the store in a thread."""
-        texts = list(texts)
+        texts = listed(texts, "texts", "add_texts({})")
         named = _named(texts, metadatas, ids)
         vectors = await self._embedding.aembed_documents(texts) if texts else []
         return await run_in_executor(None, self._put, texts, named, vectors)
@@ -225,7 +225,10 @@ def _of_squared(distance: float) -> float:
 def _named(texts: list[str], metadatas: list[dict[str, Any]] | None, ids: Sequence[str | None] | None) -> list[tuple[str, dict[str, Any]]]:
     """An id and the metadata of each text."""
     for what, given in (("metadatas", metadatas), ("ids", ids)):
-        if given is not None and len(given) != len(texts):
+        if given is None:
+            continue
+        listed(given, what, f"{what}={{}}")
+        if len(given) != len(texts):
             raise ValueError(f"there are {len(given)} {what} for {len(texts)} texts: pass one for each")
     ids = [None] * len(texts) if ids is None else ids
     metadatas = [{}] * len(texts) if metadatas is None else metadatas

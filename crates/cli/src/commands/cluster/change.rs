@@ -66,7 +66,7 @@ pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Fai
 /// Deletes ids.
 pub fn delete(arguments: &ClusterDeleteArguments, quiet: bool) -> Result<(), Failure> {
     let change = &arguments.change;
-    let ids = ids::read(&arguments.ids)?;
+    let ids = ids::given(&arguments.id, None)?.unwrap_or_default();
     different(&ids)?;
     let (client, _) = connected(
         &arguments.servers,

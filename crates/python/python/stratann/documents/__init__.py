@@ -8,6 +8,7 @@ Ids are any str; metadata is a dict, which filters ask by its keys; content is a
 """
 
 from .columns import Columns
+from .several import listed
 from .store import Document, Documents, DuplicateError, IdCollisionError
 
-__all__ = ["Columns", "Document", "Documents", "DuplicateError", "IdCollisionError"]
+__all__ = ["Columns", "Document", "Documents", "DuplicateError", "IdCollisionError", "listed"]

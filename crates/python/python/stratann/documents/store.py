@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
+import operator
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
 from numpy.typing import NDArray
 
-from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, column
+from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column
+from ..naming import refuse_others
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
+from .several import listed
 
 _BATCH = 1024
 _NO_ID = 2**64 - 1
@@ -29,6 +33,10 @@ _NO_ID = 2**64 - 1
 # index of one are found at recall@10 .2, into an index of ten at .99. So it is built anew when it has grown this much, until it was built of enough.
 _GROWTH = 4
 _ENOUGH = 5_000
+
+# Names that Documents takes: its own, and those of a build but for what a store gives it.
+_OWN = ("metric", "dimension", "memory", "filterable", "moments")
+_OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
 FilterLike = Union[Filter, str, None]
 T = TypeVar("T")
@@ -72,7 +80,7 @@ class Documents:
     metric : str
         "cosine", "ip" or "l2", of an index that is to be built; of one that is there it has to be the same.
     dimension : int, optional
-        Of the vectors; else the first vector says it. Documents without a vector may come before.
+        Of the vectors; else the first vector says it. Documents without a vector may come before. Where documents have vectors already it has to be theirs.
     memory : int or str, optional
         What searches may take, as in `stratann.open`. Stores of one folder in a process share it: the size that is given last counts for all, and
         is refused while one of them is open for changes, which `close` ends.
@@ -83,7 +91,8 @@ class Documents:
     moments : bool
         Texts of metadata in ISO 8601 can be compared as times, too.
     options
-        Of `stratann.build`: preset, degree, build_list, ...
+        Of `stratann.build`: preset, degree, build_list, ... Names and values are checked at once; what depends on the dimension of the
+        vectors where `dimension` is given, else by the first `put`.
 
     Any number of threads may use one, and any number of processes read; one process at a time writes, from its first change to `close`.
     Threads that read do not wait for one that writes; threads that write wait for each other.
@@ -102,20 +111,30 @@ class Documents:
         moments: bool = False,
         **options: Any,
     ) -> None:
-        if dimension is not None and dimension < 1:
-            raise ValueError(f"dimension is {dimension}: it must be 1 or more")
+        refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
+        if dimension is not None:
+            dimension = _checked_dimension(dimension)
+        check_build(dimension, memory, metric=metric, **options)
         self._metric = metric
         self._dimension = dimension
-        self._filterable = None if filterable is None else frozenset(filterable)
+        self._filterable = None if filterable is None else frozenset(listed(filterable, "filterable", "filterable={}"))
         self._moments = moments
         self._options = options
         self._handle = Handle.of(path, memory)
         self._check(self._handle.index())
+        self._reading(self._check_dimension)
 
     def _check(self, index: Optional[Index]) -> Optional[Index]:
         if index is not None and index.metric != self._metric:
             raise ValueError(f"{index.path}: its metric is {index.metric!r}, not {self._metric!r}: pass metric={index.metric!r}")
         return index
+
+    def _check_dimension(self, index: Index) -> None:
+        if self._dimension in (None, index.dim) or not len(index) or not self._has_vectors(index):
+            return
+        raise ValueError(
+            f"dimension is {self._dimension}; the documents in {index.path} have vectors of {index.dim} dimensions. Pass dimension={index.dim}, or leave it out"
+        )
 
     # What is read.
 
@@ -156,9 +175,10 @@ class Documents:
         found = self._reading(lambda index: len(index) if filter is None else index.count(filter))
         return 0 if found is None else found[1]
 
-    def get(self, ids: Sequence[str], *, vectors: bool = False) -> List[Optional[Document]]:
-        """Documents by their ids, in that order; None for those that are not there."""
-        if not len(ids):
+    def get(self, ids: Iterable[str], *, vectors: bool = False) -> List[Optional[Document]]:
+        """Documents by their ids, in that order; None for those that are not there. One text is no list of ids, and a TypeError."""
+        ids = listed(ids, "ids", "get({})")
+        if not ids:
             return []
         numbers = _hashes(ids)
         found = self._reading(lambda index: self._read(index, numbers, vectors))
@@ -372,8 +392,8 @@ class Documents:
             return len(every)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Deletes documents by their ids; how many were there."""
-        wanted = list(dict.fromkeys(ids))
+        """Deletes documents by their ids; how many were there. One text is no list of ids, and a TypeError: its letters would be other ids."""
+        wanted = list(dict.fromkeys(listed(ids, "ids", "delete({})")))
         with self._handle.lock:
             if not wanted or self.index() is None:
                 return 0
@@ -411,10 +431,22 @@ class Documents:
         self.close()
 
 
+def _checked_dimension(dimension: Any) -> int:
+    try:
+        number = operator.index(dimension)
+    except TypeError:
+        raise TypeError(f"dimension is {dimension!r}; it is a count of elements. Pass an int, 1 or more") from None
+    if number < 1:
+        raise ValueError(f"dimension is {number}: it must be 1 or more")
+    return number
+
+
 def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
     by_id: Dict[str, Document] = {}
     by_hash: Dict[int, str] = {}
-    for document in documents:
+    for document in listed(documents, "documents", "put({})"):
+        if not isinstance(document, Document):
+            raise TypeError(f"documents has {document!r}; put writes stratann.documents.Document. Pass Document(id, content, metadata, vector)")
         if not isinstance(document.id, str) or not document.id:
             raise TypeError(f"the id of a document is {document.id!r}: it must be a str, and not empty")
         other = by_hash.setdefault(hash_of(document.id), document.id)
