@@ -11,7 +11,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use stratann::{CacheSize, Durability, Index, Places, Rerank};
 
-
 /// A recall says itself how many candidates are looked at.
 pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()> {
     match (recall, list_size) {
