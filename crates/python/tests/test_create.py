@@ -117,7 +117,7 @@ def test_a_wrong_choice_is_refused_also_where_the_index_is_there(tmp_path, there
         stratann.create(path, dimension=4, overwrite=True, **wrong)
     assert path.exists() == there
     if there:
-        assert stratann.open(path).dimension == 8
+        assert stratann.open(path).stats()["dimension"] == 8
 
 
 def test_an_index_of_nothing_is_opened_with_a_cache_of_a_share_of_it(tmp_path):
