@@ -30,7 +30,7 @@ use crate::measure::Heat;
 use crate::progress::Progress;
 use crate::room::{Queued, Taken, Wanted};
 use crate::stores::{VectorsAt, on_pages};
-use crate::update::{FreshScratch, Overlay, Seen};
+use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
 /// By how much a list is longer with which a walk begins again that found too few.
@@ -437,8 +437,8 @@ impl<'a> Batch<'a> {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
                     // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
-                    let all = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
-                    (live, all)
+                    let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
+                    (live, room || plan.looks_at == LooksAt::All)
                 }
             };
             let mut list = Some(plan.list);
@@ -463,11 +463,11 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // The list has room for all that are left, or leads to too few of them: that is less work than to look for them.
+                // The list has room for all that are left, or leads to too few of them: that is less work than to look for them. Or codes lead nowhere.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
-                    "looks at every vector that may be an answer: a walk leads to too few"
+                    "looks at every vector that may be an answer: a walk would lead to too few, or nowhere"
                 );
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;

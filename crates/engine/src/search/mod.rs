@@ -87,7 +87,7 @@ use crate::measure::Heat;
 use crate::progress::{Progress, Silent, Stage};
 use crate::stores::VectorsAt;
 use crate::stores::composition::CodesAt;
-use crate::update::{Overlay, Seen};
+use crate::update::{Overlay, Seen, looks_at};
 use crate::{Error, Press, Rerank, bounds};
 
 /// How to search. What is `None` is taken from the index's preset.
@@ -97,7 +97,7 @@ pub struct SearchOptions {
     /// vectors in the index, or [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is more.
     pub k: usize,
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
-    /// answers are exact.
+    /// answers are exact. So they are with any list in an index of fewer than 1,000 vectors that [outgrew its codes](crate::Due::Grown).
     ///
     /// Of a cluster index: the same for vectors that wait for a merge, which are in a graph of their own.
     pub list: usize,
@@ -534,6 +534,7 @@ impl Index {
                 None if options.stop_early => Ends::WithoutPromise,
                 None => Ends::WithItsList,
             },
+            looks_at: looks_at(self, vectors as u64),
             hold: false,
             parts: options.parts,
             way: Way::Within,

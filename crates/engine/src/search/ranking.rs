@@ -17,7 +17,7 @@ use crate::frontier::{distance_of, node_of};
 /// Deviations of the code's error within which a node may still be an answer, if knowing costs a decoded vector. On
 /// photo-sift-100k, 3 ranks two of five nodes of the pages read and loses a ten-thousandth of recall@10; 2 loses a
 /// thousandth.
-pub(crate) const WORTH_DECODING: f32 = 3.0;
+const WORTH_DECODING: f32 = 3.0;
 /// The same if knowing costs a read. On package-text with all lists in memory, recall@10 0.971 takes 25 reads with 3,
 /// 22.4 with 2 and 20.9 with 1.75, each at its own list size.
 pub(crate) const WORTH_READING: f32 = 1.75;
@@ -47,6 +47,8 @@ pub(crate) struct Ranking<'a> {
     error: CodeError,
     /// When the search may end before its list does.
     pub(crate) promise: Promise,
+    /// Whether a code may rule out a node whose vector is at hand.
+    pub(crate) trusts_codes: bool,
     /// What may be an answer.
     admission: Admission<'a>,
     /// The k-th answer is no farther than this, whatever it will be.
@@ -70,6 +72,7 @@ impl<'a> Ranking<'a> {
             computations: 0,
             error: CodeError::default(),
             promise: Promise::default(),
+            trusts_codes: true,
             admission,
             limit: f32::INFINITY,
         }
@@ -222,6 +225,18 @@ impl<'a> Ranking<'a> {
             return f32::INFINITY;
         }
         self.farthest() - self.error.mean + spread * self.error.deviation()
+    }
+
+    /// The largest estimate by code with which a node whose vector is at hand is worth decoding.
+    ///
+    /// Of codes that tell no two vectors apart every estimate is about the mean of all. A first answer that is near then puts the bound below
+    /// each of them, and the nearest would be left out though its page was read.
+    #[inline]
+    pub(crate) fn worth_decoding(&self) -> f32 {
+        match self.trusts_codes {
+            true => self.bound(WORTH_DECODING),
+            false => f32::INFINITY,
+        }
     }
 
     /// How far the k-th answer is for now, at most.

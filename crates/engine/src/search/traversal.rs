@@ -31,7 +31,7 @@ use stratann_vector::DistanceTable;
 
 use super::Counters;
 use super::parts::{Part, Timer};
-use super::ranking::{Ranking, WORTH_DECODING};
+use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
 use super::source::LeftOut;
@@ -428,7 +428,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         let mut outcome = Ok(());
         for (i, &(key, place)) in unranked.iter().enumerate() {
-            if i < head || distance_of(key) <= self.ranking.bound(WORTH_DECODING) {
+            if i < head || distance_of(key) <= self.ranking.worth_decoding() {
                 let ranked = reader
                     .view(&held[place as usize])
                     .and_then(|view| self.record(view, key))

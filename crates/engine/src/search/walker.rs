@@ -23,6 +23,7 @@ use crate::navigation::NavigationScratch;
 use crate::press::{LowList, far, is_rounded, round};
 use crate::progress::Progress;
 use crate::stores::NodePages;
+use crate::update::LooksAt;
 use crate::{Error, Press, Rerank};
 
 /// How a walk goes, with nothing left open.
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) exact: bool,
     /// What ends a walk.
     pub(crate) ends: Ends,
+    /// Which vectors are looked at beyond those that codes or heads lead to.
+    pub(crate) looks_at: LooksAt,
     /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
@@ -125,6 +128,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let mut spare = Spare::take();
         let mut ranking = Ranking::new(kernel, timer, row_bytes, admission);
         ranking.promise = Promise::new(plan.ends);
+        ranking.trusts_codes = plan.looks_at == LooksAt::Chosen;
         Ok(Self {
             index,
             pages,
@@ -280,7 +284,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
             among: admission.nodes(),
         };
         // Where codes are beside lists, none are at hand.
-        let has_codes = admission.nodes().is_some() && !N::CODES;
+        let by_code = self.plan.looks_at != LooksAt::All && !N::CODES;
+        let has_codes = admission.nodes().is_some() && by_code;
         let by_code = has_codes.then(|| ByCode {
             table,
             codebook: index.graph_codebook(),

@@ -17,6 +17,8 @@
 //! the vectors of what matches alone, and knows what matches without a look at a row; what it takes is in memory by then. *After* would save the look into the columns,
 //! which is once for all queries, and would read a row, which is two blocks, for each candidate. `ARCHITECTURE.md` has what both take.
 //!
+//! **All.** Where a search looks at every vector anyway ([`looks_at`](crate::update::looks_at)), *before* reads the vectors of all that match, and no code is compared.
+//!
 //! Selectivity is exact: it is of the nodes, which are known by then. What was expected and chosen is told ([`Explained`]).
 
 use std::ops::AddAssign;
@@ -31,6 +33,7 @@ use crate::index::{Index, Kind};
 use crate::preset::named;
 use crate::stores::VectorsAt;
 use crate::stores::clusters::Vectors;
+use crate::update::LooksAt;
 
 named! {
     /// How a search finds what matches a filter.
@@ -48,7 +51,7 @@ named! {
 pub struct Explained {
     /// Vectors that match, those of them included that were deleted since the last checkpoint.
     pub matching: u64,
-    /// The way that was chosen, or asked for; of several indexes the one that more of them chose.
+    /// The way that was chosen, or asked for. It is [`Way::Before`] in an index of fewer than 1,000 vectors that [outgrew its codes](crate::Due::Grown). Of several indexes the one that more of them chose.
     pub way: Way,
     /// The list size, or the number of clusters that are probed, that the search came to for what matches; without a meaning in [`Way::Before`]. Of several
     /// indexes the largest.
@@ -198,10 +201,15 @@ pub(super) fn choose(
         }
     };
     let fits = index.most_at_once(plan.walked, 1) > 0;
-    plan.way = way.unwrap_or(match estimates.before <= estimates.within || !fits {
+    let cheaper = match estimates.before <= estimates.within || !fits {
         true => Way::Before,
         false => Way::Within,
-    });
+    };
+    plan.way = match plan.looks_at {
+        // Whatever was asked for: a walk would miss some.
+        LooksAt::All => Way::Before,
+        LooksAt::Chosen | LooksAt::WholePages => way.unwrap_or(cheaper),
+    };
     if plan.way == Way::Before {
         // Nobody walks.
         plan.walked = plan.list;

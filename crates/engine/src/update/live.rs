@@ -352,7 +352,7 @@ impl LiveIndex {
             release_code_pages();
         }
         let left = self
-            .drain_few()
+            .drain_few(&Silent)
             .and_then(|()| self.checkpoint())
             .and_then(|_| self.leave_nothing());
         if let Err(error) = left {

@@ -60,7 +60,7 @@ pub use live::{
 pub(crate) use contents::each_list;
 pub(crate) use contents::each_vector;
 pub(crate) use fresh::FreshScratch;
-pub(crate) use growth::{far_grown, found_badly};
+pub(crate) use growth::{LooksAt, far_grown, found_badly, looks_at};
 pub(crate) use ids::CarriedIds;
 pub(crate) use live::Snapshot;
 pub(crate) use logged::logged_bytes;

@@ -271,7 +271,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
         }
         self.score_in_memory();
-        let worth = self.ranking.bound(WORTH_DECODING);
+        let worth = self.ranking.worth_decoding();
         for (slot, (&node, &score)) in self.fresh.iter().zip(&self.scores).enumerate() {
             let key = key(score, node);
             if self.visited.insert(node) {

@@ -50,6 +50,7 @@ use crate::search::{Admission, Ends, Plan, Timer, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
 use crate::stores::{GraphStores, NodePages, on_pages};
+use crate::update::LooksAt;
 use crate::{Error, Press, Update};
 
 /// How vectors are inserted directly.
@@ -429,6 +430,7 @@ impl Direct {
                 rerank: preset.rerank,
                 exact: false,
                 ends: Ends::WithItsList,
+                looks_at: LooksAt::Chosen,
                 hold: true,
                 parts: false,
                 way: crate::search::Way::Within,

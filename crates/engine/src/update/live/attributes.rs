@@ -351,7 +351,9 @@ impl LiveIndex {
         while first < total {
             let mut set = match progress.interrupted() {
                 true => Err(Error::Interrupted),
-                false => self.set_some(ids, first, rows, &mut places),
+                false => self
+                    .checkpoint_if_full(progress)
+                    .and_then(|()| self.set_some(ids, first, rows, &mut places)),
             };
             // Nothing of these was changed: what waits may make room for them.
             if matches!(set, Err(Error::Memory { .. })) && self.make_room(progress) {
@@ -368,7 +370,7 @@ impl LiveIndex {
             if self.are_rows_due(&self.state()) {
                 self.own_files_for_rows(progress);
             }
-            self.checkpoint_if_due();
+            self.checkpoint_if_due(progress);
             progress.advance(set as u64);
             first += set;
         }
@@ -386,7 +388,6 @@ impl LiveIndex {
         let ids = &all[first..all.len().min(first + BATCH)];
         let mut rows = read_rows(Some(rows), first, ids.len())?;
         let ids = &ids[..rows.len()];
-        self.checkpoint_if_full()?;
         for _ in 0..TRIES {
             {
                 let _gate = self.gate.read();

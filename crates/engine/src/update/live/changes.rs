@@ -334,6 +334,7 @@ impl LiveIndex {
             let mut put = match progress.interrupted() {
                 true => Err(Error::Interrupted),
                 false => owned
+                    .and_then(|()| self.checkpoint_if_full(progress))
                     .and_then(|()| self.put_some(vectors, attributes, first, ids, way, &mut rows)),
             };
             // Nothing of these was changed: what waits may make room for them.
@@ -356,7 +357,7 @@ impl LiveIndex {
             progress.advance(put as u64);
             first += put;
             match way {
-                Way::Directly => self.checkpoint_if_due(),
+                Way::Directly => self.checkpoint_if_due(progress),
                 Way::Later => {
                     many = many.saturating_sub(put);
                     if many == 0 {
@@ -397,7 +398,6 @@ impl LiveIndex {
         vectors.read(first, rows)?;
         // These bytes are the ones that are logged: the caller may have written to them since all were looked at.
         check_rows(vectors, self.index().metric(), first, rows)?;
-        self.checkpoint_if_full()?;
         // Logged and applied under one state: a merge begins before or after both.
         let _gate = self.gate.read();
         self.health.check()?;

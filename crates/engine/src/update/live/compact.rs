@@ -109,12 +109,15 @@ impl LiveIndex {
             }
             Err(error) => tracing::info!(index = %self.path.display(), "no merge: {error}"),
         }
-        if self.health.is_halted() {
+        // Who interrupts waits for nothing more: what waits goes on waiting, in memory and in the log.
+        if self.health.is_halted() || matches!(compacted, Err(Error::Interrupted)) {
             return compacted;
         }
-        // What cannot be moved now stays in memory and in the log.
-        if let Err(error) = self.drain_few() {
-            self.health.trouble(Concern::Vectors, &error);
+        match self.drain_few(progress) {
+            // The merge is made. What it left goes on waiting.
+            Ok(()) | Err(Error::Interrupted) => {}
+            // What cannot be moved now stays in memory and in the log.
+            Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted
     }

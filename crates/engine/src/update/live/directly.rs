@@ -27,7 +27,7 @@ impl LiveIndex {
     /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
     pub(super) fn with_fresh_drained(self) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
-            self.drain_few()?;
+            self.drain_few(&Silent)?;
             self.checkpoint()?;
         }
         Ok(self)
@@ -79,8 +79,10 @@ impl LiveIndex {
         }
         if self.state().fresh().slots() > 0 {
             // They are in the log: nothing is lost if that cannot be done now.
-            if let Err(error) = self.drain_few().and_then(|()| self.checkpoint()) {
-                self.health.no_checkpoint(&error);
+            match self.drain_few(progress).and_then(|()| self.checkpoint()) {
+                // Whoever is interrupted asks again.
+                Ok(_) | Err(Error::Interrupted) => {}
+                Err(error) => self.health.no_checkpoint(&error),
             }
         }
         drop(one);
@@ -102,15 +104,19 @@ impl LiveIndex {
     }
 
     /// As [`drain_fresh`](Self::drain_fresh), unless vectors wait that are so many that a merge is to do it.
-    pub(super) fn drain_few(&self) -> Result<(), Error> {
+    pub(super) fn drain_few(&self, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_wait(&self.state()) {
             true => Ok(()),
-            false => self.drain_fresh(),
+            false => self.drain_fresh(progress),
         }
     }
 
-    /// Moves vectors from memory into the graph on storage.
-    pub(super) fn drain_fresh(&self) -> Result<(), Error> {
+    /// Moves vectors from memory into the graph on storage, some at a time.
+    ///
+    /// # Errors
+    /// The volume fails, or an interruption through `progress`, which is asked before each batch. What was not moved goes on waiting, in memory and in the
+    /// log, and searches find it.
+    pub(super) fn drain_fresh(&self, progress: &dyn Progress) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
             return Ok(());
@@ -120,6 +126,9 @@ impl LiveIndex {
             return Ok(());
         }
         for ids in fresh.live_ids().chunks(direct.batch()) {
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
             // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
             let _gate = self.gate.write();
             direct.check()?;
@@ -201,20 +210,20 @@ impl LiveIndex {
     /// Makes the checkpoint that was due and could not be made, where what it is to write fills memory.
     ///
     /// # Errors
-    /// It still cannot: a full disk.
-    pub(super) fn checkpoint_if_full(&self) -> Result<(), Error> {
+    /// It still cannot: a full disk, or an interruption through `progress`.
+    pub(super) fn checkpoint_if_full(&self, progress: &dyn Progress) -> Result<(), Error> {
         let direct = self.state().direct.clone();
         if direct.is_some_and(|direct| direct.is_journal_full())
             && let Some(_one) = self.merging.try_lock()
         {
-            self.drain_fresh()?;
+            self.drain_fresh(progress)?;
             self.checkpoint()?;
         }
         Ok(())
     }
 
     /// Makes a checkpoint if enough was inserted since the last one.
-    pub(super) fn checkpoint_if_due(&self) {
+    pub(super) fn checkpoint_if_due(&self, progress: &dyn Progress) {
         let state = self.state();
         let Some(direct) = &state.direct else {
             self.rebalance_if_due(&state);
@@ -225,11 +234,11 @@ impl LiveIndex {
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
-            let made = self.drain_few().and_then(|()| self.checkpoint());
+            let made = self.drain_few(progress).and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
-                // Vectors wait in memory, of which `Concern::Vectors` tells.
-                Ok(false) => {}
+                // Vectors wait in memory, of which `Concern::Vectors` tells, or until whoever is interrupted asks again.
+                Ok(false) | Err(Error::Interrupted) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
         }

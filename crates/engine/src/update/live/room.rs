@@ -132,11 +132,14 @@ impl LiveIndex {
         let Some(_one) = self.merging.try_lock().filter(|_| waiting_rows(&state) > 0) else {
             return false;
         };
-        let made = self.drain_fresh().and_then(|()| self.checkpoint());
-        if let Err(error) = &made {
-            self.health.no_checkpoint(error);
+        match self.drain_fresh(progress).and_then(|()| self.checkpoint()) {
+            Ok(made) => made,
+            Err(Error::Interrupted) => false,
+            Err(error) => {
+                self.health.no_checkpoint(&error);
+                false
+            }
         }
-        made.unwrap_or(false)
     }
 
     /// Whether copies in memory may grow by so many rows more. They were charged as long as they were when the index was opened; what comes

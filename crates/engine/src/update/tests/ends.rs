@@ -99,6 +99,79 @@ fn a_merge_may_be_interrupted_anywhere_and_is_committed_or_undone() {
     }
 }
 
+/// Inserts rows when a merge has begun, and asks to stop from the `at`-th question on whether to go on.
+struct InsertsAndStops<'a> {
+    live: &'a LiveIndex,
+    ids: Vec<u64>,
+    inserted: AtomicBool,
+    at: u64,
+    asked: AtomicU64,
+}
+
+impl Progress for InsertsAndStops<'_> {
+    fn begin(&self, _: &str, _: u64) {
+        if !self.inserted.swap(true, Ordering::Relaxed) {
+            let rows = wide_rows(DIM, &self.ids, 1);
+            self.live.insert(&rows, Some(&self.ids), &Silent).unwrap();
+        }
+    }
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+
+    fn interrupted(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) >= self.at
+    }
+}
+
+/// Rows that came while a merge went on took seconds to get into the graph, after the merge had been interrupted.
+#[test]
+fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = base(PACKED, folder.path());
+    let (mut waited, mut made) = (0, 0);
+    for at in 0.. {
+        let volume = before.fork();
+        let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
+        live.delete(&[3]).unwrap();
+        let mut model = first();
+        model.remove(&3);
+        let stops = InsertsAndStops {
+            live: &live,
+            ids: (100..110).collect(),
+            inserted: AtomicBool::new(false),
+            at,
+            asked: AtomicU64::new(0),
+        };
+        let merged = live.compact(&stops);
+        let came = stops.inserted.load(Ordering::Relaxed);
+        if came {
+            model.extend(stops.ids.iter().map(|&id| (id, vector(id, 1))));
+        }
+        let waits = live.stats().logged;
+        assert_eq!(contents(&live), model, "{at}");
+        match merged {
+            Err(error) => {
+                assert!(matches!(error, Error::Interrupted), "{at}: {error}");
+                assert_eq!(waits, if came { 10 } else { 0 }, "{at}");
+                assert_eq!(live.stats().trouble, None, "{at}");
+                waited += waits;
+            }
+            Ok(_) if waits > 0 => {
+                // The merge was made, and its last part interrupted.
+                assert_eq!(waits, 10, "{at}");
+                assert_eq!(live.stats().trouble, None, "{at}");
+                made += 1;
+            }
+            Ok(_) => break,
+        }
+        if at % 5 == 0 {
+            goes_on(PACKED, live, &volume, folder.path(), &mut model);
+        }
+    }
+    assert!(waited > 0 && made > 0, "{waited} {made}");
+}
+
 #[test]
 fn a_merge_that_panics_is_undone() {
     for case in [PACKED, Case(Layout::Packed, Update::Merge)] {

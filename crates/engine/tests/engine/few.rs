@@ -1,0 +1,193 @@
+//! Indexes that began with nothing and took rows without a merge: each row is found, or it is said that some are not.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stratann::{
+    BuildOptions, Catalog, CatalogOptions, DirectOptions, Durability, Element, Filter, Index,
+    LiveIndex, Matrix, OpenOptions, Preset, Range, Row, RowTable, SearchOptions, Silent, Strategy,
+    Value, VectorSource, Way, WriteOptions, create,
+};
+
+use super::fixtures::{SIFT_BASE, head, rows};
+
+/// Rows below which each is found, whatever codes say.
+const FEW: usize = 1_000;
+
+fn begin(path: &Path, preset: Preset) {
+    let graph = ![Preset::SPANN.name, Preset::TIERED_CLUSTER.name].contains(&preset.name);
+    let usual = BuildOptions::default();
+    let options = BuildOptions {
+        preset,
+        degree: graph.then_some(32),
+        build_list: if graph { 50 } else { usual.build_list },
+        threads: 1,
+        ..usual
+    };
+    let dim = head(SIFT_BASE, 1).dim();
+    create(path, Element::U8, dim, &options, &Silent).unwrap();
+}
+
+/// One insert after the other, so that one graph follows from the rows.
+fn live(path: &Path) -> LiveIndex {
+    let options = WriteOptions {
+        durability: Durability::OnFlush,
+        threads: 1,
+        update: None,
+        direct: DirectOptions {
+            in_flight: 1,
+            ..DirectOptions::default()
+        },
+    };
+    LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
+}
+
+/// The nearest alone, with distances that tell whether it is the row itself.
+fn nearest(list: usize) -> SearchOptions {
+    SearchOptions {
+        k: 1,
+        list,
+        exact: true,
+        ..SearchOptions::default()
+    }
+}
+
+/// Some of the first rows, the last of them included.
+fn some(count: usize) -> Matrix {
+    let first = head(SIFT_BASE, count);
+    let step = (count / 50).max(1);
+    let mut bytes = Vec::new();
+    for row in (0..count).rev().step_by(step) {
+        let mut one = vec![0; first.row_bytes()];
+        first.read(row, &mut one).unwrap();
+        bytes.extend(one);
+    }
+    let rows = bytes.len() / first.row_bytes();
+    Matrix::new(bytes, rows, first.dim(), first.element()).unwrap()
+}
+
+/// Grows indexes without a merge: below the limit all rows are found, from it on nearly all, or it is said that they are not.
+fn rows_are_found(presets: &[Preset]) {
+    for &preset in presets {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        begin(path, preset);
+        let index = live(path);
+        for count in [20, 100, 500, 900, FEW - 1, FEW, 1_500] {
+            let new = rows(SIFT_BASE, index.len(), count - index.len());
+            index.insert(&new, None, &Silent).unwrap();
+            let asked = some(count);
+            let trouble = index.stats().trouble;
+            for list in [1, 100] {
+                let found = index.search(&asked, &nearest(list)).unwrap();
+                let missed = found.distances.iter().filter(|&&far| far > 0.0).count();
+                let said = format!("{}, {count} rows, list {list}: {missed}", preset.name);
+                match count < FEW {
+                    true => assert_eq!((missed, &trouble), (0, &None), "{said}"),
+                    false => assert!(missed * 100 <= asked.rows() || trouble.is_some(), "{said}"),
+                }
+            }
+        }
+        drop(index);
+        // Who reads it is told the same.
+        let stats = Index::open(path, &OpenOptions::default()).unwrap().stats();
+        let grown = stats
+            .trouble
+            .is_some_and(|says| says.contains("times the vectors"));
+        assert!(grown, "{}", preset.name);
+    }
+}
+
+#[test]
+fn every_row_of_a_few_is_found_where_a_graph_takes_them() {
+    rows_are_found(&[Preset::STRATANN, Preset::AISAQ]);
+}
+
+#[test]
+fn every_row_of_a_few_is_found_where_a_graph_moves_records_for_them() {
+    rows_are_found(&[Preset::ODINANN]);
+}
+
+#[test]
+fn every_row_of_a_few_is_found_where_they_wait_or_join_clusters() {
+    rows_are_found(&[
+        Preset::TIERED_GRAPH,
+        Preset::DECOUPLEVS,
+        Preset::DISKANN,
+        Preset::PIPEANN,
+        Preset::DISTVS,
+        Preset::SPANN,
+        Preset::TIERED_CLUSTER,
+    ]);
+}
+
+/// With a bound by codes that say nothing, the first near answer ruled out the nearest, whose page had been read.
+#[test]
+fn one_answer_is_the_first_of_ten_though_codes_say_nothing() {
+    for preset in [Preset::STRATANN, Preset::ODINANN] {
+        let folder = tempfile::tempdir().unwrap();
+        begin(folder.path(), preset);
+        let index = live(folder.path());
+        index
+            .insert(&head(SIFT_BASE, 1_200), None, &Silent)
+            .unwrap();
+        let asked = some(1_200);
+        let of = |k| {
+            let options = SearchOptions {
+                k,
+                strategy: Some(Strategy::BestFirst),
+                ..nearest(100)
+            };
+            index.search(&asked, &options).unwrap().distances
+        };
+        let (one, ten) = (of(1), of(10));
+        let first: Vec<f32> = ten.iter().copied().step_by(10).collect();
+        assert_eq!(one, first, "{}", preset.name);
+    }
+}
+
+#[test]
+fn every_way_to_search_finds_every_row_of_a_few() {
+    const ROWS: usize = 600;
+    for preset in [Preset::STRATANN, Preset::ODINANN] {
+        let name = preset.name;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("few");
+        begin(&path, preset);
+        let row = |number: usize| Row {
+            attributes: [("odd".to_owned(), Value::Boolean(number % 2 == 1))].into(),
+            payload: None,
+        };
+        let table = RowTable::new((0..ROWS).map(row).collect());
+        let index = live(&path);
+        let all = head(SIFT_BASE, ROWS);
+        index.insert_rows(&all, &table, None, &Silent).unwrap();
+        let asked = some(ROWS);
+        let first = |distances: &[f32], how: &str| {
+            let missed = distances.iter().filter(|&&far| far > 0.0).count();
+            assert_eq!(missed, 0, "{name} {how}");
+        };
+        let index = Arc::new(index);
+        let submitted = index.submit(asked, &nearest(10), None).unwrap();
+        first(&submitted.wait().unwrap().distances, "submitted");
+        let odd = Filter::parse("odd == true").unwrap();
+        let last = rows(SIFT_BASE, ROWS - 1, 1);
+        for way in [None, Some(Way::Within), Some(Way::Before)] {
+            let options = SearchOptions { way, ..nearest(10) };
+            let found = index.search_filtered(&last, &options, &odd).unwrap();
+            first(&found.distances, "with a filter");
+            assert_eq!(
+                found.explained.map(|how| how.way),
+                Some(Way::Before),
+                "{name}"
+            );
+        }
+        let range = Range::of(0.0);
+        let found = index.search_range(&last, &range, &nearest(10), None, &Silent);
+        assert!(found.unwrap().ids.contains(&(ROWS as u64 - 1)), "{name}");
+        drop(index);
+        let catalog = Catalog::open(folder.path(), &CatalogOptions::default()).unwrap();
+        let found = catalog.search(&["few"], &last, &nearest(10)).unwrap();
+        first(&found.distances, "in a catalog");
+    }
+}
