@@ -164,7 +164,8 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    let rest = rows(SIFT_BASE, ROWS, LATER);
+    // So few that a codebook of all, which knows them by heart, has no 5 % less error, in whatever order threads put them in: with a tenth it has, or not.
+    let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();
     assert_eq!(report.codebook, CodebookFate::Kept);
