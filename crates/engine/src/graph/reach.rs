@@ -57,17 +57,17 @@ impl Store for &Slots {
     }
 }
 
-/// Links every one of `nodes` nodes that cannot be reached from `entry`; returns by how much the number of edges grew.
-/// Lists keep at most `degree` neighbours. `near` gives more nodes to link from, when none of a node's own neighbours
-/// will do.
+/// Links every one of `nodes`, of a graph of `all` nodes, that cannot be reached from `entry`; returns by how much the number
+/// of edges grew. Lists keep at most `degree` neighbours. `near` gives more nodes to link from, when none of a node's own
+/// neighbours will do.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
-    nodes: usize,
+    (all, nodes): (usize, impl Iterator<Item = u32>),
     entry: u32,
     degree: usize,
     mut near: impl FnMut(u32) -> Vec<u32>,
 ) -> Result<u64, S::Error> {
-    let parents = vec![NOBODY; nodes];
+    let parents = vec![NOBODY; all];
     let mut tree = Tree {
         store,
         parents,
@@ -79,7 +79,7 @@ pub(super) fn link_unreachable<S: Store>(
     tree.reach(entry, entry)?;
     let mut linked: Vec<u32> = Vec::new();
     let mut own = Vec::new();
-    for node in 0..nodes as u32 {
+    for node in nodes {
         if tree.parents[node as usize] != NOBODY {
             continue;
         }
@@ -176,7 +176,7 @@ mod tests {
         {
             slots.replace(node as u32, list, &slots.lock(node as u32));
         }
-        let added = link_unreachable(&slots, 6, 0, 2, |_| vec![3, 2, 1, 0]).unwrap();
+        let added = link_unreachable(&slots, (6, 0..6), 0, 2, |_| vec![3, 2, 1, 0]).unwrap();
         assert_eq!(added, 0);
         let mut reached = vec![0u32];
         for at in 0.. {

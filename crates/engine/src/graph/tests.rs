@@ -576,3 +576,43 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
         assert!(recall > 0.95, "{entry}: {recall}");
     }
 }
+
+#[test]
+fn new_nodes_find_known_ones_that_the_entry_has_lost() {
+    // Rows around a crowd, and the crowd: whatever led from the ones to the other was left out.
+    let (dim, around, known, all) = (8, 200, 800, 950);
+    let mut random = Random::new(11);
+    let rows: Vec<u8> = (0..all * dim)
+        .map(|at| match at < around * dim {
+            true => 20 + random.below(60) as u8,
+            false => 180 + random.below(8) as u8,
+        })
+        .collect();
+    let lists_of = |nodes: std::ops::Range<usize>| {
+        let bytes = &rows[nodes.start * dim..nodes.end * dim];
+        let points = Points::new(bytes, Element::U8, dim);
+        let graph = build(&points, 0, &parameters(1), &Silent).unwrap();
+        let list = |node| {
+            let list = graph.neighbours(node).iter();
+            list.map(|to| to + nodes.start as u32).collect::<Vec<_>>()
+        };
+        (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
+    };
+    let lists = [lists_of(0..around), lists_of(around..known)].concat();
+    let points = Points::new(&rows, Element::U8, dim);
+    let order: Vec<u32> = (0..all as u32).collect();
+    // One around the crowd, and a new one.
+    for entry in [3, known as u32] {
+        let known = Lists(&lists);
+        let graph =
+            super::vamana::grow(&points, &order, &known, entry, &parameters(1), &Silent).unwrap();
+        check_graph(&graph, 24, entry);
+        // Wherever in the crowd searches come in.
+        for from in [entry, around as u32, all as u32 - 1] {
+            let recall = recall(&rows, Element::U8, dim, from, &|node| {
+                graph.neighbours(node).to_vec()
+            });
+            assert!(recall > 0.95, "{entry}, from {from}: {recall}");
+        }
+    }
+}

@@ -271,11 +271,19 @@ pub(super) fn grow(
         kept: None,
         progress,
     };
+    let link_known = |from| {
+        let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
+        link_from(points, &slots, from, nodes, &pass, parameters);
+    };
+    // Neighbours that were left out may have been all that led to a crowd. New vectors would not find it, and be one of their own
+    // beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
         // All searches begin at a new node: it must lead somewhere first.
+        link_known(known);
         growing(known).pass(&pass, &[entry], 0)?;
     }
+    link_known(entry);
     growing(entry).pass(&pass, &turn, 0)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
@@ -294,9 +302,23 @@ fn finish(
     let stage = format!("{part}graph, last touches");
     let _stage = Stage::begin(progress, &stage, points.rows() as u64);
     trim(points, slots, &pass.rule, parameters.threads, progress)?;
-    let (mut search, degree) = (None, pass.rule.degree);
-    let Ok(_) = reach::link_unreachable(slots, points.rows(), entry, degree, |node| {
-        let search = search.get_or_insert_with(|| Search::new(points.rows()));
+    let all = 0..points.rows() as u32;
+    link_from(points, slots, entry, all, pass, parameters);
+    Ok(())
+}
+
+/// Links those of `nodes` that cannot be reached from `entry`, each from what a search for it finds.
+fn link_from(
+    points: &Points<'_>,
+    slots: &Slots,
+    entry: u32,
+    nodes: impl Iterator<Item = u32>,
+    pass: &Pass,
+    parameters: &Parameters,
+) {
+    let (mut search, all) = (None, points.rows());
+    let Ok(_) = reach::link_unreachable(slots, (all, nodes), entry, pass.rule.degree, |node| {
+        let search = search.get_or_insert_with(|| Search::new(all));
         search.run(
             points,
             slots,
@@ -306,7 +328,6 @@ fn finish(
         );
         search.nearest().map(|near| near.id).collect()
     });
-    Ok(())
 }
 
 /// Fills `turn` with all ids: blocks of consecutive ones, the blocks shuffled.
