@@ -35,11 +35,17 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
     match (words, file) {
         (_, Some(file)) => read(file).map(Some),
         ([], None) => Ok(None),
-        ([word], None) if id_of(word).is_none() => read(word).map(Some),
+        ([word], None) if id_of(word).is_none() => match word.as_os_str() == "-" || word.exists() {
+            true => read(word).map(Some),
+            false => Err(Failure::Wrong(format!(
+                "'{}' is no id, and there is no file of that name: write whole numbers from 0 to 18446744073709551614 with spaces between them, or one file of ids",
+                word.display()
+            ))),
+        },
         (words, None) => {
             let ids = words.iter().map(|word| match id_of(word) {
                 Some(_) if word.exists() => Err(Failure::Wrong(format!(
-                    "'{0}' is an id, and a file has that name. For the file give --ids {0}; for the id give --ids - and {0} on the standard input",
+                    "'{0}' is an id, and a file has that name. For the file give ./{0}; for the id give - and {0} on the standard input",
                     word.display()
                 ))),
                 Some(id) => Ok(id),

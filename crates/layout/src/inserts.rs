@@ -5,7 +5,8 @@
 //! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., "replaced_by": ..}\n      the body: an insert a line, as JSON
 //! ```
 //!
-//! It is replaced as a whole, by a rename. A file that is damaged, or of another version, says nothing: no vector depends on it.
+//! It is replaced as a whole, by a rename. A file that is damaged says nothing: no vector depends on it. Neither does one of version 1, which knew no
+//! attributes apart. One of a later version belongs to a later program, and stays as it is.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +17,24 @@ pub const FILE_NAME: &str = "INSERTS";
 /// The name that it has until it is whole.
 pub const UNFINISHED: &str = "INSERTS.new";
 
-const FIRST_WORDS: &str = "STRATANN INSERTS 2 ";
+/// What the first line begins with, in front of the version.
+const FIRST_WORDS: &str = "STRATANN INSERTS ";
+/// The format version that is written, and the newest that is read.
+pub const VERSION: u32 = 2;
+
+/// Why a text of the file says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is damaged, or of a version that cannot be told apart any more.
+    Damaged,
+    /// It is of this version, which a later program wrote.
+    Later(u32),
+}
 
 /// An insert whose ids count on: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// What its vectors are called: the path of a file. For messages.
+    /// What its vectors are called: the path of a file from the root on, where they come from one. For messages, and to forget it by.
     pub file: String,
     /// Its rows.
     pub rows: u64,
@@ -44,21 +57,34 @@ pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();
-    format!("{FIRST_WORDS}{:08x}\n{body}", crc32c(body.as_bytes())).into_bytes()
+    let checksum = crc32c(body.as_bytes());
+    format!("{FIRST_WORDS}{VERSION} {checksum:08x}\n{body}").into_bytes()
 }
 
-/// The inserts that a text of the file names; `None` if it is damaged or of another version.
-pub fn decode(text: &[u8]) -> Option<Vec<BegunInsert>> {
-    let (first, body) = str::from_utf8(text).ok()?.split_once('\n')?;
-    let checksum = first.strip_prefix(FIRST_WORDS)?;
+/// The inserts that a text of the file names.
+///
+/// # Errors
+/// Why it says nothing.
+pub fn decode(text: &[u8]) -> Result<Vec<BegunInsert>, Unreadable> {
+    let damaged = Unreadable::Damaged;
+    let text = str::from_utf8(text).map_err(|_| damaged)?;
+    let (first, body) = text.split_once('\n').ok_or(damaged)?;
+    let words = first.strip_prefix(FIRST_WORDS);
+    let (version, checksum) = words.and_then(|w| w.split_once(' ')).ok_or(damaged)?;
     if checksum != format!("{:08x}", crc32c(body.as_bytes())) {
-        return None;
+        return Err(damaged);
+    }
+    match version.parse() {
+        Ok(VERSION) => {}
+        Ok(later) if later > VERSION => return Err(Unreadable::Later(later)),
+        _ => return Err(damaged),
     }
     let inserts = body.lines().map(serde_json::from_str::<BegunInsert>);
-    let inserts: Vec<BegunInsert> = inserts.collect::<Result<_, _>>().ok()?;
+    let inserts: Vec<BegunInsert> = inserts.collect::<Result<_, _>>().map_err(|_| damaged)?;
     // The last id stands for "no answer".
     let has_ids = |insert: &BegunInsert| insert.first_id.checked_add(insert.rows).is_some();
-    inserts.iter().all(has_ids).then_some(inserts)
+    let counts = inserts.iter().all(has_ids);
+    counts.then_some(inserts).ok_or(damaged)
 }
 
 #[cfg(test)]
@@ -92,27 +118,30 @@ mod tests {
             {\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\
             {\"file\":\"b.npy\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":\"ff00\",\"done\":true,\"replaced_by\":\"77\"}\n";
         assert_eq!(str::from_utf8(&encode(&two())), Ok(text));
-        assert_eq!(decode(text.as_bytes()).as_deref(), Some(&two()[..]));
-        let before = "STRATANN INSERTS 1 00000000\n";
-        assert_eq!(decode(before.as_bytes()), None);
+        assert_eq!(decode(text.as_bytes()).as_deref(), Ok(&two()[..]));
+        // The checksum of nothing is 0.
+        let of = |version: &str| decode(format!("STRATANN INSERTS {version} 00000000\n").as_bytes());
+        assert_eq!(of("2"), Ok(Vec::new()));
+        assert_eq!(of("1"), Err(Unreadable::Damaged));
+        assert_eq!(of("3"), Err(Unreadable::Later(3)));
     }
 
     #[test]
     fn what_was_written_is_read_and_damage_says_nothing() {
         for inserts in [&two()[..], &[]] {
-            assert_eq!(decode(&encode(inserts)).as_deref(), Some(inserts));
+            assert_eq!(decode(&encode(inserts)).as_deref(), Ok(inserts));
         }
         let whole = encode(&two());
         for at in 0..whole.len() {
-            assert_eq!(decode(&whole[..at]), None, "{at} bytes");
+            assert!(decode(&whole[..at]).is_err(), "{at} bytes");
             for bit in 0..8 {
                 let mut bytes = whole.clone();
                 bytes[at] ^= 1 << bit;
-                assert_eq!(decode(&bytes), None, "bit {bit} of byte {at}");
+                assert!(decode(&bytes).is_err(), "bit {bit} of byte {at}");
             }
         }
         let mut beyond = two();
         beyond[0].first_id = u64::MAX - 1;
-        assert_eq!(decode(&encode(&beyond)), None);
+        assert_eq!(decode(&encode(&beyond)), Err(Unreadable::Damaged));
     }
 }

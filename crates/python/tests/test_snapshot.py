@@ -46,7 +46,7 @@ def test_no_copy_is_made_within_the_index(index, tmp_path):
     (path / "empty").mkdir()
     (tmp_path / "link").symlink_to(path)
     index.insert(numpy.zeros((1, 128), numpy.uint8))
-    for dest in (path / "bk", path / "empty", path / ".." / "a.idx" / "bk", tmp_path / "link" / "bk"):
+    for dest in (path / "bk", path / "empty", path / ".." / "a.idx" / "bk", tmp_path / "link" / "bk", tmp_path / "new" / ".." / "a.idx" / "bk"):
         for handle in (index, stratann.open(path)):
             with pytest.raises(ValueError, match=r"the folder of the snapshot is .*: expected one outside of the index .*Name a folder beside it"):
                 handle.snapshot(dest)

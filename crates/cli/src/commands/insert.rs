@@ -1,7 +1,7 @@
 //! `stratann insert INDEX VECTORS`: and how to go on where one was cut off
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stratann::data::RowSource;
@@ -18,7 +18,8 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     if arguments.forget {
         return forget(arguments, quiet);
     }
-    let vectors = VectorFile::open(&arguments.vectors)?;
+    // The index knows an insert by its file, wherever the next call is made.
+    let vectors = VectorFile::open(&whole(&arguments.vectors))?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
     let rows = arguments.rows.open()?;
     let rows = rows.as_ref().map(|rows| rows as &dyn RowSource);
@@ -57,10 +58,16 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, false, arguments.json, &Shown::new(quiet))
 }
 
-/// Whether a path is that of a file by the name that it once had.
+/// A path from the root on.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Whether a path is that of a file by the name that it once had, from the root on.
 fn is_same(path: &Path, name: &str) -> bool {
-    let whole = |path: &Path| std::fs::canonicalize(path).ok();
-    path == Path::new(name) || whole(path).is_some_and(|path| Some(path) == whole(Path::new(name)))
+    let (path, name) = (whole(path), Path::new(name));
+    let there = |path: &Path| std::fs::canonicalize(path).ok();
+    path == name || there(&path).is_some_and(|path| Some(path) == there(name))
 }
 
 fn upsert(
@@ -95,7 +102,7 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
         };
         shown.warn(&format!(
             "an insert of {file} was cut off, and not all of its rows are in: `stratann insert --resume {index} {file}`{beside} goes on with it; \
-             `stratann insert --forget {index} {file}` leaves it as it is, and is quiet about it"
+             `stratann insert --forget {index} {file}` leaves the rows that are in, and says no more of it; the same insert then puts all rows in again"
         ));
     }
 }

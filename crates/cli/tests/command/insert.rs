@@ -224,12 +224,29 @@ fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     let forget = |file: &str| place.run(&["insert", "index", file, "--forget", "--json"]);
     forget("less.u8bin").refused(2, &["less.u8bin", "more.u8bin was"]);
     let forgotten = forget("more.u8bin").done().json();
-    assert_eq!(forgotten["forgotten"], serde_json::json!(["more.u8bin"]));
+    let whole = place.path("more.u8bin").display().to_string();
+    assert_eq!(forgotten["forgotten"], serde_json::json!([whole]));
     assert_eq!(forgotten["vectors"], ROWS + there);
     forget("more.u8bin").refused(2, &["none was cut off"]);
     place.write("one.u8bin", &u8s(1, DIM, 6));
     let quiet = place.run(&["insert", "index", "one.u8bin"]).done();
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
+}
+
+/// Files of one name in two folders are two files, from wherever they are named.
+#[test]
+fn an_insert_that_was_cut_off_is_known_by_where_its_file_is() {
+    let place = place();
+    let there = cut_in_the_middle(&place);
+    std::fs::create_dir(place.path("folder")).unwrap();
+    std::fs::copy(place.path("more.u8bin"), place.path("folder/other.u8bin")).unwrap();
+    place.write("folder/more.u8bin", &u8s(1, DIM, 6));
+    let forget = |file: &str| place.run(&["insert", "index", file, "--forget"]);
+    forget("folder/more.u8bin").refused(2, &["folder/more.u8bin"]);
+    let other = place.run(&["insert", "index", "folder/more.u8bin"]).done();
+    assert!(other.stderr.contains("was cut off"), "{other:?}");
+    forget("folder/../more.u8bin").done();
+    assert_eq!(count(&place), ROWS + there + 1);
 }
 
 #[test]
@@ -238,9 +255,10 @@ fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wa
     let there = cut_in_the_middle(&place);
     place.write("one.u8bin", &u8s(1, DIM, 6));
     let other = place.run(&["insert", "index", "one.u8bin"]).done();
+    let whole = place.path("more.u8bin").display().to_string();
     assert!(
-        other.stderr.contains("an insert of more.u8bin was cut off")
-            && other.stderr.contains("--resume index more.u8bin"),
+        other.stderr.contains(&format!("an insert of {whole} was cut off"))
+            && other.stderr.contains(&format!("--resume index {whole}")),
         "{other:?}"
     );
     // Behind the ids that stay with the insert that was cut off.

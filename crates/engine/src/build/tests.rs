@@ -183,6 +183,18 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 Some(260) => {
                     assert_eq!(known(&image.fork()), 0, "{place}");
+                    // Nor does it if another build takes none, wherever that fails.
+                    if new == 0 {
+                        for at in 0..operations {
+                            let next = image.fork();
+                            next.fail_after(at, Failure::Crash);
+                            let _ = build(&next, 170);
+                            let left = next.crash_image(seed, mode);
+                            if vectors_in(&left) == Some(260) {
+                                assert_eq!(known(&left), 0, "{place}, then {at}");
+                            }
+                        }
+                    }
                     new += 1;
                 }
                 other => panic!("{place}: {other:?} vectors"),

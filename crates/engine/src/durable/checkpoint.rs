@@ -26,11 +26,12 @@
 use std::str::FromStr;
 use std::sync::PoisonError;
 
-use stratann_layout::inserts;
+use stratann_layout::inserts::{FILE_NAME as INSERTS, UNFINISHED as UNFINISHED_INSERTS};
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Manifest};
 use stratann_tier::{TierError, Volume, VolumeFile, copy_of, random};
 
+use super::inserts;
 use super::log::{number_of as log_number, remove_logs_before, unfinished as unfinished_log};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
@@ -90,6 +91,10 @@ impl<'a> Checkpoint<'a> {
         // Names that it gives to files that are gone are not given to others: until the commit they would be its own.
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
+        if let Some(manifest) = &decoded {
+            // Before the state changes by which they are told.
+            inserts::of_index(volume, manifest.state.as_deref())?;
+        }
         let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
         let named = named.iter().map(|entry| &entry.name);
         let last = files.iter().chain(named).filter_map(|name| number_of(name));
@@ -411,8 +416,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || is_savepoint(name)
         || name == unfinished()
         || name == unfinished_log()
-        || name == inserts::FILE_NAME
-        || name == inserts::UNFINISHED
+        || name == INSERTS
+        || name == UNFINISHED_INSERTS
         || is_copy(name)
         || number_of(name).is_some()
         || log_number(name).is_some()
@@ -425,7 +430,7 @@ fn is_of_changes(name: &str) -> bool {
         kind,
         Some(FileKind::Placement | FileKind::Pending | FileKind::Journal | FileKind::Amended)
     );
-    changes || name == inserts::FILE_NAME || log_number(name).is_some()
+    changes || name == INSERTS || log_number(name).is_some()
 }
 
 /// Whether files are those that a first build may have left, broken off before it had a manifest; also where there are none.

@@ -1,23 +1,44 @@
 //! What an index knows of inserts that can go on where they are cut off: its file `INSERTS`, replaced as a whole.
 
-use stratann_layout::inserts::{BegunInsert, FILE_NAME, UNFINISHED, decode, encode};
+use stratann_layout::LayoutError;
+use stratann_layout::inserts::{BegunInsert, FILE_NAME, UNFINISHED, Unreadable, VERSION, decode, encode};
 use stratann_tier::{TierError, Volume};
+
+use crate::Error;
+use crate::stored;
 
 /// The inserts that a volume knows of. A file that is damaged is no reason to refuse an index: no vector depends on it.
 ///
 /// # Errors
-/// It cannot be read: whether one was cut off is not known then, and the next might insert its rows again.
-fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, TierError> {
+/// It cannot be read, or a later program wrote it: whether an insert was cut off is not known then, and the next might insert its rows again.
+fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());
     };
-    Ok(decode(&text).unwrap_or_else(|| {
+    decode(&text).or_else(|why| {
+        check_version(volume, why)?;
         tracing::warn!(
-            "{}: damaged, or of another version: it is not known which inserts were cut off",
+            "{}: damaged: it is not known which inserts were cut off",
             volume.place(FILE_NAME)
         );
-        Vec::new()
-    }))
+        Ok(Vec::new())
+    })
+}
+
+/// Refuses a file that a later program wrote: what it says stays.
+///
+/// # Errors
+/// [`LayoutError::UnknownVersion`].
+fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
+    match why {
+        Unreadable::Damaged => Ok(()),
+        Unreadable::Later(found) => Err(Error::Layout(LayoutError::UnknownVersion {
+            file: stored::name_of(volume, FILE_NAME),
+            offset: 0,
+            found,
+            expected: VERSION,
+        })),
+    }
 }
 
 /// The inserts into an index of this state that its volume knows of. Those into the index before it, which a build took the place of, are forgotten: a later state would not
@@ -28,7 +49,7 @@ fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, TierError> {
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
-) -> Result<Vec<BegunInsert>, TierError> {
+) -> Result<Vec<BegunInsert>, Error> {
     let mut begun = read(volume)?;
     let known = begun.len();
     begun.retain(|insert| !is_replaced(insert, state));
@@ -47,7 +68,7 @@ pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
 ///
 /// # Errors
 /// It cannot be read, or written.
-pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), TierError> {
+pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     let mut begun = read(volume)?;
     if begun.is_empty() {
         return Ok(());
@@ -55,7 +76,7 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Ti
     for insert in &mut begun {
         insert.replaced_by = state.map(str::to_owned);
     }
-    write(volume, &begun)
+    Ok(write(volume, &begun)?)
 }
 
 /// Removes the file where a build took the place of the index: what is left of it says nothing.
@@ -68,16 +89,18 @@ pub(crate) fn forget_replaced(volume: &dyn Volume) {
     }
 }
 
-/// Removes a file that says nothing, since it is damaged, or of another version. Whether there was one.
+/// Removes a file that says nothing, since it is damaged. Whether there was one.
 ///
 /// # Errors
-/// It cannot be read, or removed.
-pub(crate) fn forget_damaged(volume: &dyn Volume) -> Result<bool, TierError> {
-    let damaged = text(volume)?.is_some_and(|text| decode(&text).is_none());
-    if damaged {
-        forget(volume)?;
-    }
-    Ok(damaged)
+/// It cannot be read, or removed; a later program wrote it.
+pub(crate) fn forget_damaged(volume: &dyn Volume) -> Result<bool, Error> {
+    let text = text(volume)?;
+    let Some(Err(why)) = text.map(|text| decode(&text)) else {
+        return Ok(false);
+    };
+    check_version(volume, why)?;
+    forget(volume)?;
+    Ok(true)
 }
 
 /// The text of the file, if there is one.

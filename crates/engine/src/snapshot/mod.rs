@@ -123,7 +123,9 @@ fn into_folder(
     check_vacant(path)?;
     check_outside(index, path)?;
     let directory = Directory::create(path)?;
-    let taken = directory.lock().map_err(Error::from).and_then(|lock| {
+    // Folders that were made just now may lead elsewhere: 'new/../index/copy'.
+    let lock = check_outside(index, path).and_then(|()| Ok(directory.lock()?));
+    let taken = lock.and_then(|lock| {
         let taken = fill(&directory);
         let empty = directory.list().is_ok_and(|names| names.is_empty());
         if taken.is_err() && empty {

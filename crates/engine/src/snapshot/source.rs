@@ -1,6 +1,6 @@
 //! The source of a snapshot: the files of one MANIFEST, open, and the logs behind it.
 
-use stratann_layout::inserts::decode;
+use stratann_layout::inserts::{Unreadable, decode};
 use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::log::marks::read_marks;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
@@ -105,7 +105,7 @@ impl<'a> Source<'a> {
     pub(super) fn inserts(&self) -> Result<Option<Vec<u8>>, Error> {
         // Damage stays where it is.
         let text = inserts::text(self.volume)?;
-        Ok(text.filter(|text| decode(text).is_some()))
+        Ok(text.filter(|text| decode(text) != Err(Unreadable::Damaged)))
     }
 
     /// Files in which pages are written while the MANIFEST stands.

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   vectors there are, for each of the last build or merge    fewer than 1,000          1,000 and more
-//!   4 times, when a merge is due                              searches scan them all    walks rank all on pages that they read
+//!   4 times, when a merge is due                              searches scan them all    walks rank all on pages that they read (*)
 //!   16 times                                                  the same                  the same, and trouble is said
+//!
+//!   (*) where the last build or merge was of fewer than 1,000: codes of more tell vectors apart that came later, too
 //! ```
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
@@ -48,7 +50,7 @@ pub(crate) enum LooksAt {
 /// Which vectors a search has to look at in an index of which `live` are found.
 pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     let outgrown = growth(index, live, 1).is_some_and(|times| times >= MergeWhen::default().grown);
-    match outgrown {
+    match outgrown && index.manifest().built_vectors() < FEW {
         false => LooksAt::Chosen,
         true if live < FEW => LooksAt::All,
         true => LooksAt::WholePages,
@@ -82,4 +84,39 @@ pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
 /// What is said of an index of which a part is found badly.
 pub(crate) fn found_badly(due: Due) -> String {
     format!("{due}, until a merge (compact the index)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OpenOptions;
+    use crate::build::{BuildOptions, build};
+    use crate::data::Matrix;
+    use crate::progress::Silent;
+    use stratann_vector::Element;
+
+    #[test]
+    fn codes_of_a_thousand_vectors_are_trusted_however_many_come() {
+        for (built, live, expected) in [
+            (100, 300, LooksAt::Chosen),
+            (100, 400, LooksAt::All),
+            (100, 1_000, LooksAt::WholePages),
+            (999, 5_000, LooksAt::WholePages),
+            (1_000, 5_000, LooksAt::Chosen),
+            (1_000, 50_000, LooksAt::Chosen),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("index");
+            let bytes = (0..built * 16).map(|at| (at * at % 251) as u8).collect();
+            let rows = Matrix::new(bytes, built, 16, Element::U8).unwrap();
+            let options = BuildOptions {
+                degree: Some(8),
+                build_list: 16,
+                ..BuildOptions::default()
+            };
+            build(&rows, &path, &options, &Silent).unwrap();
+            let index = Index::open(&path, &OpenOptions::default()).unwrap();
+            assert_eq!(looks_at(&index, live), expected, "{built}, then {live}");
+        }
+    }
 }

@@ -49,7 +49,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
-use stratann_layout::inserts::{FILE_NAME, decode};
+use stratann_layout::inserts::{FILE_NAME, Unreadable, decode};
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Form, IndexKind, LogShape, Manifest};
 use stratann_tier::{TierError, Volume, ask_for_memory};
@@ -416,14 +416,24 @@ impl Check<'_> {
             return Ok(());
         };
         let name = stored::name_of(self.volume, FILE_NAME);
-        let Some(begun) = decode(&text) else {
-            self.report.problem(
-                &name,
-                None,
-                "damaged, or of another version: it is not known which inserts of the command were cut off. No vector depends on it: look whether the last \
-                 insert is whole (`stratann get`); `stratann repair` removes this file",
-            );
-            return Ok(());
+        let begun = match decode(&text) {
+            Ok(begun) => begun,
+            Err(Unreadable::Damaged) => {
+                self.report.problem(
+                    &name,
+                    None,
+                    "damaged: it is not known which inserts of the command were cut off. No vector depends on it: look whether the last insert is whole \
+                     (`stratann get`); `stratann repair` removes this file",
+                );
+                return Ok(());
+            }
+            Err(Unreadable::Later(version)) => {
+                self.progress.warn(&format!(
+                    "{name}: of version {version}, which a later StratANN wrote: what it says of inserts that were cut off is not known here, and this program \
+                     changes nothing in the index"
+                ));
+                return Ok(());
+            }
         };
         let state = self.manifest.state.as_deref();
         let open = begun

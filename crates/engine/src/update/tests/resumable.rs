@@ -332,6 +332,33 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     assert!(verify_in(&volume, &Silent).unwrap().clean());
 }
 
+/// A later program may say of an insert what this one cannot read: nothing of that is lost.
+#[test]
+fn inserts_of_a_later_program_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(PACKED, folder.path());
+    let text = b"STRATANN INSERTS 3 00000000\n";
+    let mut file = volume.create(INSERTS).unwrap();
+    file.write_at(0, text).unwrap();
+    drop(file);
+    let warnings = Warnings::default();
+    assert!(verify_in(&volume, &warnings).unwrap().clean());
+    let told = warnings.0.lock().join("\n");
+    assert!(told.contains("version 3"), "{told}");
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let options = RepairOptions {
+        force: true,
+        ..RepairOptions::default()
+    };
+    let repaired = repair_in(&shared, folder.path(), &options, &Silent).map(drop);
+    let opened = open(PACKED, &volume, folder.path(), Durability::Always).map(drop);
+    for refused in [repaired, opened] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("version 3"), "{refused}");
+    }
+    assert_eq!(volume.read(INSERTS).unwrap(), text);
+}
+
 /// A file with other names is copied before the first row, which may have no room: nothing was cut off then.
 #[test]
 fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {

@@ -143,9 +143,10 @@ class Handle:
 
         Files tell no first build from an index whose MANIFEST is away, as in a copy that is under way: the lock file does, from before the first of them until the index is there.
         """
-        if not _stratann.is_vacant(self.path):
-            return False
-        return not os.path.lexists(self.path) or not os.listdir(self.path) or self._has_begun()
+        return _stratann.is_vacant(self.path) and (self._is_empty() or self._has_begun())
+
+    def _is_empty(self) -> bool:
+        return not os.path.lexists(self.path) or not os.listdir(self.path)
 
     def _lock_file(self) -> str:
         return f"{self.path}.lock"
@@ -240,6 +241,11 @@ class Handle:
             self._note(_BEGUN)
         try:
             _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=before is not None, **options)
+        except BaseException:
+            # It leaves nothing behind. What comes there later is not of this build.
+            if self._beginning and self._is_empty():
+                self._note_end()
+            raise
         finally:
             self._beginning = False
         with self._publishing:
