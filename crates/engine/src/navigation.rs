@@ -18,6 +18,10 @@ use crate::visited::Visited;
 const LIST: usize = 10;
 /// The most steps of a rounded element, either way.
 const STEPS: f32 = 127.0;
+/// Nodes that are looked at one and all, at most, where a walk had nothing to go by.
+const LOOKED_AT: usize = 1 << 16;
+/// Nodes whose distances are computed at once then.
+const AT_ONCE: usize = 1 << 10;
 /// The error of distances of rounded vectors, squared, beside the variance of the distances to neighbours, at most. On package-text it is 7e-5.
 const TELLING: f64 = 1e-3;
 
@@ -252,6 +256,40 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
+    /// As [`walk`](Self::walk). Where all nodes that were found are equally far, the graph gave the walk nothing to go by: then all nodes are
+    /// looked at, if there are no more than 65,536. Vectors with a single element that is not 0 are an example.
+    pub(crate) fn look(
+        &self,
+        kernel: &Kernel,
+        query: &[u8],
+        list: usize,
+        scratch: &mut NavigationScratch,
+    ) -> u64 {
+        let computations = self.walk(kernel, query, list, scratch);
+        let nodes = self.nodes();
+        let Some((first, _)) = scratch.found().next() else {
+            return computations;
+        };
+        let is_tied = scratch.found().all(|(distance, _)| distance == first);
+        // Nothing is nearer than an equal vector.
+        let is_nearest = first == 0.0 && kernel.metric() != Metric::InnerProduct;
+        if !is_tied || is_nearest || list >= nodes || nodes > LOOKED_AT {
+            return computations;
+        }
+        scratch.frontier.clear(list, 1, list);
+        let vectors = self.file.vectors.chunks(AT_ONCE * kernel.row_bytes());
+        for (chunk, vectors) in vectors.enumerate() {
+            let distances = &mut scratch.distances;
+            distances.resize(vectors.len() / kernel.row_bytes(), 0.0);
+            kernel.distances_dense(query, vectors, distances);
+            let first = (chunk * AT_ONCE) as u32;
+            for (node, &distance) in (first..).zip(distances.iter()) {
+                scratch.frontier.insert(key(distance, node));
+            }
+        }
+        computations + nodes as u64
+    }
+
     /// What it was made of.
     pub(crate) fn file(&self) -> &NavigationFile {
         &self.file
@@ -400,5 +438,40 @@ mod tests {
         let bytes = graph(&rows(NODES, 1, 0.0));
         let wide = 4 * DIM;
         assert_eq!(rounded(bytes.clone(), Metric::L2, Element::U8, wide), bytes);
+    }
+
+    #[test]
+    fn where_all_are_equally_far_from_a_query_the_one_that_is_nearer_is_found() {
+        // Each vector has an element of its own, and each node leads to the 24 behind it.
+        let (mut links, mut offsets) = (Vec::new(), vec![0]);
+        let mut vectors = vec![0; NODES * NODES];
+        for node in 0..NODES {
+            links.extend((1..=24).map(|step| ((node + step) % NODES) as u32));
+            offsets.push(links.len() as u32);
+            vectors[node * NODES + node] = 200;
+        }
+        let navigation = Navigation::new(NavigationFile {
+            entry: 0,
+            nodes: (0..NODES as u32).collect(),
+            offsets,
+            links,
+            vectors,
+            step: None,
+        });
+        let mut scratch = NavigationScratch::default();
+        for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
+            let kernel = Kernel::new(metric, Element::U8, NODES);
+            for node in [0, 300, NODES as u32 - 1] {
+                let query = navigation.vectors()[node as usize * NODES..][..NODES].to_vec();
+                let walked = navigation.walk(&kernel, &query, 20, &mut scratch);
+                let is_found = scratch.found().any(|(_, found)| found == node);
+                assert_eq!(is_found, node == 0, "{metric}: a walk, {node}");
+                let looked = navigation.look(&kernel, &query, 20, &mut scratch);
+                let first = scratch.found().next().map(|(_, found)| found);
+                assert_eq!(first, Some(node), "{metric}");
+                let all = if node == 0 { 0 } else { NODES as u64 };
+                assert_eq!(looked, walked + all, "{metric}: {node}");
+            }
+        }
     }
 }

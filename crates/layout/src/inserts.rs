@@ -120,7 +120,8 @@ mod tests {
         assert_eq!(str::from_utf8(&encode(&two())), Ok(text));
         assert_eq!(decode(text.as_bytes()).as_deref(), Ok(&two()[..]));
         // The checksum of nothing is 0.
-        let of = |version: &str| decode(format!("STRATANN INSERTS {version} 00000000\n").as_bytes());
+        let of =
+            |version: &str| decode(format!("STRATANN INSERTS {version} 00000000\n").as_bytes());
         assert_eq!(of("2"), Ok(Vec::new()));
         assert_eq!(of("1"), Err(Unreadable::Damaged));
         assert_eq!(of("3"), Err(Unreadable::Later(3)));

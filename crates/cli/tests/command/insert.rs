@@ -257,7 +257,9 @@ fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wa
     let other = place.run(&["insert", "index", "one.u8bin"]).done();
     let whole = place.path("more.u8bin").display().to_string();
     assert!(
-        other.stderr.contains(&format!("an insert of {whole} was cut off"))
+        other
+            .stderr
+            .contains(&format!("an insert of {whole} was cut off"))
             && other.stderr.contains(&format!("--resume index {whole}")),
         "{other:?}"
     );

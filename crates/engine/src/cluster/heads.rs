@@ -133,7 +133,7 @@ impl Heads {
         let HeadsScratch { walk, point } = scratch;
         point.clear();
         rows.space.append(row, point);
-        self.navigation.walk(&self.kernel, point, list, walk);
+        self.navigation.look(&self.kernel, point, list, walk);
         out.clear();
         out.extend(walk.found());
     }

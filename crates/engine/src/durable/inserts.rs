@@ -1,7 +1,9 @@
 //! What an index knows of inserts that can go on where they are cut off: its file `INSERTS`, replaced as a whole.
 
 use stratann_layout::LayoutError;
-use stratann_layout::inserts::{BegunInsert, FILE_NAME, UNFINISHED, Unreadable, VERSION, decode, encode};
+use stratann_layout::inserts::{
+    BegunInsert, FILE_NAME, UNFINISHED, Unreadable, VERSION, decode, encode,
+};
 use stratann_tier::{TierError, Volume};
 
 use crate::Error;

@@ -10,6 +10,7 @@
 use super::Parameters;
 use super::adjacency::Slots;
 use super::construct::OVERHEAD;
+use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
@@ -52,13 +53,13 @@ impl Plan {
         let degree = part_degree(parameters.degree);
         let fixed = OVERHEAD + rows as u64 * TABLES;
         let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
-        // A row while its part is ordered, or built: the point, slots, order of insertion, stamps. Rows that are
-        // transformed pass through a small block.
+        // A row while its part is ordered, or built: the point, slots, and order of insertion with stamps, or, later, the hashes by
+        // which equal rows are found. Rows that are transformed pass through a small block.
         let ordering = point_bytes as u64 + 16;
+        let stamps = parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
         let building = point_bytes as u64
             + Slots::bytes(1, slots_for(degree))
-            + 4
-            + parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
+            + (4 + stamps).max(equal::BYTES_A_ROW);
         let merging = (degree as u64 + 1) * 4 + 8;
         let a_row = ordering.max(building).max(merging);
         let capacity_of =

@@ -420,8 +420,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         true => source.row_bytes(),
         false => 0,
     };
-    // The order and its inverse; offsets of the lists, at other times the order of insertion, or from where each node is
-    // reached; what is still to be looked at, in a vector that grows by doubling.
+    // The order and its inverse; offsets of the lists, at other times the order of insertion, the hashes by which equal rows are
+    // found, or from where each node is reached; what is still to be looked at, in a vector that grows by doubling.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))

@@ -12,6 +12,8 @@
 //!                                search for itself  ──>  nearest, but apart  ──> its list, and back edges
 //! ```
 //!
+//! In the end `equal.rs` links equal rows, of which the prune lets one stand for all, and `reach.rs` links the nodes that no list leads to.
+//!
 //! `rounding.rs` makes floats a byte each while the graph is built, where that keeps who is near whom; `rows.rs` gives the rows in the order
 //! of the nodes, from memory, a scratch file or the source; `kept.rs` has what is kept of a graph for a build that is killed.
 //! `shuffle.rs` decides, once there is a graph, which nodes share a page.
@@ -23,6 +25,7 @@ mod adjacency;
 mod budget;
 mod construct;
 mod entry;
+mod equal;
 mod greedy;
 mod joined;
 mod kept;

@@ -139,7 +139,10 @@ pub(super) fn construct(
         lists.places = Some(inverse(&order));
     }
     let stage = Stage::begin(progress, "last touches", 0);
-    stats.edges += reach::link_unreachable(&mut lists, (rows, 0..rows as u32), entry, degree, |_| starts.clone())?;
+    stats.edges +=
+        reach::link_unreachable(&mut lists, (rows, 0..rows as u32), entry, degree, |_| {
+            starts.clone()
+        })?;
     drop(stage);
     stats.degree_mean = stats.edges as f64 / rows as f64;
     let (order, rows) = match task.order {

@@ -10,6 +10,10 @@
 //! The distances are *squared* Euclidean, and alpha applies to them directly, as in DiskANN: alpha = 1.2 is a margin of
 //! 1.095 on true distances. Candidates are tried nearest first, at alpha = 1 and then, while slots are free, at the full
 //! alpha, so that the most diverse edges get in first when the degree is the limit.
+//!
+//! Ties go by number. Where all candidates are equally far, though, and more than fit a list, each node has an order of its own for them: rows
+//! with a single element that is not 0 are an example. By number all lists would lead to the same few rows. Of 5,000 such rows, ten of each kind, a list
+//! of 400 then finds .87 of equal ones (preset `stratann`), and with both this order and rings ([`equal`](super::equal)) all.
 
 use super::greedy::Candidate;
 use super::points::Points;
@@ -56,6 +60,7 @@ impl Pruner {
         self.pool.sort_unstable_by(Candidate::order);
         self.pool.dedup_by_key(|candidate| candidate.id);
         self.pool.retain(|candidate| candidate.id != node);
+        self.mix_tied(node, rule.degree);
         self.chosen.clear();
         self.factors.clear();
         self.factors.resize(self.pool.len(), (0.0, 0));
@@ -75,6 +80,21 @@ impl Pruner {
             }
         }
         &self.chosen
+    }
+
+    /// Where all candidates but equal rows are equally far, and more than there is room for, puts them into an order of the node's own. By number
+    /// all lists would have the same few, and hardly anything would lead to the others.
+    fn mix_tied(&mut self, node: u32, degree: usize) {
+        let equal = self
+            .pool
+            .partition_point(|candidate| candidate.distance <= 0.0);
+        let tied = &mut self.pool[equal..];
+        if let [first, .., last] = tied
+            && first.distance == last.distance
+            && tied.len() > degree
+        {
+            tied.sort_unstable_by_key(|candidate| (mixed(node, candidate.id), candidate.id));
+        }
     }
 
     fn round(&mut self, points: &Points<'_>, degree: usize, alpha: f32) {
@@ -106,6 +126,13 @@ impl Pruner {
             }
         }
     }
+}
+
+/// A number of two nodes without an order that either has.
+fn mixed(node: u32, other: u32) -> u64 {
+    let pair = u64::from(node) << 32 | u64::from(other);
+    let spread = pair.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
 /// Stands in the place of the count of comparisons for a candidate that was chosen.

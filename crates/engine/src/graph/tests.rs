@@ -232,6 +232,35 @@ fn equal_rows_do_not_break_the_graph() {
     }
 }
 
+/// Each row is 0 but for one element, which ten rows have in common: all others are equally far from them.
+#[test]
+fn equal_rows_are_found_where_all_others_are_equally_far() {
+    const KINDS: usize = 150;
+    let mut kinds: Vec<usize> = (0..10 * KINDS).map(|row| row % KINDS).collect();
+    Random::new(3).shuffle(&mut kinds);
+    let mut rows = vec![0; kinds.len() * KINDS];
+    for (row, &kind) in kinds.iter().enumerate() {
+        rows[row * KINDS + kind] = 200;
+    }
+    let points = Points::new(&rows, Element::U8, KINDS);
+    let graph = build(&points, 0, &parameters(1), &Silent).unwrap();
+    check_graph(&graph, 24, 0);
+    let found = recall(&rows, Element::U8, KINDS, 0, &|node| {
+        graph.neighbours(node).to_vec()
+    });
+    assert!(found >= 0.9, "recall {found}");
+    for node in 0..kinds.len() as u32 {
+        let kind = kinds[node as usize];
+        let of_kind = |at: &usize| kinds[*at] == kind;
+        let behind = (node as usize + 1..kinds.len()).chain(0..node as usize);
+        let next = behind.clone().find(of_kind);
+        let before = behind.rev().find(of_kind);
+        for ring in [next, before].into_iter().flatten() {
+            assert!(graph.neighbours(node).contains(&(ring as u32)), "{node}");
+        }
+    }
+}
+
 #[test]
 fn locality_order_puts_near_rows_on_one_page() {
     let rows = clustered(5000, 16, 100, 5);

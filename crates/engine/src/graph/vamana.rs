@@ -5,7 +5,7 @@
 //!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, random shares of the nodes
 //!   pass 2   full parameters:                 every node again, now in a graph that has all nodes;
 //!                                             blocks of consecutive ids in random order
-//!   finish   lists that grew beyond R are pruned; nodes that cannot be reached are linked (`reach.rs`)
+//!   finish   lists that grew beyond R are pruned; equal rows are linked (`equal.rs`), and nodes that cannot be reached (`reach.rs`)
 //! ```
 //!
 //! Back edges go into spare slots; only when a list has none left is it pruned again, as that is costly. The second pass
@@ -19,7 +19,7 @@ use super::kept::{KeptLists, Reached};
 use super::points::Points;
 use super::prune::{Pruner, Rule};
 use super::random::Random;
-use super::{GraphError, Interrupted, Known, Parameters, reach};
+use super::{GraphError, Interrupted, Known, Parameters, equal, reach};
 use crate::progress::{Progress, Stage};
 use crate::threads;
 use std::ops::Range;
@@ -289,7 +289,7 @@ pub(super) fn grow(
     Ok(slots.into_graph())
 }
 
-/// Prunes lists that grew too long, puts the nearest first, and links what cannot be reached.
+/// Prunes lists that grew too long, puts the nearest first, links equal rows, and links the nodes that cannot be reached.
 fn finish(
     points: &Points<'_>,
     slots: &Slots,
@@ -302,8 +302,26 @@ fn finish(
     let stage = format!("{part}graph, last touches");
     let _stage = Stage::begin(progress, &stage, points.rows() as u64);
     trim(points, slots, &pass.rule, parameters.threads, progress)?;
-    let all = 0..points.rows() as u32;
-    link_from(points, slots, entry, all, pass, parameters);
+    let link_all = || {
+        link_from(
+            points,
+            slots,
+            entry,
+            0..points.rows() as u32,
+            pass,
+            parameters,
+        )
+    };
+    link_all();
+    if equal::link(
+        points,
+        slots,
+        pass.rule.degree,
+        parameters.threads,
+        progress,
+    )? {
+        link_all();
+    }
     Ok(())
 }
 

@@ -131,7 +131,7 @@ impl<'a> Prober<'a> {
         let probes = probes.min(clusters.clusters() as usize);
         let list = probes + BEYOND.max(probes / 4);
         let computations = self.timer.time(Part::Exact, || {
-            clusters.heads.walk(kernel, &ranking.query, list, heads)
+            clusters.heads.look(kernel, &ranking.query, list, heads)
         });
         self.counters.distance_computations += computations;
         let first = heads.found().next().map_or(0.0, |(distance, _)| distance);

@@ -7,6 +7,7 @@ mod catalog;
 mod direct;
 mod drift;
 mod empty;
+mod equal;
 mod few;
 mod fixtures;
 mod frozen;
