@@ -118,7 +118,8 @@ pub fn said(error: &Error) -> String {
             given: Some((first, last)),
             source,
         } => format!(
-            "{source}; the first {done} of {total} rows are in, with ids {first} to {last}. Insert the others, vectors[{done}:], with ids=range({}, {})",
+            "{source}; the first {done} of {total} rows are in, with ids {first} to {last}. Insert the others, vectors[{done}:], with ids=range({}, {}), \
+             and with attributes[{done}:] and payload[{done}:] if you gave these",
             last.saturating_add(1),
             first.saturating_add(*total as u64)
         ),

@@ -39,7 +39,7 @@ struct Forward {
     wake: Condvar,
     /// The line in hand is handed over.
     handed: Condvar,
-    /// Lines that found no place, since the last that did.
+    /// Warnings and errors that found no place, since the last line that did. Nobody misses others.
     lost: AtomicU64,
 }
 
@@ -56,6 +56,13 @@ impl Forward {
             }
         }
         None
+    }
+
+    /// A line of this level finds no place.
+    fn lose(&self, level: Level) {
+        if level <= Level::Warn {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -81,7 +88,7 @@ impl Log for Forward {
             return;
         }
         let Some(mut state) = self.queue() else {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lose(record.level());
             return;
         };
         if state.process != std::process::id() && state.process != 0 {
@@ -90,8 +97,8 @@ impl Log for Forward {
             state.handing = false;
         }
         if state.lines.len() >= MOST {
-            state.lines.pop_front();
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            let lost = state.lines.pop_front();
+            lost.inspect(|(level, _)| self.lose(*level));
         }
         state
             .lines
@@ -150,7 +157,10 @@ fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
         .import("logging")?
         .call_method1("getLogger", ("stratann",))?;
     if lost > 0 {
-        logger.call_method1("warning", (format!("{lost} lines were lost"),))?;
+        logger.call_method1(
+            "warning",
+            (format!("{lost} warnings and errors could not be logged"),),
+        )?;
     }
     let level = match level {
         Level::Error => 40,

@@ -50,7 +50,8 @@ impl Listener {
     fn tell(&self, py: Python<'_>, news: News) -> PyResult<()> {
         for warning in news.warnings {
             let warn = py.import("warnings")?.getattr("warn")?;
-            warn.call1((warning, py.get_type::<PyRuntimeWarning>()))?;
+            let kind = py.get_type::<PyRuntimeWarning>();
+            warn.call1((warning, kind, frames_to_user(py)?))?;
         }
         if let Some(callable) = &self.0 {
             for (stage, done, total) in news.stages {
@@ -59,6 +60,14 @@ impl Listener {
         }
         Ok(())
     }
+}
+
+/// How many frames up the line is of which a warning is: that of the caller, who need not be the one that looks at the names of arguments for it.
+fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
+    let frame = py.import("sys")?.call_method0("_getframe")?;
+    let module = frame.getattr("f_globals")?.get_item("__name__")?;
+    let is_checked = module.extract::<String>()? == "stratann.naming";
+    Ok(1 + usize::from(is_checked))
 }
 
 /// What happened since the last look.

@@ -16,6 +16,7 @@ use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_vector::{Reduction, normalize, to_f32};
 
 use super::due::{Due, MergeWhen};
+use super::growth::{LooksAt, looks_at};
 use super::live::LiveIndex;
 use super::overlay::Seen;
 use crate::Error;
@@ -154,6 +155,11 @@ impl Index {
         let came = came(self);
         if self.has_clusters() || came < WORTH_A_LOOK {
             return Ok(IndexHealth::default());
+        }
+        if looks_at(self, self.live() as u64) == LooksAt::All {
+            return Ok(IndexHealth::not_looked_at(
+                "every search compares all of its few vectors, whatever their codes say",
+            ));
         }
         if !has_own_codebook(self) {
             return Ok(IndexHealth::not_looked_at(

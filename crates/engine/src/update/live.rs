@@ -51,7 +51,7 @@ use super::direct::{Direct, DirectOptions};
 use super::drift::Drift;
 use super::due::{Due, MergeWhen, Reads};
 use super::fresh::FreshGraph;
-use super::growth::{far_grown, found_badly};
+use super::growth::{LooksAt, far_grown, found_badly, looks_at};
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
 use super::overlay::{Moment, Overlay, Seen, Tombstones};
@@ -610,8 +610,11 @@ impl LiveIndex {
         stats.health = self.seen_health();
         let drifted = stats.health.drifted;
         let drifted = drifted.filter(|&share| share >= MergeWhen::default().drifted);
+        // Nothing is missed where all are looked at.
+        let live = self.len() as u64;
+        let drifted = drifted.filter(|_| looks_at(&state.index, live) != LooksAt::All);
         let badly = drifted.map(Due::Drifted);
-        let badly = badly.or_else(|| far_grown(&state.index, self.len() as u64));
+        let badly = badly.or_else(|| far_grown(&state.index, live));
         stats.trouble = self.health.says().or(badly.map(found_badly));
         if let Some(direct) = &state.direct {
             stats.direct = Some(direct.counts());

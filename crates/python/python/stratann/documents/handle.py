@@ -133,9 +133,13 @@ class Handle:
         # It may have come, or gone, between the two looks.
         try:
             return _stratann.open(self.path, memory=self._memory)
-        except (FileNotFoundError, StratannError):
+        except (FileNotFoundError, StratannError) as error:
             if self._is_vacant():
                 return None
+            if _stratann.is_vacant(self.path):
+                raise StratannError(
+                    f"{error}. If a copy of these documents is under way, wait for it. If their first `put` was broken off, and {self._lock_file()} with it, remove the folder"
+                ) from error
             raise
 
     def _is_vacant(self) -> bool:
@@ -248,6 +252,8 @@ class Handle:
             raise
         finally:
             self._beginning = False
+        # From here on an index is there, whatever becomes of opening it.
+        self._note_end()
         with self._publishing:
             # A reader may have opened it already.
             if self._index is before:
@@ -255,7 +261,6 @@ class Handle:
             built = self._index
         if built is None:
             raise OutdatedError(f"{self.path}: the index was removed while it was built: build it again")
-        self._note_end()
         return built
 
     def close(self) -> None:
