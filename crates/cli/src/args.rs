@@ -570,7 +570,7 @@ pub struct InsertArguments {
     #[arg(long, conflicts_with_all = ["upsert", "resume", "ids"])]
     pub no_resume: bool,
 
-    /// Inserts nothing: forgets an insert of VECTORS that was cut off. Its rows that are in stay, and VECTORS may be gone
+    /// Inserts nothing: forgets an insert of VECTORS that was cut off. Its rows that are in stay. The file need not be there any more
     #[arg(long, conflicts_with_all = ["upsert", "resume", "no_resume", "ids", "compact"])]
     pub forget: bool,
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
-use stratann::Element;
+use stratann::{BuildOptions, Element, OpenOptions, Places, Silent};
 
-use crate::arguments::named_path;
+use crate::arguments::{memory as bytes, named_path};
 use crate::arrays::dtype_name;
+use crate::errors::to_python;
 use crate::index::{Index, to_dict};
 use crate::opening::Opening;
 use crate::progress::{Listener, run};
@@ -132,6 +133,7 @@ pub fn create<'py>(
         merges,
     };
     opening.check()?;
+    check_memory(element, dimension, &options, bytes(memory)?)?;
     let report = run(py, &Listener::new(None)?, |progress| match exist_ok {
         true => stratann::create_if_absent(&path, element, dimension, &options, progress),
         false => stratann::create(&path, element, dimension, &options, progress).map(Some),
@@ -139,6 +141,37 @@ pub fn create<'py>(
     let report = report.map(|report| to_dict(py, &report)).transpose()?;
     let report = report.map(Bound::unbind);
     opening.open(py, path, report)
+}
+
+/// Refuses a memory budget that an index of nothing cannot be opened with: behind the commit of one that takes the place of another it would be too late. Where no
+/// such index can be made to try it, that is left to whoever creates it.
+///
+/// # Errors
+/// A budget that is too small.
+pub fn check_memory(
+    element: Element,
+    dimension: usize,
+    options: &BuildOptions,
+    memory: Option<u64>,
+) -> PyResult<()> {
+    let (Some(_), Ok(folder)) = (memory, tempfile::tempdir()) else {
+        return Ok(());
+    };
+    let trial = folder.path().join("trial.idx");
+    let options = BuildOptions {
+        overwrite: false,
+        places: Places::default(),
+        ..options.clone()
+    };
+    if stratann::create(&trial, element, dimension, &options, &Silent).is_err() {
+        return Ok(());
+    }
+    let open = OpenOptions {
+        memory,
+        ..OpenOptions::default()
+    };
+    stratann::Index::open(&trial, &open).map_err(to_python)?;
+    Ok(())
 }
 
 /// The dimension of vectors that are to come.

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use stratann::{BuildOptions, Codebook, Element, NoRows};
 
 use crate::arguments::{existing, memory as bytes, named, places, size, threads as thread_count};
+use crate::create::check_memory;
 use crate::errors::to_python;
 use crate::progress::Listener;
 
@@ -85,7 +86,7 @@ impl Shape<'_, '_> {
 }
 
 /// Checks the choices of a build that comes later, as `build` does, and `memory`, as `open` does. `dimension` is that of vectors of float32, or None where nobody
-/// knows it yet: then choices that a dimension decides on are left to the build.
+/// knows it yet: then choices that a dimension decides on are left to the build. So are files: whether they are there matters to it alone.
 #[pyfunction]
 #[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
     codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
@@ -104,7 +105,9 @@ pub fn check_build<'py>(
     alpha: f32,
     #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
     low_codes: Option<&str>,
-    codebook: Option<PathBuf>,
+    #[expect(unused_variables, reason = "a file, which the build looks for")] codebook: Option<
+        PathBuf,
+    >,
     order: Option<&str>,
     layout: Option<&str>,
     compression: Option<&str>,
@@ -117,7 +120,9 @@ pub fn check_build<'py>(
         usize,
     >,
     #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
-    query_log: Option<PathBuf>,
+    #[expect(unused_variables, reason = "a file, which the build looks for")] query_log: Option<
+        PathBuf,
+    >,
     calibrate: bool,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
@@ -126,7 +131,7 @@ pub fn check_build<'py>(
     place: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<()> {
-    bytes(memory)?;
+    let memory = bytes(memory)?;
     Listener::new(progress)?;
     let shape = Shape {
         metric,
@@ -136,7 +141,8 @@ pub fn check_build<'py>(
         alpha,
         code_bytes,
         low_codes,
-        codebook,
+        // Documents that are there need it no longer.
+        codebook: None,
         order,
         layout,
         compression,
@@ -150,9 +156,9 @@ pub fn check_build<'py>(
         overwrite: false,
         place,
     };
+    // It says how large what is built of vectors may be: of none, no plan goes by it.
+    size(space, "space", SPACE)?;
     let options = BuildOptions {
-        space: size(space, "space", SPACE)?,
-        query_log: query_log.map(|path| existing(path, "file")).transpose()?,
         calibrate,
         threads: thread_count(threads)?,
         resume,
@@ -162,5 +168,5 @@ pub fn check_build<'py>(
     if let Some(dimension) = dimension {
         stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
     }
-    Ok(())
+    check_memory(Element::F32, dimension.unwrap_or(1), &options, memory)
 }

@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import re
+import warnings
 
 import numpy
 import pytest
@@ -372,3 +373,16 @@ def test_a_plan_says_what_a_build_takes(small, tmp_path):
     assert plan["raw_bytes"] == small.nbytes and plan["vectors"] == len(small)
     with pytest.raises(ValueError, match="degree"):
         stratann.plan(small, degree=0)
+
+
+def test_a_warning_is_of_the_line_of_its_caller(tmp_path):
+    index = stratann.build(numpy.eye(8, dtype=numpy.float32), tmp_path / "a.idx")
+    # What a later program says of inserts, which this one does not read: `verify` warns of it.
+    (tmp_path / "a.idx" / "INSERTS").write_bytes(b"STRATANN INSERTS 3 00000000\n")
+    with warnings.catch_warnings(record=True) as caught:
+        # Each text once for each line.
+        warnings.simplefilter("default")
+        index.verify()
+        index.verify()
+        stratann.verify(tmp_path / "a.idx")
+    assert [warning.filename for warning in caught] == [__file__] * 3 and len({warning.lineno for warning in caught}) == 3

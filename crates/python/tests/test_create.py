@@ -98,6 +98,7 @@ def test_an_index_is_created_and_opened_with_the_options_of_open(tmp_path, small
         ({"preset": "stratan"}, 'preset="stratan".*did you mean "stratann"'),
         ({"layout": "packet"}, 'did you mean "packed"'),
         ({"memory": "much"}, 'memory="much"'),
+        ({"memory": "1MB"}, "memory budget of 1000000 bytes is too small"),
         ({"io": "fast"}, 'io="fast"'),
         ({"durability": "never"}, "durability='never'"),
         ({"cache": "10 percent"}, "cache="),

@@ -109,6 +109,7 @@ def test_metadata_comes_back_as_it_was(documents):
         ({"metric": "cosin"}, ValueError, '(did you mean "cosine"?)'),
         ({"layout": "packet"}, ValueError, '(did you mean "packed"?)'),
         ({"memory": "lots"}, ValueError, 'memory="lots"'),
+        ({"memory": "1MB"}, ValueError, "memory budget of 1000000 bytes is too small"),
         ({"degree": 10**12, "dimension": 8}, ValueError, "degree"),
         ({"degree": "many"}, TypeError, "degree='many'"),
         ({"dimension": 0}, ValueError, "dimension is 0"),
@@ -132,6 +133,20 @@ def test_another_dimension_than_the_documents_have_is_refused(documents, tmp_pat
     assert len(Documents(path, dimension=D)) == 2
     documents.delete_matching(None)
     assert len(Documents(path, dimension=7)) == 0
+
+
+def test_what_only_a_build_needs_is_left_to_it(documents, tmp_path):
+    documents.put([document(1)])
+    documents.close()
+    # Of documents that are there nothing is built.
+    with Documents(tmp_path / "a.idx", codebook=tmp_path / "gone", query_log=tmp_path / "gone") as again:
+        again.put([document(2)])
+    for dimension in (None, D):
+        with Documents(tmp_path / f"{dimension}.idx", dimension=dimension, space="10MB") as small:
+            small.put(document(n) for n in range(30))
+            assert len(small) == 30
+    with pytest.raises(FileNotFoundError, match="gone"):
+        Documents(tmp_path / "c.idx", codebook=tmp_path / "gone").put([document(1)])
 
 
 def test_every_choice_of_a_build_is_one_of_documents(tmp_path):

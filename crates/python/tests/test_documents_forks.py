@@ -288,6 +288,26 @@ documents.put(document(n) for n in range(1000))
         assert documents.get(["id 1001"])[0].content == "text 1001"
 
 
+def test_a_first_put_that_fails_leaves_nothing_that_is_said_of_what_comes_later(tmp_path):
+    def stop(*_):
+        raise RuntimeError("stopped")
+
+    with Documents(tmp_path / "a.idx") as documents:
+        documents.put([document(n) for n in range(20)])
+    copied = Documents(tmp_path / "b.idx", progress=stop)
+    with pytest.raises(RuntimeError, match="stopped"):
+        copied.put([document(n) for n in range(20)])
+    copied.close()
+    del copied
+    assert (tmp_path / "b.idx.lock").read_bytes() == b"" and not (tmp_path / "b.idx").exists()
+    # A copy of others comes there, its MANIFEST last.
+    shutil.copytree(tmp_path / "a.idx", tmp_path / "b.idx", ignore=shutil.ignore_patterns("MANIFEST"))
+    with pytest.raises(stratann.StratannError, match="wait for it.*remove the folder"):
+        Documents(tmp_path / "b.idx")
+    shutil.copy(tmp_path / "a.idx" / "MANIFEST", tmp_path / "b.idx")
+    assert len(Documents(tmp_path / "b.idx")) == 20
+
+
 def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
     with Documents(tmp_path / "a.idx") as documents:
         documents.put([document(1)])
