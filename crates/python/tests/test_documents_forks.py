@@ -308,6 +308,33 @@ def test_a_first_put_that_fails_leaves_nothing_that_is_said_of_what_comes_later(
     assert len(Documents(tmp_path / "b.idx")) == 20
 
 
+def test_a_first_put_that_cannot_be_noted_is_made_again(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    here = Documents(tmp_path / "a.idx")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        here.put([document(1)])
+    monkeypatch.undo()
+    here.close()
+    with child(tmp_path, "documents.put([document(1), document(2)])") as other:
+        other.communicate()
+    # What another process puts there is seen.
+    assert len(here) == 2
+    here.put([document(3)])
+    assert len(here) == 3
+
+
+def test_a_store_has_one_lock_by_whatever_path(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with Documents(tmp_path / "link") as documents:
+        documents.put([document(1)])
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "real", "real.lock"]
+    assert len(Documents(tmp_path / "real")) == 1
+
+
 def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
     with Documents(tmp_path / "a.idx") as documents:
         documents.put([document(1)])

@@ -374,8 +374,8 @@ impl ClusterBuild<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
-        if takes_place {
+        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts. A crash that brings the index before back finds its inserts.
+        if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
         self.stages

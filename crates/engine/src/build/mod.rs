@@ -659,8 +659,8 @@ impl Build<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
-        if takes_place {
+        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts. A crash that brings the index before back finds its inserts.
+        if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
         let seconds = committing.elapsed().as_secs_f64();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stratann_layout::Manifest;
 use stratann_layout::inserts::BegunInsert;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_tier::testing::{Failure, SimVolume};
+use stratann_tier::testing::{Crash, Failure, Mishap, Operation, SimVolume};
 use stratann_vector::Element;
 
 use super::*;
@@ -137,12 +137,8 @@ fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
     }
 }
 
-/// Builds an index in an empty volume, and another one in its place, which crashes.
-fn crash_everywhere(layout: Layout, before: SimVolume) {
-    let folder = tempfile::tempdir().unwrap();
-    let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
-    build(&before, 150).unwrap();
-    // An insert into it that was cut off.
+/// Has an index of 150 vectors know of an insert that was cut off.
+fn begin_insert(volume: &SimVolume) {
     let cut = BegunInsert {
         file: "array".into(),
         rows: 9,
@@ -152,7 +148,54 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         done: false,
         replaced_by: None,
     };
-    inserts::write(&before, &[cut]).unwrap();
+    inserts::write(volume, &[cut]).unwrap();
+}
+
+/// Inserts that the index in a volume knows of.
+fn known(volume: &SimVolume) -> usize {
+    let text = volume.read(MANIFEST).unwrap();
+    let state = Manifest::decode(&text, MANIFEST).unwrap().state;
+    inserts::of_index(volume, state.as_deref()).unwrap().len()
+}
+
+/// Where a crash may bring the index before back, its inserts come back with it.
+#[test]
+fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts() {
+    let folder = tempfile::tempdir().unwrap();
+    for layout in [Layout::Packed, Layout::Replicated] {
+        let before = SimVolume::new();
+        before.discard_failed_syncs(false, true);
+        let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
+        build(&before, 150).unwrap();
+        begin_insert(&before);
+        let (mut old, mut syncs) = (0, 0);
+        loop {
+            let volume = before.fork();
+            volume.fail_from(Operation::SyncNames, syncs, Mishap::Undone);
+            let outcome = build(&volume, 260);
+            if volume.failed().is_none() {
+                break;
+            }
+            syncs += 1;
+            let undurable = matches!(outcome, Err(Error::Undurable { .. }));
+            for mode in Crash::ALL {
+                let image = volume.crash_image(syncs, mode);
+                if vectors_in(&image) == Some(150) {
+                    assert_eq!(known(&image), 1, "{layout}: {syncs}, {mode:?}");
+                    old += usize::from(undurable);
+                }
+            }
+        }
+        assert!(old > 0, "{layout}: {syncs} syncs");
+    }
+}
+
+/// Builds an index in an empty volume, and another one in its place, which crashes.
+fn crash_everywhere(layout: Layout, before: SimVolume) {
+    let folder = tempfile::tempdir().unwrap();
+    let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
+    build(&before, 150).unwrap();
+    begin_insert(&before);
     let start = before.operations();
     let whole = before.fork();
     build(&whole, 260).unwrap();
@@ -169,12 +212,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         {
             let image = volume.crash_image(seed, mode);
             let found = vectors_in(&image);
-            // The index before goes on with it, and the new one does not, also where another build fails later.
-            let known = |image: &SimVolume| {
-                let text = image.read(MANIFEST).unwrap();
-                let state = Manifest::decode(&text, MANIFEST).unwrap().state;
-                inserts::of_index(image, state.as_deref()).unwrap().len()
-            };
+            // The index before goes on with its insert, and the new one does not, also where another build fails later.
             let place = format!("{layout}, operation {at}, {mode:?}, seed {seed}");
             match found {
                 Some(150) => {
@@ -185,7 +223,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                     assert_eq!(known(&image.fork()), 0, "{place}");
                     // Nor does it if another build takes none, wherever that fails.
                     if new == 0 {
-                        for at in 0..operations {
+                        for at in (0..operations).step_by(step(7)) {
                             let next = image.fork();
                             next.fail_after(at, Failure::Crash);
                             let _ = build(&next, 170);

@@ -9,7 +9,7 @@
 //!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
 //!   garbage   bytes of clusters that were written anew since,  40 % of the files of clusters, or of the pages
 //!             pages of a graph that a build would not take   55 % of those of a graph that is not small
-//!   scattered reads that a cluster of groups takes by itself   1.5 times those as it was built
+//!   scattered reads that a cluster of groups takes by itself   1.3 times those as it was built
 //! ```
 //!
 //! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. Grouped clusters
@@ -54,7 +54,7 @@ pub struct MergeWhen {
     /// would not take, of a graph of fewer vectors than ten times `least`; of a larger one 0.55, if this is no more.
     pub garbage: f64,
     /// Reads of a cluster by itself, as a multiple of those as it was built, in an index of groups: one that took vectors has none any more that is read at once. A search reads
-    /// several, which have vectors in common: 1.5 times for one cluster have been 1.1 times for a search.
+    /// several, which have vectors in common: what is 1.3 times for one cluster is less for a search.
     pub scattered: f64,
     /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
     pub grown: f64,
@@ -72,7 +72,7 @@ impl Default for MergeWhen {
             reads: 1.1,
             logged: 0.06,
             garbage: 0.4,
-            scattered: 1.5,
+            scattered: 1.3,
             grown: 4.0,
             drifted: 0.01,
             least: 1_000,

@@ -1,11 +1,13 @@
 //! Indexes that outgrew the few vectors of their last build or merge, and with them their codes, or their clusters.
 //!
 //! ```text
-//!   vectors there are, for each of the last build or merge    fewer than 1,000          1,000 and more
-//!   4 times, when a merge is due                              searches scan them all    walks rank all on pages that they read (*)
-//!   16 times                                                  the same                  the same, and trouble is said
-//!
-//!   (*) where the last build or merge was of fewer than 1,000: codes of more tell vectors apart that came later, too
+//!   vectors of the last build or merge     0 to 127                             128 to 999                           1,000 and more
+//!   there are 4 times as many, when a merge is due:
+//!     fewer than 1,000                     searches scan them all               scan                                 (as ever)
+//!     1,000 to 9,999                       scan                                 walks rank all on pages that         as ever
+//!                                                                               they read, where vectors lie there
+//!     10,000 and more                      as on the right                      the same                             as ever
+//!   there are 16 times as many             unless all are scanned, trouble is said
 //! ```
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
@@ -20,28 +22,22 @@ const WORTH_CODES: u64 = 32;
 /// So many times the growth with which a merge is due, an index that grew is in trouble: whoever merges in the background ends a growth before.
 const FAR: f64 = 4.0;
 
-/// Vectors of an index that outgrew its codes. Below, a search looks at each of them. From there on, trouble is said where a part is found badly.
-///
-/// Measured beside a walk with list 100, of indexes that began with nothing: pages and CPU a query.
-///
-/// ```text
-///   photos, 128 bytes    stratann  900   scan  37 pages           walk  36 pages
-///                        odinann   900   scan 130 pages           walk 126 pages
-///   texts, 384 floats    stratann  500   scan 210 pages,  .5 ms   walk  40 pages, .8 ms
-///                        stratann  900   scan 378 pages, 1.1 ms   walk  40 pages, .8 ms
-///                        odinann   900   scan 817 pages, 1.6 ms   walk 111 pages, .6 ms
-///                        aisaq     900   scan 808 pages, 1.9 ms   walk 101 pages, .8 ms
-/// ```
-///
-/// A scan reads up to four pages at once, so that the widest of these has twice the requests of its walk. The walk of `odinann` finds one in seven of the 900 photos.
+/// Vectors of an index that outgrew its codes, below which a search looks at each of them: it costs about as many pages as a walk, or some times as many.
 pub(super) const FEW: u64 = 1_000;
+
+/// Vectors of a build or merge whose codes tell next to nothing apart, if there are fewer.
+const TELLING: u64 = 128;
+
+/// Vectors below which each is looked at where codes tell next to nothing apart. A walk reads a tenth of the pages of a scan then, or less, and misses most of the nearest: of 1,000
+/// texts that came into an empty index, a list of 100 found 11 % of the ten nearest.
+const SCANNED: u64 = 10_000;
 
 /// Which vectors a search looks at, beyond what it would choose by codes or heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
     /// Those that codes or heads lead to.
     Chosen,
-    /// Also every vector on a page that a walk reads: codes tell no two apart, so that none of them is ruled out by its code.
+    /// Also every vector on a page that a walk reads, in layouts that have vectors beside lists: none of them is ruled out by its code.
     WholePages,
     /// Every vector of the index.
     All,
@@ -50,10 +46,13 @@ pub(crate) enum LooksAt {
 /// Which vectors a search has to look at in an index of which `live` are found.
 pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     let outgrown = growth(index, live, 1).is_some_and(|times| times >= MergeWhen::default().grown);
-    match outgrown && index.manifest().built_vectors() < FEW {
-        false => LooksAt::Chosen,
-        true if live < FEW => LooksAt::All,
-        true => LooksAt::WholePages,
+    let built = index.manifest().built_vectors();
+    if !outgrown || built >= FEW {
+        return LooksAt::Chosen;
+    }
+    match live < if built < TELLING { SCANNED } else { FEW } {
+        true => LooksAt::All,
+        false => LooksAt::WholePages,
     }
 }
 
@@ -78,12 +77,19 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let when = MergeWhen::default();
     let times = growth(index, live, when.least).filter(|_| live >= FEW)?;
-    (times >= FAR * when.grown).then_some(Due::Grown(times))
+    // Nothing is missed where all are looked at.
+    let missed = looks_at(index, live) != LooksAt::All;
+    (missed && times >= FAR * when.grown).then_some(Due::Grown(times))
 }
 
 /// What is said of an index of which a part is found badly.
 pub(crate) fn found_badly(due: Due) -> String {
-    format!("{due}, until a merge (compact the index)")
+    match due {
+        Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),
+        due => format!(
+            "a part of the vectors is found badly, since {due}, until a merge (compact the index)"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -96,11 +102,14 @@ mod tests {
     use stratann_vector::Element;
 
     #[test]
-    fn codes_of_a_thousand_vectors_are_trusted_however_many_come() {
+    fn the_more_vectors_codes_were_made_of_the_more_they_are_trusted() {
         for (built, live, expected) in [
             (100, 300, LooksAt::Chosen),
             (100, 400, LooksAt::All),
-            (100, 1_000, LooksAt::WholePages),
+            (100, 9_999, LooksAt::All),
+            (100, 10_000, LooksAt::WholePages),
+            (128, 999, LooksAt::All),
+            (128, 1_000, LooksAt::WholePages),
             (999, 5_000, LooksAt::WholePages),
             (1_000, 5_000, LooksAt::Chosen),
             (1_000, 50_000, LooksAt::Chosen),

@@ -74,8 +74,7 @@ fn quality(
     )
 }
 
-/// Some nights of a collection of a thousand: each insert changes many of its pages, and what these were before waits for a checkpoint. One that is large beside what is worth a
-/// merge may take more.
+/// Some nights of a collection of a thousand: each insert changes many of its pages, and what these were before waits for a checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
@@ -84,12 +83,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             .map(|file| file.unwrap().metadata().unwrap().len())
             .sum()
     };
-    let cases = [
-        (Preset::ODINANN, 1_000, 1.8),
-        (Preset::STRATANN, 1_000, 1.8),
-        (Preset::ODINANN, 50, 2.4),
-    ];
-    for (preset, least, bound) in cases {
+    for preset in [Preset::ODINANN, Preset::STRATANN] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
         built(&head(SIFT_BASE, 1_000), preset, &path);
@@ -104,10 +98,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
                 index.insert(&new, None, &Silent).unwrap();
                 next += 60;
                 index.flush().unwrap();
-                let when = MergeWhen {
-                    least,
-                    ..MergeWhen::default()
-                };
+                let when = MergeWhen::default();
                 if matches!(index.due(&when), Some(Due::Garbage(share)) if share >= 0.4) {
                     due += 1;
                     if merges {
@@ -121,7 +112,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
                 most = times.max(most);
                 let tenth = next - merged >= next / 10;
                 assert!(
-                    !merges || !tenth || times < bound,
+                    !merges || !tenth || times < 1.8,
                     "{}: {times} times",
                     preset.name
                 );
@@ -135,9 +126,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             preset.name
         );
         eprintln!("{said}, {due}");
-        // The last case merges so seldom that its largest size is about that without merges.
-        assert!(least == 50 || merged < grown, "{said}");
-        assert!(least == 50 || merges > 0 && due > 0, "{said}");
+        assert!(merged < grown && merges > 0 && due > 0, "{said}");
     }
 }
 

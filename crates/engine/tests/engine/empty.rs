@@ -404,22 +404,29 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
-/// Where nobody merges, codes of no rows stay those of all.
+/// Where nobody merges, codes of few rows stay those of all.
 #[test]
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    begin(&path, Preset::STRATANN);
+    let options = BuildOptions {
+        degree: Some(32),
+        build_list: 50,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    build(&head(SIFT_BASE, 128), &path, &options, &Silent).unwrap();
     let index = live(&path);
-    let insert = |first| {
-        let rows = rows(SIFT_BASE, first, 100);
+    let grow = |count| {
+        let rows = rows(SIFT_BASE, index.len(), count - index.len());
         index.insert(&rows, None, &Silent).unwrap();
     };
-    (0..900).step_by(100).for_each(insert);
+    grow(16 * 128 - 1);
     assert_eq!(index.stats().trouble, None);
-    insert(900);
+    grow(16 * 128);
     let trouble = index.stats().trouble.unwrap();
-    assert!(trouble.contains("1000 times the vectors"), "{trouble}");
+    assert!(trouble.contains("found badly"), "{trouble}");
+    assert!(trouble.contains("16 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");
     index.flush().unwrap();
     // Also to whoever only reads it.

@@ -153,7 +153,8 @@ class Handle:
         return not os.path.lexists(self.path) or not os.listdir(self.path)
 
     def _lock_file(self) -> str:
-        return f"{self.path}.lock"
+        """The same by whatever path the folder is named."""
+        return f"{os.path.realpath(self.path)}.lock"
 
     def _has_begun(self) -> bool:
         try:
@@ -192,8 +193,8 @@ class Handle:
                 raise
 
     def _take(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         name = self._lock_file()
+        os.makedirs(os.path.dirname(name), exist_ok=True)
         # A process that was forked between these would have a descriptor that nobody closes there.
         with self._opening:
             file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -241,9 +242,9 @@ class Handle:
             before.close()
         rows = numpy.ascontiguousarray(vectors, numpy.float32)
         self._beginning = before is None
-        if self._beginning:
-            self._note(_BEGUN)
         try:
+            if self._beginning:
+                self._note(_BEGUN)
             _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=before is not None, **options)
         except BaseException:
             # It leaves nothing behind. What comes there later is not of this build.

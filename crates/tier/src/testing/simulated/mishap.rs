@@ -73,6 +73,8 @@ pub(super) struct Trip {
     /// The kind; `None` is any.
     only: Option<Operation>,
     mishap: Mishap,
+    /// Whether all behind it fail as well.
+    stays: bool,
 }
 
 /// What becomes of an operation.
@@ -106,8 +108,10 @@ impl State {
             trip.left -= 1;
             return Ok(Verdict::Done);
         }
-        let mishap = trip.mishap;
-        self.trip = None;
+        let (mishap, stays) = (trip.mishap, trip.stays);
+        if !stays {
+            self.trip = None;
+        }
         self.tripped = Some((operation, name.to_owned()));
         let source = io::Error::from_raw_os_error(mishap.code(operation));
         let error = TierError::io(action, place(name), offset, len, source);
@@ -140,18 +144,28 @@ impl SimVolume {
 
     /// Lets `calls` more operations of whatever kind succeed, and fails the next one, once.
     pub fn fail_call(&self, calls: u64, mishap: Mishap) {
-        self.set_trip(calls, None, mishap);
+        self.set_trip(calls, None, mishap, false);
     }
 
     /// As [`fail_call`](SimVolume::fail_call), where only operations of one kind are counted.
     pub fn fail_nth(&self, operation: Operation, calls: u64, mishap: Mishap) {
-        self.set_trip(calls, Some(operation), mishap);
+        self.set_trip(calls, Some(operation), mishap, false);
     }
 
-    fn set_trip(&self, left: u64, only: Option<Operation>, mishap: Mishap) {
+    /// As [`fail_nth`](SimVolume::fail_nth), and fails all others of the kind that come behind it.
+    pub fn fail_from(&self, operation: Operation, calls: u64, mishap: Mishap) {
+        self.set_trip(calls, Some(operation), mishap, true);
+    }
+
+    fn set_trip(&self, left: u64, only: Option<Operation>, mishap: Mishap, stays: bool) {
         let mut state = self.lock_state();
         state.tripped = None;
-        state.trip = Some(Trip { left, only, mishap });
+        state.trip = Some(Trip {
+            left,
+            only,
+            mishap,
+            stays,
+        });
     }
 
     /// The operation that [`fail_call`](SimVolume::fail_call) failed, and the file's name; `None` if it has not come yet,
