@@ -1,7 +1,7 @@
 //! The graph of fresh vectors: in memory, exact, and growing while it is searched (the "temporary index" of FreshDiskANN).
 //!
 //! ```text
-//!   segments (4,096 slots each, allocated as needed, never moved, never freed before the graph)
+//!   segments (512 slots each, allocated as needed, never moved, never freed before the graph)
 //!   ┌───────────────────────────────────────────────┐ ┌─────
 //!   │ nodes   | vector, id | born | died | lock |   │ │ ...       a slot is taken once: its vector never changes
 //!   │ lists   | version | degree | n n n n . . . |  │ │           written under the node's lock, read without it

@@ -1,13 +1,12 @@
 //! Indexes that outgrew the few vectors of their last build or merge, and with them their codes, or their clusters.
 //!
 //! ```text
-//!   vectors of the last build or merge     0 to 127                             128 to 999                           1,000 and more
+//!   vectors of the last build or merge     0 to 127                               128 to 999                           1,000 and more
 //!   there are 4 times as many, when a merge is due:
-//!     fewer than 1,000                     searches scan them all               scan                                 (as ever)
-//!     1,000 to 9,999                       scan                                 walks rank all on pages that         as ever
-//!                                                                               they read, where vectors lie there
-//!     10,000 and more                      as on the right                      the same                             as ever
-//!   there are 16 times as many             unless all are scanned, trouble is said
+//!     fewer than 1,000                     searches scan them all                 scan                                 (as ever)
+//!     1,000 to 9,999                       scan                                   walks rank all on pages that         as ever
+//!                                                                                 they read, where vectors lie there
+//!     10,000 and more                      as on the right, and trouble is said   the same                             as ever
 //! ```
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
@@ -19,8 +18,6 @@ use crate::index::Index;
 
 /// Vectors that a merge is worth which makes their codes anew: fewer are about as many as the shortest lists hold, and are found whatever their codes say.
 const WORTH_CODES: u64 = 32;
-/// So many times the growth with which a merge is due, an index that grew is in trouble: whoever merges in the background ends a growth before.
-const FAR: f64 = 4.0;
 
 /// Vectors of an index that outgrew its codes, below which a search looks at each of them: it costs about as many pages as a walk, or some times as many.
 pub(super) const FEW: u64 = 1_000;
@@ -75,11 +72,9 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
 
 /// Why a part of the vectors of an index is found badly, if it is since they are many times as many as those of the last build or merge.
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
-    let when = MergeWhen::default();
-    let times = growth(index, live, when.least).filter(|_| live >= FEW)?;
-    // Nothing is missed where all are looked at.
-    let missed = looks_at(index, live) != LooksAt::All;
-    (missed && times >= FAR * when.grown).then_some(Due::Grown(times))
+    let times = growth(index, live, 1)?;
+    let missed = looks_at(index, live) == LooksAt::WholePages;
+    (missed && index.manifest().built_vectors() < TELLING).then_some(Due::Grown(times))
 }
 
 /// What is said of an index of which a part is found badly.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
     BuildOptions, DirectOptions, Durability, Element, Error, ErrorKind, ExportOptions, Filter,
-    Index, LiveIndex, MergeWhen, Metric, NoRows, OpenOptions, Preset, Progress, Range,
+    Index, LiveIndex, Matrix, MergeWhen, Metric, NoRows, OpenOptions, Preset, Progress, Range,
     RepairOptions, SearchOptions, Silent, Strategy, VectorSource, WriteOptions, brute_force, build,
     create, plan_build, repair, verify,
 };
@@ -404,29 +404,31 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
-/// Where nobody merges, codes of few rows stay those of all.
+/// Where nobody merges, codes of no rows stay those of all.
 #[test]
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
+    // Vectors that cost little to put in.
     let options = BuildOptions {
-        degree: Some(32),
-        build_list: 50,
-        threads: 1,
+        preset: Preset::DECOUPLEVS,
+        degree: Some(8),
+        build_list: 8,
         ..BuildOptions::default()
     };
-    build(&head(SIFT_BASE, 128), &path, &options, &Silent).unwrap();
+    create(&path, Element::U8, 1, &options, &Silent).unwrap();
     let index = live(&path);
-    let grow = |count| {
-        let rows = rows(SIFT_BASE, index.len(), count - index.len());
+    let grow = |count: usize| {
+        let more = (index.len()..count).map(|row| (row % 251) as u8).collect();
+        let rows = Matrix::new(more, count - index.len(), 1, Element::U8).unwrap();
         index.insert(&rows, None, &Silent).unwrap();
     };
-    grow(16 * 128 - 1);
+    grow(9_999);
     assert_eq!(index.stats().trouble, None);
-    grow(16 * 128);
+    grow(10_000);
     let trouble = index.stats().trouble.unwrap();
     assert!(trouble.contains("found badly"), "{trouble}");
-    assert!(trouble.contains("16 times the vectors"), "{trouble}");
+    assert!(trouble.contains("10000 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");
     index.flush().unwrap();
     // Also to whoever only reads it.
