@@ -627,8 +627,8 @@ pub struct SetAttributesArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// What the vectors have from now on: a file of JSON lines, an object for each vector, as that of `build --attributes`, with its id. A vector keeps
-    /// nothing that is not given again, neither attributes nor payload
+    /// What the vectors have from now on: a file of JSON lines, an object for each vector, as that of `build --attributes`, with its id. Without `--keep` a vector
+    /// keeps nothing that is not given again, neither attributes nor payload
     #[arg(value_name = "FILE.jsonl")]
     pub rows: PathBuf,
 
@@ -639,6 +639,10 @@ pub struct SetAttributesArguments {
     /// The ids of the lines in order; no key of the objects is one then
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
+
+    /// Keeps what a line does not give: attributes of other names, and the payload of a line that has none
+    #[arg(long)]
+    pub keep: bool,
 
     /// The key of those objects whose value, any JSON, is the payload
     #[arg(long, value_name = "KEY")]

@@ -92,6 +92,20 @@ impl Index {
         Table::of(py, attributes, payload, rows, single, columns)
     }
 
+    /// Ids, and the rows that they are given; `None` where no row was given.
+    fn rows_to_set(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        payload: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<(Vec<u64>, Table)>> {
+        let single = lookups::id(ids).is_ok();
+        let ids = arrays::ids_asked(ids, "the attributes")?;
+        let rows = self.table(py, attributes, payload, ids.len(), single)?;
+        Ok(rows.map(|rows| (ids, rows)))
+    }
+
     /// The vectors that a search can find.
     fn vectors(&self, py: Python<'_>) -> PyResult<usize> {
         let (inner, live) = self.now(py)?;
@@ -539,10 +553,7 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let single = lookups::id(ids).is_ok();
-        let ids = arrays::ids_asked(ids, "the attributes")?;
-        let rows = self.table(py, attributes, payload, ids.len(), single)?;
-        let Some(rows) = rows else {
+        let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
                 "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
             ));
@@ -550,6 +561,34 @@ impl Index {
         let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
         run_rows(py, &listener, Some(ids.len()), |progress| {
             live.set_attributes(&ids, &rows, progress)
+        })
+        .map_err(|error| changing(py, error))
+    }
+
+    /// As `set_attributes`, but what is not given stays: attributes of other names, those that are None, and the payload where none is given. Calls of several threads
+    /// for the same id are put in order, so that none loses what another one set.
+    ///
+    /// Parameters
+    /// ----------
+    /// ids, attributes, payload, progress
+    ///     As those of `set_attributes`.
+    #[pyo3(signature = (ids, attributes=None, *, payload=None, progress=None))]
+    fn update_attributes<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        attributes: Option<&Bound<'py, PyAny>>,
+        payload: Option<&Bound<'py, PyAny>>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
+            return Err(PyTypeError::new_err(
+                "update_attributes takes attributes, a payload, or both",
+            ));
+        };
+        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
+        run_rows(py, &listener, Some(ids.len()), |progress| {
+            live.update_attributes(&ids, &rows, progress)
         })
         .map_err(|error| changing(py, error))
     }

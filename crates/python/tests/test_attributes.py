@@ -481,3 +481,22 @@ def test_a_filter_is_checked_though_nothing_is_asked(index, queries):
     assert ids.shape == (0, 10)
     with pytest.raises(ValueError, match="prize"):
         index.search(queries[:0], filter="prize < 3")
+
+
+def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
+    rows = [{"colour": "red", "stock": n} for n in range(50)]
+    with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows, payload=[{"n": n} for n in range(50)]) as index:
+        index.update_attributes([3, 4], [{"stock": 7}, {"colour": None, "price": 1.5}])
+        assert index.attributes([3, 4]) == [{"colour": "red", "stock": 7}, {"colour": "red", "stock": 4, "price": 1.5}]
+        assert index.payload([3, 4]) == [{"n": 3}, {"n": 4}]
+        index.update_attributes(3, {"colour": "blue"})
+        index.update_attributes([3], payload=["other"])
+        index.compact()
+        assert index.attributes([3]) == [{"colour": "blue", "stock": 7}] and index.payload([3]) == ["other"]
+        assert index.ids(filter="colour == 'blue' and stock == 7").tolist() == [3]
+        with pytest.raises(ValueError, match="8888"):
+            index.update_attributes([3, 8_888], [{"stock": 1}, {"stock": 1}])
+        with pytest.raises(TypeError, match="attributes, a payload, or both"):
+            index.update_attributes([3])
+        assert index.attributes([3]) == [{"colour": "blue", "stock": 7}]
+    assert stratann.open(tmp_path / "a.idx").attributes([4]) == [{"colour": "red", "stock": 4, "price": 1.5}]

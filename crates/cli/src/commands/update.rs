@@ -121,7 +121,11 @@ pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result
     let before = live.schema();
     let shown = Shown::new(quiet);
     let start = Instant::now();
-    made(&live, live.set_attributes(&ids, &rows, &shown))?;
+    let set = match arguments.keep {
+        true => live.update_attributes(&ids, &rows, &shown),
+        false => live.set_attributes(&ids, &rows, &shown),
+    };
+    made(&live, set)?;
     let seconds = start.elapsed().as_secs_f64();
     let now = live.schema();
     let new = now.iter().filter(|(name, _)| before.get(name).is_none());

@@ -318,6 +318,18 @@ fn attributes_are_changed_without_vectors() {
     );
     assert_eq!(get(&["12"])[0]["attributes"], json!({"price": 3.0}));
 
+    // With `--keep` what a line does not give stays.
+    place.write(
+        "set.jsonl",
+        b"{\"id\": 8, \"price\": 8}\n{\"id\": 9, \"more\": [3]}\n",
+    );
+    set(&["set.jsonl", "--keep", "--payload", "more"]).done();
+    let kept = [
+        json!({"id": 8, "attributes": {"price": 8.0, "made": 1_000_000}, "payload": [1, null]}),
+        json!({"id": 9, "attributes": {"price": 0.5, "note": "new"}, "payload": [3]}),
+    ];
+    assert_eq!(get(&["8", "9"]), kept);
+
     // What is wrong changes nothing.
     for (rows, said) in [
         (

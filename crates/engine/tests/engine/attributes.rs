@@ -7,7 +7,7 @@ use stratann::{
     Value, WriteOptions, build,
 };
 
-use super::fixtures::{SIFT_BASE, head};
+use super::fixtures::{SIFT_BASE, head, rows};
 
 const ROWS: usize = 3_000;
 
@@ -33,16 +33,119 @@ impl Progress for EndsAfter {
 }
 
 fn live(folder: &std::path::Path) -> LiveIndex {
+    live_of(Preset::STRATANN, ROWS, folder)
+}
+
+fn live_of(preset: Preset, rows: usize, folder: &std::path::Path) -> LiveIndex {
     let path = folder.join("index");
+    let graph = preset.name != Preset::SPANN.name;
+    let usual = BuildOptions::default();
     let options = BuildOptions {
-        preset: Preset::STRATANN,
-        degree: Some(8),
-        build_list: 16,
+        preset,
+        degree: graph.then_some(8),
+        build_list: if graph { 16 } else { usual.build_list },
         threads: 2,
-        ..BuildOptions::default()
+        ..usual
     };
-    build(&head(SIFT_BASE, ROWS), &path, &options, &Silent).unwrap();
+    build(&head(SIFT_BASE, rows), &path, &options, &Silent).unwrap();
+    opened(folder)
+}
+
+fn opened(folder: &std::path::Path) -> LiveIndex {
+    let path = folder.join("index");
     LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap()
+}
+
+fn row(numbers: &[(&str, i64)], payload: Option<&str>) -> Row {
+    let numbers = numbers.iter().copied();
+    let attributes = numbers.map(|(name, number)| (name.to_owned(), Value::Integer(number)));
+    Row {
+        attributes: attributes.collect(),
+        payload: payload.map(str::to_owned),
+    }
+}
+
+/// Whether a vector is on storage or waits, had a row or none, and whether a merge comes between.
+#[test]
+fn an_update_keeps_what_it_is_not_given() {
+    for preset in [Preset::STRATANN, Preset::DISKANN, Preset::SPANN] {
+        let folder = tempfile::tempdir().unwrap();
+        let index = live_of(preset, 300, folder.path());
+        let update = |index: &LiveIndex, id, row| {
+            let rows = RowTable::new(vec![row]);
+            index.update_attributes(&[id], &rows, &Silent)
+        };
+        let new = RowTable::new(vec![row(&[("a", 1), ("b", 2)], Some("1"))]);
+        let more = rows(SIFT_BASE, 300, 1);
+        index
+            .insert_rows(&more, &new, Some(&[900]), &Silent)
+            .unwrap();
+        update(&index, 5, row(&[("a", 5)], None)).unwrap();
+        update(&index, 900, row(&[("b", 3), ("c", 4)], None)).unwrap();
+        update(&index, 5, row(&[("b", 6)], Some("2"))).unwrap();
+        let expected = [
+            Some(row(&[("a", 5), ("b", 6)], Some("2"))),
+            Some(row(&[("a", 1), ("b", 3), ("c", 4)], Some("1"))),
+        ];
+        assert_eq!(
+            index.attributes(&[5, 900]).unwrap(),
+            expected,
+            "{}",
+            preset.name
+        );
+        index.compact(&Silent).unwrap();
+        assert_eq!(
+            index.attributes(&[5, 900]).unwrap(),
+            expected,
+            "{}",
+            preset.name
+        );
+        update(&index, 900, row(&[("a", 9)], None)).unwrap();
+        // An id that is not there changes none of those that are.
+        let both = RowTable::new(vec![row(&[("a", 0)], None); 2]);
+        index
+            .update_attributes(&[5, 901], &both, &Silent)
+            .unwrap_err();
+        drop(index);
+        let index = opened(folder.path());
+        let expected = [
+            expected[0].clone(),
+            Some(row(&[("a", 9), ("b", 3), ("c", 4)], Some("1"))),
+        ];
+        assert_eq!(
+            index.attributes(&[5, 900]).unwrap(),
+            expected,
+            "{}",
+            preset.name
+        );
+        let filter = Filter::parse("a == 9 and b == 3").unwrap();
+        assert_eq!(
+            index.ids_matching(&filter, None, 9).unwrap(),
+            [900],
+            "{}",
+            preset.name
+        );
+    }
+}
+
+#[test]
+fn updates_of_one_vector_by_several_threads_lose_nothing_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = live_of(Preset::STRATANN, 300, folder.path());
+    let names = ["a", "b", "c", "d"];
+    std::thread::scope(|scope| {
+        for name in names {
+            let index = &index;
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let rows = RowTable::new(vec![row(&[(name, number)], None); 2]);
+                    index.update_attributes(&[7, 8], &rows, &Silent).unwrap();
+                }
+            });
+        }
+    });
+    let last = Some(row(&names.map(|name| (name, 19)), None));
+    assert_eq!(index.attributes(&[7, 8]).unwrap(), [last.clone(), last]);
 }
 
 fn old() -> Row {

@@ -24,6 +24,15 @@ const SOME: usize = 1024;
 /// How often ids are looked for again that are not found, while there are changes; then nobody changes anything.
 const TRIES: usize = 8;
 
+/// What becomes of the attributes and the payload that a row does not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// They go: a row is in place of the whole row before.
+    Go,
+    /// They stay.
+    Stay,
+}
+
 /// Where vectors of a call stand on storage that had no rows when it began, by id.
 #[derive(Default)]
 struct Places {
@@ -334,6 +343,30 @@ impl LiveIndex {
         rows: &dyn RowSource,
         progress: &dyn Progress,
     ) -> Result<(), Error> {
+        self.set_rows(ids, rows, Others::Go, progress)
+    }
+
+    /// As [`set_attributes`](LiveIndex::set_attributes), but what is not given stays: the attributes of other names, and the payload where a row has none. Calls that
+    /// change the same vector are put in order, so that none loses what another one set.
+    ///
+    /// # Errors
+    /// As there; a row that is too long with what stays: those before it are set then.
+    pub fn update_attributes(
+        &self,
+        ids: &[u64],
+        rows: &dyn RowSource,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        self.set_rows(ids, rows, Others::Stay, progress)
+    }
+
+    fn set_rows(
+        &self,
+        ids: &[u64],
+        rows: &dyn RowSource,
+        others: Others,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
         self.health.check()?;
         check_ids(ids, rows.rows())?;
         self.check_attributes(Some(rows), ids.len())?;
@@ -353,11 +386,11 @@ impl LiveIndex {
                 true => Err(Error::Interrupted),
                 false => self
                     .checkpoint_if_full(progress)
-                    .and_then(|()| self.set_some(ids, first, rows, &mut places)),
+                    .and_then(|()| self.set_some(ids, first, (rows, others), &mut places)),
             };
             // Nothing of these was changed: what waits may make room for them.
             if matches!(set, Err(Error::Memory { .. })) && self.make_room(progress) {
-                set = self.set_some(ids, first, rows, &mut places);
+                set = self.set_some(ids, first, (rows, others), &mut places);
             }
             let set = set.map_err(|error| match first {
                 0 => error,
@@ -382,7 +415,7 @@ impl LiveIndex {
         &self,
         all: &[u64],
         first: usize,
-        rows: &dyn RowSource,
+        (rows, others): (&dyn RowSource, Others),
         places: &mut Places,
     ) -> Result<usize, Error> {
         let ids = &all[first..all.len().min(first + BATCH)];
@@ -395,7 +428,7 @@ impl LiveIndex {
                 let (mut nodes, mut unknown) = stored_nodes(&state, ids)?;
                 places.add(&state.index, &mut unknown, &mut nodes);
                 if unknown.is_empty() {
-                    return self.log_and_set(&state, ids, &mut rows, &nodes);
+                    return self.log_and_set(&state, ids, &mut rows, others, &nodes);
                 }
             }
             // Others change what they like meanwhile, but not these: a merge, or what moves vectors to storage, may have to be waited out.
@@ -421,7 +454,7 @@ impl LiveIndex {
                 ),
             });
         }
-        self.log_and_set(&state, ids, &mut rows, &nodes)
+        self.log_and_set(&state, ids, &mut rows, others, &nodes)
     }
 
     /// Under the gate: what counts is the state's.
@@ -430,9 +463,24 @@ impl LiveIndex {
         state: &State,
         ids: &[u64],
         rows: &mut [Row],
+        others: Others,
         nodes: &HashMap<u64, u32>,
     ) -> Result<usize, Error> {
         self.health.check()?;
+        if others == Others::Stay {
+            let overlay = &state.overlay;
+            let reading = Reading::new(&state.index, overlay, overlay.now(), Some(&state.ids));
+            let mut windows = Windows::default();
+            for (&id, row) in ids.iter().zip(&mut *rows) {
+                let Some(before) = reading.row(id, &mut windows)? else {
+                    continue;
+                };
+                let mut before = decoded(&before)?;
+                before.attributes.append(&mut row.attributes);
+                before.payload = row.payload.take().or(before.payload);
+                *row = before;
+            }
+        }
         let (columns, rows) = declared(state, rows)?;
         let bytes = rows.iter().map(|row| row_charge(row)).sum();
         self.check_room(state, 0, 0, bytes)?;
