@@ -129,8 +129,8 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one)]
     pub waiting: usize,
 
-    /// Writes each message by itself, to compare: they are put together else (DistVS §4.2). A memory server has it for its own messages; storage,
-    /// which answers each query when it is ranked, has nothing to put together
+    /// Writes each message by itself, to compare: they are put together else (DistVS §4.2). A memory server has it for its own messages. Storage puts answers
+    /// together that wait for the same connection, and has no such option
     #[arg(long)]
     pub no_batch: bool,
 }

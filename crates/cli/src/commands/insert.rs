@@ -19,7 +19,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         return forget(arguments, quiet);
     }
     // The index knows an insert by its file, wherever the next call is made.
-    let vectors = VectorFile::open(&whole(&arguments.vectors))?;
+    let vectors = VectorFile::open(whole(&arguments.vectors))?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
     let rows = arguments.rows.open()?;
     let rows = rows.as_ref().map(|rows| rows as &dyn RowSource);
