@@ -37,8 +37,8 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
         ([], None) => Ok(None),
         ([word], None) if id_of(word).is_none() => match word.as_os_str() == "-" || word.exists() {
             true => read(word).map(Some),
-            false => Err(Failure::Wrong(format!(
-                "'{}' is no id, and there is no file of that name: write whole numbers from 0 to 18446744073709551614 with spaces between them, or one file of ids",
+            false => Err(Failure::Failed(format!(
+                "'{}' is no id, and there is no file of that name: check the path, or write whole numbers from 0 to 18446744073709551614 with spaces between them",
                 word.display()
             ))),
         },

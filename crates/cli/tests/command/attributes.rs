@@ -329,6 +329,8 @@ fn attributes_are_changed_without_vectors() {
         json!({"id": 9, "attributes": {"price": 0.5, "note": "new"}, "payload": [3]}),
     ];
     assert_eq!(get(&["8", "9"]), kept);
+    let [eighth, ninth] = kept;
+    let changed = [eighth, ninth, changed[2].clone()];
 
     // What is wrong changes nothing.
     for (rows, said) in [

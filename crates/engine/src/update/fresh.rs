@@ -1,7 +1,7 @@
 //! The graph of fresh vectors: in memory, exact, and growing while it is searched (the "temporary index" of FreshDiskANN).
 //!
 //! ```text
-//!   segments (512 slots each, allocated as needed, never moved, never freed before the graph)
+//!   segments (128 slots each, allocated as needed, never moved, never freed before the graph)
 //!   ┌───────────────────────────────────────────────┐ ┌─────
 //!   │ nodes   | vector, id | born | died | lock |   │ │ ...       a slot is taken once: its vector never changes
 //!   │ lists   | version | degree | n n n n . . . |  │ │           written under the node's lock, read without it
@@ -34,7 +34,7 @@ use stratann_vector::{Element, Kernel, Metric, Reduction};
 
 use self::prune::{Pruner, Space};
 use self::segments::{Node, Point, SEGMENT, SEGMENT_BITS, Segment, Segments, View};
-use super::logged::vector_charge;
+use super::logged::{FIRST_FRESH, vector_charge};
 use crate::Error;
 use crate::filter::{Checked, NodeSet};
 use crate::frontier::{Frontier, distance_of, key, node_of};
@@ -350,7 +350,8 @@ impl FreshGraph {
     /// Bytes that a budget counts for it: those that its vectors and rows were charged when they came, and that a log of them is charged when the
     /// index is opened again ([`logged_bytes`](super::logged::logged_bytes)).
     pub(crate) fn charged_bytes(&self) -> u64 {
-        self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
+        let first = if self.slots() > 0 { FIRST_FRESH } else { 0 };
+        first + self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
     }
 
     /// Bytes of the rows in it, with what each takes beside.

@@ -14,6 +14,9 @@ use crate::stores::columns::row_charge;
 /// What a vector takes in the graph of fresh ones beyond its bytes: its list, its place, and the allocator's share.
 const BESIDE_FRESH: u64 = 300;
 
+/// What the first of them takes besides: a segment of that graph, most of which is free, and tables.
+pub(crate) const FIRST_FRESH: u64 = 64 << 10;
+
 /// What a vector of so many bytes is charged that waits in memory.
 pub(crate) fn vector_charge(bytes: usize) -> u64 {
     bytes as u64 + BESIDE_FRESH
@@ -40,7 +43,7 @@ pub(crate) fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u
     if let Err(error) = surveyed {
         tracing::debug!("the log was surveyed up to an error: {error}");
     }
-    Ok(charges.bytes)
+    Ok(charges.bytes + if charges.any { FIRST_FRESH } else { 0 })
 }
 
 /// Goes by records as the replay does.
@@ -49,6 +52,8 @@ struct Charges {
     /// Charge of a vector.
     vector: u64,
     bytes: u64,
+    /// Whether there was a vector.
+    any: bool,
     /// The live vectors of the log, with the charge of the row of each.
     fresh: HashMap<u64, u64>,
     /// Charges of rows of vectors on storage.
@@ -67,6 +72,7 @@ impl Charges {
         }
         let row = record.row().map_or(0, row_charge);
         if record.vector().is_some() {
+            self.any = true;
             self.bytes += self.vector + row;
             self.fresh.insert(id, row);
         } else if row > 0 {

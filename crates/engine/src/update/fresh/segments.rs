@@ -16,7 +16,7 @@ use super::FreshGraph;
 /// Slots of a segment: large enough that segments are few, small enough that the first one, which a single vector takes, is small beside any memory budget.
 pub(super) const SEGMENT: usize = 1 << SEGMENT_BITS;
 /// The same as a shift.
-pub(super) const SEGMENT_BITS: u32 = 9;
+pub(super) const SEGMENT_BITS: u32 = 7;
 
 /// Epoch that never comes: of the birth of what is not live yet, and of the death of what lives.
 pub(super) const NEVER: u64 = u64::MAX;

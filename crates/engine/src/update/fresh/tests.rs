@@ -622,3 +622,17 @@ fn a_row_that_took_the_place_of_another_is_counted_alone() {
     graph.insert(7, rows.row(1), Some(RowBytes::from(vec![1; 10_000])));
     assert!(graph.charged_bytes() > charged);
 }
+
+/// What a budget counts for vectors that wait is what they take, at least, however few or many they are.
+#[test]
+fn what_waits_is_charged_as_much_as_it_takes() {
+    for count in [1, 2, 127, 128, 129, 400, 3_000] {
+        let rows = Matrix::new(vec![7; count * 16], count, 16, Element::U8).unwrap();
+        let graph = graph(Metric::L2, &rows);
+        for row in 0..count {
+            graph.insert(row as u64, rows.row(row), None);
+        }
+        let (takes, charged) = (graph.memory_bytes() as u64, graph.charged_bytes());
+        assert!(takes <= charged, "{count}: {takes} of {charged}");
+    }
+}
