@@ -64,7 +64,7 @@ pub enum Command {
     Insert(InsertArguments),
     /// Deletes vectors from an index: those of some ids, or what matches a filter
     Delete(DeleteArguments),
-    /// Gives vectors in an index other attributes, by their ids, in place of all that they had beside them
+    /// Gives vectors in an index other attributes, by their ids: all that they have beside them, or some
     SetAttributes(SetAttributesArguments),
     /// Gives vectors by their ids, or lists the ids in an index
     Get(GetArguments),
@@ -640,7 +640,7 @@ pub struct SetAttributesArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Keeps what a line does not give: attributes of other names, and the payload of a line that has none
+    /// Keeps what a line does not give: attributes of other names, and the payload of a line that has none. A null gives nothing
     #[arg(long)]
     pub keep: bool,
 

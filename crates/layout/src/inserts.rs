@@ -1,7 +1,7 @@
 //! The file `INSERTS` of an index: inserts that count ids on, and may be cut off.
 //!
 //! ```text
-//! STRATANN INSERTS <format version> <crc32c of the body, 8 hex digits>\n
+//! STRATANN INSERTS <format version> <crc32c of the version, as it stands here, and the body; 8 hex digits>\n
 //! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., "replaced_by": ..}\n      the body: an insert a line, as JSON
 //! ```
 //!
@@ -34,7 +34,7 @@ pub enum Unreadable {
 /// An insert whose ids count on: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// What its vectors are called: the path of a file from the root on, where they come from one. For messages, and to forget it by.
+    /// What its vectors are called: the absolute path of a file, where they come from one. For messages, and to forget it by.
     pub file: String,
     /// Its rows.
     pub rows: u64,
@@ -57,8 +57,17 @@ pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();
-    let checksum = crc32c(body.as_bytes());
-    format!("{FIRST_WORDS}{VERSION} {checksum:08x}\n{body}").into_bytes()
+    let version = VERSION.to_string();
+    format!(
+        "{FIRST_WORDS}{version} {}\n{body}",
+        checksum(&version, &body)
+    )
+    .into_bytes()
+}
+
+/// The checksum of a body and of the version in front of it, which says how it is read.
+fn checksum(version: &str, body: &str) -> String {
+    format!("{:08x}", crc32c(format!("{version}\n{body}").as_bytes()))
 }
 
 /// The inserts that a text of the file names.
@@ -70,8 +79,8 @@ pub fn decode(text: &[u8]) -> Result<Vec<BegunInsert>, Unreadable> {
     let text = str::from_utf8(text).map_err(|_| damaged)?;
     let (first, body) = text.split_once('\n').ok_or(damaged)?;
     let words = first.strip_prefix(FIRST_WORDS);
-    let (version, checksum) = words.and_then(|w| w.split_once(' ')).ok_or(damaged)?;
-    if checksum != format!("{:08x}", crc32c(body.as_bytes())) {
+    let (version, stored) = words.and_then(|w| w.split_once(' ')).ok_or(damaged)?;
+    if stored != checksum(version, body) {
         return Err(damaged);
     }
     match version.parse() {
@@ -114,14 +123,15 @@ mod tests {
     /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that nothing could be told by them.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
-        let text = "STRATANN INSERTS 2 c3c88100\n\
+        let text = "STRATANN INSERTS 2 de849115\n\
             {\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\
             {\"file\":\"b.npy\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":\"ff00\",\"done\":true,\"replaced_by\":\"77\"}\n";
         assert_eq!(str::from_utf8(&encode(&two())), Ok(text));
         assert_eq!(decode(text.as_bytes()).as_deref(), Ok(&two()[..]));
-        // The checksum of nothing is 0.
-        let of =
-            |version: &str| decode(format!("STRATANN INSERTS {version} 00000000\n").as_bytes());
+        let of = |version: &str| {
+            let stored = checksum(version, "");
+            decode(format!("STRATANN INSERTS {version} {stored}\n").as_bytes())
+        };
         assert_eq!(of("2"), Ok(Vec::new()));
         assert_eq!(of("1"), Err(Unreadable::Damaged));
         assert_eq!(of("3"), Err(Unreadable::Later(3)));
@@ -134,11 +144,15 @@ mod tests {
         }
         let whole = encode(&two());
         for at in 0..whole.len() {
-            assert!(decode(&whole[..at]).is_err(), "{at} bytes");
+            assert_eq!(decode(&whole[..at]), Err(Unreadable::Damaged), "{at} bytes");
             for bit in 0..8 {
                 let mut bytes = whole.clone();
                 bytes[at] ^= 1 << bit;
-                assert!(decode(&bytes).is_err(), "bit {bit} of byte {at}");
+                assert_eq!(
+                    decode(&bytes),
+                    Err(Unreadable::Damaged),
+                    "bit {bit} of byte {at}"
+                );
             }
         }
         let mut beyond = two();

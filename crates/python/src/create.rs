@@ -1,6 +1,6 @@
 //! `stratann.create`: an index that begins with nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -15,6 +15,8 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::Shape;
 
+/// The file that makes a folder an index.
+const MANIFEST: &str = "MANIFEST";
 /// Elements of a vector, at most.
 const MOST: usize = u16::MAX as usize;
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
@@ -133,7 +135,14 @@ pub fn create<'py>(
         merges,
     };
     opening.check()?;
-    check_memory(element, dimension, &options, bytes(memory)?)?;
+    let budget = bytes(memory)?;
+    if budget.is_some() && (overwrite || !path.join(MANIFEST).exists()) {
+        let folder = match path.parent().map(tempfile::tempdir_in) {
+            Some(Ok(beside)) => beside,
+            _ => tempfile::tempdir()?,
+        };
+        check_memory(folder.path(), element, dimension, &options, budget)?;
+    }
     let report = run(py, &Listener::new(None)?, |progress| match exist_ok {
         true => stratann::create_if_absent(&path, element, dimension, &options, progress),
         false => stratann::create(&path, element, dimension, &options, progress).map(Some),
@@ -143,29 +152,25 @@ pub fn create<'py>(
     opening.open(py, path, report)
 }
 
-/// Refuses a memory budget that an index of nothing cannot be opened with: behind the commit of one that takes the place of another it would be too late. Where no
-/// such index can be made to try it, that is left to whoever creates it.
+/// Refuses a memory budget that an index of nothing cannot be opened with: behind the commit of one that takes the place of another it would be too late. Such an index
+/// is made in `folder` to try it.
 ///
 /// # Errors
-/// A budget that is too small.
+/// A budget that is too small; an index that cannot be made there.
 pub fn check_memory(
+    folder: &Path,
     element: Element,
     dimension: usize,
     options: &BuildOptions,
     memory: Option<u64>,
 ) -> PyResult<()> {
-    let (Some(_), Ok(folder)) = (memory, tempfile::tempdir()) else {
-        return Ok(());
-    };
-    let trial = folder.path().join("trial.idx");
+    let trial = folder.join("trial.idx");
     let options = BuildOptions {
         overwrite: false,
         places: Places::default(),
         ..options.clone()
     };
-    if stratann::create(&trial, element, dimension, &options, &Silent).is_err() {
-        return Ok(());
-    }
+    stratann::create(&trial, element, dimension, &options, &Silent).map_err(to_python)?;
     let open = OpenOptions {
         memory,
         ..OpenOptions::default()

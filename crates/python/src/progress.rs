@@ -62,12 +62,21 @@ impl Listener {
     }
 }
 
-/// How many frames up the line is of which a warning is: that of the caller, who need not be the one that looks at the names of arguments for it.
+/// How many frames up the line is of which a warning is: the nearest that is not of this package.
 fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
-    let frame = py.import("sys")?.call_method0("_getframe")?;
-    let module = frame.getattr("f_globals")?.get_item("__name__")?;
-    let is_checked = module.extract::<String>()? == "stratann.naming";
-    Ok(1 + usize::from(is_checked))
+    let mut frame = py.import("sys")?.call_method0("_getframe")?;
+    for level in 1.. {
+        let module = frame
+            .getattr("f_globals")?
+            .call_method1("get", ("__name__", ""))?;
+        let module: String = module.extract()?;
+        let above = frame.getattr("f_back")?;
+        if module.split('.').next() != Some("stratann") || above.is_none() {
+            return Ok(level);
+        }
+        frame = above;
+    }
+    Ok(1)
 }
 
 /// What happened since the last look.

@@ -168,5 +168,12 @@ pub fn check_build<'py>(
     if let Some(dimension) = dimension {
         stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
     }
-    check_memory(Element::F32, dimension.unwrap_or(1), &options, memory)
+    // Nothing is replaced, so that where it cannot be tried the build may say it.
+    match tempfile::tempdir() {
+        Ok(folder) if memory.is_some() => {
+            let dimension = dimension.unwrap_or(1);
+            check_memory(folder.path(), Element::F32, dimension, &options, memory)
+        }
+        _ => Ok(()),
+    }
 }

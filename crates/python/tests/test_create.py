@@ -1,5 +1,6 @@
 """An index that begins with nothing, and one of which nothing is left."""
 
+import os
 import subprocess
 import sys
 
@@ -119,6 +120,16 @@ def test_a_wrong_choice_is_refused_also_where_the_index_is_there(tmp_path, there
     assert path.exists() == there
     if there:
         assert stratann.open(path).stats()["dimension"] == 8
+
+
+def test_memory_that_does_not_suffice_is_refused_though_there_is_no_temporary_folder(tmp_path, small):
+    path = tmp_path / "live.idx"
+    stratann.build(small[:50], path).close()
+    program = "import sys, stratann; stratann.create(sys.argv[1], dimension=8, overwrite=True, memory='1MB')"
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "gone")}
+    done = subprocess.run([sys.executable, "-c", program, str(path)], env=environment, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "too small" in done.stderr
+    assert len(stratann.open(path)) == 50
 
 
 def test_an_index_of_nothing_is_opened_with_a_cache_of_a_share_of_it(tmp_path):

@@ -302,7 +302,7 @@ def test_a_first_put_that_fails_leaves_nothing_that_is_said_of_what_comes_later(
     assert (tmp_path / "b.idx.lock").read_bytes() == b"" and not (tmp_path / "b.idx").exists()
     # A copy of others comes there, its MANIFEST last.
     shutil.copytree(tmp_path / "a.idx", tmp_path / "b.idx", ignore=shutil.ignore_patterns("MANIFEST"))
-    with pytest.raises(stratann.StratannError, match="wait for it.*remove the folder"):
+    with pytest.raises(stratann.StratannError, match="wait for it.*put its MANIFEST back"):
         Documents(tmp_path / "b.idx")
     shutil.copy(tmp_path / "a.idx" / "MANIFEST", tmp_path / "b.idx")
     assert len(Documents(tmp_path / "b.idx")) == 20

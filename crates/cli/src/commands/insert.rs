@@ -18,7 +18,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     if arguments.forget {
         return forget(arguments, quiet);
     }
-    // The index knows an insert by its file, wherever the next call is made.
+    // So that warnings and `--forget` name the same file wherever the next call is made.
     let vectors = VectorFile::open(whole(&arguments.vectors))?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
     let rows = arguments.rows.open()?;
@@ -58,12 +58,17 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, false, arguments.json, &Shown::new(quiet))
 }
 
-/// A path from the root on.
+/// An absolute path, by the real path of the folder, so that there is one for each file.
 fn whole(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path,
+    }
 }
 
-/// Whether a path is that of a file by the name that it once had, from the root on.
+/// Whether a path is that of a file by the name that it once had, an absolute path.
 fn is_same(path: &Path, name: &str) -> bool {
     let (path, name) = (whole(path), Path::new(name));
     let there = |path: &Path| std::fs::canonicalize(path).ok();

@@ -93,7 +93,7 @@ impl<'a> Checkpoint<'a> {
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
             // Before the state changes by which they are told.
-            inserts::of_index(volume, manifest.state.as_deref())?;
+            inserts::settle(volume, manifest.state.as_deref())?;
         }
         let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
         let named = named.iter().map(|entry| &entry.name);

@@ -66,12 +66,16 @@ pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
     insert.replaced_by.is_some() && insert.replaced_by.as_deref() == state
 }
 
-/// Has the inserts that a volume knows of, if any, be those into the index before a build of this state, once its commit counts. Until then they are what they were.
+/// Has the inserts that a volume knows of, if any, be those into the index before a build of this state, once its commit counts. Until then they are what they were. What a
+/// later program says stays as it is until then.
 ///
 /// # Errors
 /// It cannot be read, or written.
 pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
-    let mut begun = read(volume)?;
+    let mut begun = match read(volume) {
+        Err(Error::Layout(LayoutError::UnknownVersion { .. })) => return Ok(()),
+        begun => begun?,
+    };
     if begun.is_empty() {
         return Ok(());
     }
@@ -79,6 +83,17 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
         insert.replaced_by = state.map(str::to_owned);
     }
     Ok(write(volume, &begun)?)
+}
+
+/// Forgets those into the index before that of this state, before another state comes: then they could not be told any more. What a later program says stays as it is.
+///
+/// # Errors
+/// As those of [`of_index`].
+pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
+    match of_index(volume, state) {
+        Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),
+        settled => settled.map(drop),
+    }
 }
 
 /// Removes the file where a build took the place of the index: what is left of it says nothing.
@@ -91,16 +106,18 @@ pub(crate) fn forget_replaced(volume: &dyn Volume) {
     }
 }
 
-/// Removes a file that says nothing, since it is damaged. Whether there was one.
+/// Removes a file that says nothing, since it is damaged; with `force` also one that a later program wrote. Whether there was one.
 ///
 /// # Errors
 /// It cannot be read, or removed; a later program wrote it.
-pub(crate) fn forget_damaged(volume: &dyn Volume) -> Result<bool, Error> {
+pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, Error> {
     let text = text(volume)?;
     let Some(Err(why)) = text.map(|text| decode(&text)) else {
         return Ok(false);
     };
-    check_version(volume, why)?;
+    if !force {
+        check_version(volume, why)?;
+    }
     forget(volume)?;
     Ok(true)
 }

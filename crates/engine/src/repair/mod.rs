@@ -142,9 +142,11 @@ pub(crate) fn repair_in(
     opened_from(&**volume, &manifest)?;
     let (start, bytes_before) = (Instant::now(), bytes_in(&**volume)?);
     // No vector depends on it.
-    if inserts::forget_damaged(&**volume)? {
+    if inserts::forget_damaged(&**volume, options.force)? {
         let name = stored::name_of(&**volume, INSERTS);
-        progress.warn(&format!("{name}: damaged, and removed"));
+        progress.warn(&format!(
+            "{name}: damaged, or of a later version, and removed"
+        ));
     }
     let verified = verify_in(&**volume, progress)?;
     if verified.clean() && !options.force {

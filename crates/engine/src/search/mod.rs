@@ -97,7 +97,7 @@ pub struct SearchOptions {
     /// vectors in the index, or [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is more.
     pub k: usize,
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
-    /// answers are exact. So they are with any list in an index of fewer than 1,000 vectors that [outgrew its codes](crate::Due::Grown).
+    /// answers are exact. So they are with any list in an index that [outgrew its codes](crate::Due::Grown) and has fewer than 1,000 vectors, or than 10,000 after a build of fewer than 128.
     ///
     /// Of a cluster index: the same for vectors that wait for a merge, which are in a graph of their own.
     pub list: usize,

@@ -1,5 +1,5 @@
 //! Every vector of an index: what a search looks at where its list has room for all of them, its walk found too few, or a filter or a look-up says which nodes.
-//! So does every search of fewer than 1,000 vectors that outgrew their codes ([`looks_at`](crate::update::looks_at)).
+//! So does every search of an index of few vectors that outgrew its codes ([`looks_at`](crate::update::looks_at)).
 //!
 //! What is looked for is every node below a bound that is taken first, where it is *now*: in memory, on its way to a page; on a page that
 //! is not written yet; or on storage. These are looked at in the order in which a record passes through them, so that one that moves on

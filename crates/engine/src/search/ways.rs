@@ -51,7 +51,7 @@ named! {
 pub struct Explained {
     /// Vectors that match, those of them included that were deleted since the last checkpoint.
     pub matching: u64,
-    /// The way that was chosen, or asked for. It is [`Way::Before`] in an index of fewer than 1,000 vectors that [outgrew its codes](crate::Due::Grown). Of several indexes the one that more of them chose.
+    /// The way that was chosen, or asked for. It is [`Way::Before`] in an index that [outgrew its codes](crate::Due::Grown) and has so few vectors that searches look at all. Of several indexes the one that more of them chose.
     pub way: Way,
     /// The list size, or the number of clusters that are probed, that the search came to for what matches; without a meaning in [`Way::Before`]. Of several
     /// indexes the largest.

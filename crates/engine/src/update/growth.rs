@@ -6,7 +6,8 @@
 //!     fewer than 1,000                     searches scan them all                 scan                                 (as ever)
 //!     1,000 to 9,999                       scan                                   walks rank all on pages that         as ever
 //!                                                                                 they read, where vectors lie there
-//!     10,000 and more                      as on the right, and trouble is said   the same                             as ever
+//!     10,000 and more                      walks rank all on pages that they       the same, without trouble            as ever
+//!                                          read, and trouble is said
 //! ```
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
@@ -23,7 +24,7 @@ const WORTH_CODES: u64 = 32;
 pub(super) const FEW: u64 = 1_000;
 
 /// Vectors of a build or merge whose codes tell next to nothing apart, if there are fewer.
-const TELLING: u64 = 128;
+const LEAST_TRAINED: u64 = 128;
 
 /// Vectors below which each is looked at where codes tell next to nothing apart. A walk reads a tenth of the pages of a scan then, or less, and misses most of the nearest: of 1,000
 /// texts that came into an empty index, a list of 100 found 11 % of the ten nearest.
@@ -47,7 +48,7 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     if !outgrown || built >= FEW {
         return LooksAt::Chosen;
     }
-    match live < if built < TELLING { SCANNED } else { FEW } {
+    match live < if built < LEAST_TRAINED { SCANNED } else { FEW } {
         true => LooksAt::All,
         false => LooksAt::WholePages,
     }
@@ -74,7 +75,7 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let times = growth(index, live, 1)?;
     let missed = looks_at(index, live) == LooksAt::WholePages;
-    (missed && index.manifest().built_vectors() < TELLING).then_some(Due::Grown(times))
+    (missed && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
 }
 
 /// What is said of an index of which a part is found badly.

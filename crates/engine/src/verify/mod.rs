@@ -429,8 +429,8 @@ impl Check<'_> {
             }
             Err(Unreadable::Later(version)) => {
                 self.progress.warn(&format!(
-                    "{name}: of version {version}, which a later StratANN wrote: what it says of inserts that were cut off is not known here, and this program \
-                     changes nothing in the index"
+                    "{name}: of version {version}, which a later StratANN wrote: what it says of inserts that were cut off is not known here. This program \
+                     takes no changes of the index: use that one, or `stratann repair --force`, which removes this file"
                 ));
                 return Ok(());
             }

@@ -337,7 +337,7 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
 fn inserts_of_a_later_program_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let volume = base(PACKED, folder.path());
-    let text = b"STRATANN INSERTS 3 00000000\n";
+    let text = b"STRATANN INSERTS 3 ee2ae5f0\n";
     let mut file = volume.create(INSERTS).unwrap();
     file.write_at(0, text).unwrap();
     drop(file);
@@ -346,17 +346,21 @@ fn inserts_of_a_later_program_stay_as_they_are() {
     let told = warnings.0.lock().join("\n");
     assert!(told.contains("version 3"), "{told}");
     let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-    let options = RepairOptions {
-        force: true,
-        ..RepairOptions::default()
+    let repair = |force| {
+        let options = RepairOptions {
+            force,
+            ..RepairOptions::default()
+        };
+        repair_in(&shared, folder.path(), &options, &Silent).map(drop)
     };
-    let repaired = repair_in(&shared, folder.path(), &options, &Silent).map(drop);
     let opened = open(PACKED, &volume, folder.path(), Durability::Always).map(drop);
-    for refused in [repaired, opened] {
+    for refused in [repair(false), opened] {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("version 3"), "{refused}");
     }
     assert_eq!(volume.read(INSERTS).unwrap(), text);
+    repair(true).unwrap();
+    open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
 }
 
 /// A file with other names is copied before the first row, which may have no room: nothing was cut off then.

@@ -138,7 +138,7 @@ class Handle:
                 return None
             if _stratann.is_vacant(self.path):
                 raise StratannError(
-                    f"{error}. If a copy of these documents is under way, wait for it. If their first `put` was broken off, and {self._lock_file()} with it, remove the folder"
+                    f"{error}. If a copy of these documents is under way, wait for it. If only a first `put` that was broken off left this folder, remove it; else put its MANIFEST back"
                 ) from error
             raise
 

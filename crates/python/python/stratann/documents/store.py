@@ -15,6 +15,7 @@ import hashlib
 import inspect
 import json
 import operator
+import os
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
@@ -114,7 +115,9 @@ class Documents:
         refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
         if dimension is not None:
             dimension = _checked_dimension(dimension)
-        check_build(dimension, memory, metric=metric, **options)
+        # Whether an index that is there can be opened with this memory, its opening says.
+        is_there = os.path.exists(os.path.join(path, "MANIFEST"))
+        check_build(dimension, None if is_there else memory, metric=metric, **options)
         self._metric = metric
         self._dimension = dimension
         self._filterable = None if filterable is None else frozenset(listed(filterable, "filterable", "filterable={}"))
