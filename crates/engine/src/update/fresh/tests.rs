@@ -345,7 +345,7 @@ fn each_is_visited_once_in_the_order_of_insertion() {
     assert!(graph.contains(10) && !graph.contains(11));
     assert_eq!((graph.get(30), graph.get(11)), (Some(vec![31]), None));
     // A segment of slots with 42 neighbours each.
-    assert!(graph.memory_bytes() - empty > 4096 * (64 + 44 * 4));
+    assert!(graph.memory_bytes() - empty > SEGMENT * (64 + 44 * 4));
 }
 
 /// Says that others are to stop, when whoever has it is done or has panicked.
