@@ -10,6 +10,7 @@ mod empty;
 mod few;
 mod fixtures;
 mod frozen;
+mod further;
 mod grown;
 mod index;
 mod kept;
