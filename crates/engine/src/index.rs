@@ -60,7 +60,7 @@ use crate::stores::columns::Columns;
 use crate::stores::ids::IdTable;
 use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
-use crate::update::{CarriedIds, Overlay, logged_bytes, replay};
+use crate::update::{CarriedIds, Drift, Overlay, logged_bytes, replay};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
 /// An index open for searching. Shared by any number of threads; opening and searching never write.
@@ -79,6 +79,8 @@ pub struct Index {
     memory_plan: MemoryPlan,
     /// How much searches find.
     recall: Recall,
+    /// Whether codes say little of what came since the last build or merge.
+    drift: Drift,
     shared: Arc<Shared>,
     /// Ids that came and went since the build, as the checkpoint has them.
     carried: CarriedIds,
@@ -393,6 +395,7 @@ impl Index {
             columns,
             memory_plan,
             recall,
+            drift: Drift::of(&manifest),
             shared,
             ids_file,
             ids: OnceLock::new(),
@@ -407,6 +410,11 @@ impl Index {
     /// How much searches find.
     pub(crate) fn recall(&self) -> &Recall {
         &self.recall
+    }
+
+    /// Whether codes say little of what came since the last build or merge, as far as somebody has looked.
+    pub(crate) fn drift(&self) -> &Drift {
+        &self.drift
     }
 
     /// What the log said when it was opened.

@@ -383,6 +383,11 @@ impl Rerank {
         estimate: false,
         ratio: 0.5,
     };
+    /// All of the list at once, whatever codes say of it.
+    pub(crate) const ALL: Rerank = Rerank {
+        ratio: 1.0,
+        ..Self::HALF
+    };
 }
 
 impl Default for Preset {

@@ -99,8 +99,8 @@ pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use journal::JournalFile;
 pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 pub use manifest::{
-    BuildFacts, ClusterFacts, FileEntry, GraphFacts, HotShare, IndexKind, KeptFacts, LogFrom,
-    Manifest, Measured, NavigationFacts, PlacementFacts, SegmentFacts,
+    BuildFacts, ClusterFacts, DriftFacts, FileEntry, GraphFacts, HotShare, IndexKind, KeptFacts,
+    LogFrom, Manifest, Measured, NavigationFacts, PlacementFacts, SegmentFacts,
 };
 pub use navigation::NavigationFile;
 pub use pending::{PendingFile, PendingRecord};

@@ -11,7 +11,8 @@
 //! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of index among those of all.
 //! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
 //! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
-//! set, `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, and a file of what searches find where writer feature bit 3 is. Where reader feature bit 3 is set, its one vector is a placeholder
+//! set, `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, a file of what searches find where writer feature bit 3 is, and `drift` in the placement
+//! where writer feature bit 5 is. Where reader feature bit 3 is set, its one vector is a placeholder
 //! and none ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, which was the only one.
 
 mod checks;
@@ -25,7 +26,8 @@ use serde::{Deserialize, Serialize};
 use stratann_vector::{Element, Metric};
 
 pub use self::facts::{
-    BuildFacts, FileEntry, HotShare, KeptFacts, LogFrom, Measured, PlacementFacts, SegmentFacts,
+    BuildFacts, DriftFacts, FileEntry, HotShare, KeptFacts, LogFrom, Measured, PlacementFacts,
+    SegmentFacts,
 };
 pub use self::kind::{ClusterFacts, GraphFacts, IndexKind, KIND, NavigationFacts};
 use self::text::{check_frame, first_line, first_unknown_key, in_order, later_keys, not_json};
@@ -64,8 +66,11 @@ pub const RECALL: u64 = 8;
 /// Writer feature bit of an index whose codebook was given to its build, and may be that of others: a merge keeps it. Who does not know
 /// of it may search the index, and would forget that where it merges it.
 pub const GIVEN_CODEBOOK: u64 = 16;
+/// Writer feature bit of an index that says how far codes are off of what came ([`DriftFacts`]). Who does not know of it may search the index, and would
+/// leave out what it says where it changes the index.
+pub const DRIFT: u64 = 32;
 /// Writer feature bits that this build understands.
-pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK;
+pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK | DRIFT;
 
 /// Hexadecimal digits of [`Manifest::state`].
 pub const STATE_DIGITS: usize = 32;
@@ -273,6 +278,18 @@ impl Manifest {
         let digits = u128::from_be_bytes(random);
         self.state = Some(format!("{digits:0width$x}", width = STATE_DIGITS));
         self.writer_features |= STATE;
+    }
+
+    /// Says how far codes are off of what came after the build, or, with `None`, no more. Without a placement there is nothing that came.
+    pub fn note_drift(&mut self, drift: Option<DriftFacts>) {
+        let drift = drift.filter(|_| self.placement.is_some());
+        self.writer_features &= !DRIFT;
+        if drift.is_some() {
+            self.writer_features |= DRIFT;
+        }
+        if let Some(placement) = &mut self.placement {
+            placement.drift = drift;
+        }
     }
 
     /// What it says of a graph.

@@ -32,6 +32,11 @@ impl NodeSet {
         self.0.len()
     }
 
+    /// How many there are from a number on.
+    pub(crate) fn len_from(&self, first: u32) -> u64 {
+        self.0.range_cardinality(first..)
+    }
+
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

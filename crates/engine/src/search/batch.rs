@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stratann_tier::{Thread, WorkerPool, process_cpu_time, thread_cpu_time};
 
+use super::further::walked_further;
 use super::probe::Prober;
 use super::results::Neighbour;
 use super::scan::let_others;
@@ -324,7 +325,8 @@ impl<'a> Batch<'a> {
             needed: needed.min(rows),
             most: wanted.min(rows),
         };
-        self.index.room(plan.walked, candidates, wanted)
+        let walked = plan.walked.max(walked_further(plan, plan.further));
+        self.index.room(walked, candidates, wanted)
     }
 
     /// One task, the thread's `number`th, from its beginning to its end, whatever that is.
@@ -443,12 +445,21 @@ impl<'a> Batch<'a> {
             };
             let mut list = Some(plan.list);
             let mut enough = false;
+            // A search that leaves nodes out measures what its list finds: it takes no longer one.
+            let mut further = match self.left_out {
+                None => plan.further,
+                Some(_) => 0,
+            };
+            let mut is_further = false;
             // Where too many of the nearest are deleted, a longer list leads past them.
             while let Some(length) = list.filter(|_| !enough) {
                 if all {
                     source.begin_at_none();
                 } else {
-                    source.find(length).await?;
+                    match is_further {
+                        false => source.find(length).await?,
+                        true => source.find_further(length).await?,
+                    }
                     counters += source.take_counters();
                 }
                 let ranking = source.ranking();
@@ -457,6 +468,10 @@ impl<'a> Batch<'a> {
                 let is_dry = source.is_dry();
                 enough = !all && !is_dry && found >= plan.k.min(live);
                 list = self.longer(length);
+                if enough && further > 0 && source.ranking().has_drifted() {
+                    list = Some(std::mem::take(&mut further).max(length));
+                    (enough, is_further) = (false, true);
+                }
                 list = list.filter(|&list| !all && list <= plan.longest);
             }
             if !enough && live > 0 {

@@ -22,6 +22,7 @@
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
 //! - [`ways`]: how what matches a filter is found, and which way is chosen
 //! - [`before`]: the nearest of a set of nodes, by their codes and then by the vectors of the best
+//! - [`further`](mod@further): a longer list where answers are among vectors of which codes say little
 //! - [`range`]: all within a distance, and what is like a vector of the index
 //! - [`scan`]: every vector, where the list has room for all that deletions left, or the graph leads to too few
 //! - [`nodes`]: nodes that are asked for by number, as a look-up by id does
@@ -33,6 +34,7 @@
 mod admission;
 mod batch;
 mod before;
+mod further;
 mod leading;
 mod nodes;
 mod parts;
@@ -64,6 +66,8 @@ use stratann_tier::{Task, TierError};
 
 pub(crate) use self::admission::{Admission, Matching};
 use self::batch::{Answers, Batch, Clock};
+pub(crate) use self::further::Uses;
+use self::further::further;
 pub(crate) use self::leading::{BEYOND, CANDIDATE_BYTES};
 pub(crate) use self::nodes::{Exactness, Nodes};
 pub use self::parts::Parts;
@@ -98,6 +102,8 @@ pub struct SearchOptions {
     pub k: usize,
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
     /// answers are exact. So they are with any list in an index that [outgrew its codes](crate::Due::Grown) and has fewer than 1,000 vectors, or than 10,000 after a build of fewer than 128.
+    ///
+    /// In an index [that has drifted](crate::Due::Drifted), a query with an answer that came since the last build or merge searches once more, with a list 8 times as long.
     ///
     /// Of a cluster index: the same for vectors that wait for a merge, which are in a graph of their own.
     pub list: usize,
@@ -535,12 +541,19 @@ impl Index {
                 None => Ends::WithItsList,
             },
             looks_at: looks_at(self, vectors as u64),
+            drifted_from: self.drifted_from(vectors as u64),
+            further: 0,
+            further_uses: Uses {
+                whole_page: options.whole_page.unwrap_or(true),
+                rerank: options.rerank.unwrap_or(Rerank::ALL),
+            },
             hold: false,
             parts: options.parts,
             way: Way::Within,
             walked: list,
             longest: usize::MAX,
         };
+        plan.further = further(self, &plan);
         let explained = match (matching, options.way) {
             (Some(matching), way) => Some(ways::choose(self, &matching, way, &mut plan)),
             (None, None) => None,

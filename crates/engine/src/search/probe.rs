@@ -341,6 +341,11 @@ impl<'a> Guided<'a> for Prober<'a> {
     where
         Self: 's;
 
+    /// Clusters have no codes.
+    async fn find_further(&mut self, list: usize) -> Result<(), Error> {
+        self.find(list).await
+    }
+
     /// Where hardly more than the answers were met, those that were not are as likely to be nearer.
     fn is_dry(&self) -> bool {
         let wanted = |nodes: &NodeSet| nodes.len().min((MET * self.plan.k) as u64);

@@ -47,8 +47,11 @@ pub(crate) struct Ranking<'a> {
     error: CodeError,
     /// When the search may end before its list does.
     pub(crate) promise: Promise,
-    /// Whether a code may rule out a node whose vector is at hand.
-    pub(crate) trusts_codes: bool,
+    /// Nodes from this on are not ruled out by their codes, if their vectors are at hand.
+    trusted: u32,
+    /// The first node of those of which codes say little, and the distance of the nearest of them that was ranked.
+    drifted_from: u32,
+    drifted: f32,
     /// What may be an answer.
     admission: Admission<'a>,
     /// The k-th answer is no farther than this, whatever it will be.
@@ -72,7 +75,9 @@ impl<'a> Ranking<'a> {
             computations: 0,
             error: CodeError::default(),
             promise: Promise::default(),
-            trusts_codes: true,
+            trusted: u32::MAX,
+            drifted_from: u32::MAX,
+            drifted: f32::INFINITY,
             admission,
             limit: f32::INFINITY,
         }
@@ -82,6 +87,30 @@ impl<'a> Ranking<'a> {
     #[inline]
     pub(crate) fn admission(&self) -> &Admission<'a> {
         &self.admission
+    }
+
+    /// Says which codes are trusted: all of the index or none, and of these none of the nodes that came from `drifted_from` on.
+    pub(crate) fn trust(&mut self, codes: bool, drifted_from: Option<u32>) {
+        self.drifted_from = drifted_from.unwrap_or(u32::MAX);
+        self.trusted = match codes {
+            true => self.drifted_from,
+            false => 0,
+        };
+    }
+
+    /// Whether an answer is one of the nodes of which codes say little, as far as nodes on storage were ranked.
+    pub(crate) fn has_drifted(&self) -> bool {
+        // By leading parts, where these stand beside lists.
+        let kth = self.leading.bound().or(self.nearest.bound());
+        self.drifted < f32::INFINITY && kth.is_none_or(|kth| self.drifted <= kth)
+    }
+
+    /// Notes that a node was ranked at a distance.
+    #[inline]
+    fn met(&mut self, node: u32, distance: f32) {
+        if node >= self.drifted_from {
+            self.drifted = self.drifted.min(distance);
+        }
     }
 
     /// From the next query on, a node is no answer.
@@ -95,6 +124,7 @@ impl<'a> Ranking<'a> {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
         self.computations = 0;
+        self.drifted = f32::INFINITY;
         self.error = CodeError::default();
         for (estimate, distance) in estimates.iter().zip(distances) {
             self.error.add(distance - estimate);
@@ -122,6 +152,7 @@ impl<'a> Ranking<'a> {
             .time(Part::Exact, || kernel.distance(query, vector));
         self.computations += 1;
         self.error.add(distance - distance_of(key));
+        self.met(node_of(key), distance);
         let came_in = self.nearest.offer(id, distance);
         Some(Exact { distance, came_in })
     }
@@ -146,6 +177,7 @@ impl<'a> Ranking<'a> {
         if let Some(key) = key {
             self.error.add(distance - distance_of(key));
         }
+        self.met(candidate.node, distance);
         self.leading.offer(&ByLeading {
             distance,
             ..candidate
@@ -212,6 +244,7 @@ impl<'a> Ranking<'a> {
             .time(Part::Exact, || kernel.distance(query, vector));
         self.computations += 1;
         if self.admission.admits(id, node) {
+            self.met(node, distance);
             self.nearest.offer(id, distance);
         }
         distance
@@ -227,15 +260,12 @@ impl<'a> Ranking<'a> {
         self.farthest() - self.error.mean + spread * self.error.deviation()
     }
 
-    /// The largest estimate by code with which a node whose vector is at hand is worth decoding.
-    ///
-    /// Of codes that tell no two vectors apart every estimate is about the mean of all. A first answer that is near then puts the bound below
-    /// each of them, and the nearest would be left out though its page was read.
+    /// The largest estimates by code with which nodes whose vectors are at hand are worth decoding.
     #[inline]
-    pub(crate) fn worth_decoding(&self) -> f32 {
-        match self.trusts_codes {
-            true => self.bound(WORTH_DECODING),
-            false => f32::INFINITY,
+    pub(crate) fn worth_decoding(&self) -> Worth {
+        Worth {
+            estimate: self.bound(WORTH_DECODING),
+            trusted: self.trusted,
         }
     }
 
@@ -254,6 +284,25 @@ impl<'a> Ranking<'a> {
             below => tail(f64::from(-below / deviation)),
         };
         estimates.map(chance).sum()
+    }
+}
+
+/// Which nodes are worth decoding whose vectors are at hand.
+///
+/// Of codes that tell no two vectors apart every estimate is about the mean of all. A first answer that is near then puts the bound below
+/// each of them, and the nearest would be left out though its page was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Worth {
+    estimate: f32,
+    /// Nodes from this on are, whatever their estimate is.
+    trusted: u32,
+}
+
+impl Worth {
+    /// Whether a node is of which the code says that it is so far.
+    #[inline]
+    pub(crate) fn admits(self, node: u32, estimate: f32) -> bool {
+        estimate <= self.estimate || node >= self.trusted
     }
 }
 

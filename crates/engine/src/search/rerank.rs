@@ -57,7 +57,7 @@ pub(crate) struct Reranker<'a> {
     thread: &'a Thread,
     /// A read queue for each segment, opened when it is first needed.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
-    rerank: Rerank,
+    pub(super) rerank: Rerank,
     /// Whether the answers' distances are wanted to the last bit, where leading parts give others.
     exact: bool,
     check: bool,

@@ -52,6 +52,12 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     where
         Self: 's;
 
+    /// Finds candidates once more, from the beginning, with a longer list, and to its end, where codes say little of the answers.
+    ///
+    /// # Errors
+    /// As [`find`](CandidateSource::find).
+    async fn find_further(&mut self, list: usize) -> Result<(), Error>;
+
     /// Whether it gave up finding what matches a filter before it had found as much as it was to: others may be nearer.
     fn is_dry(&self) -> bool;
 

@@ -30,6 +30,7 @@ use stratann_tier::GrowingBytes;
 use stratann_vector::DistanceTable;
 
 use super::Counters;
+use super::further::Uses;
 use super::parts::{Part, Timer};
 use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
@@ -196,6 +197,18 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             joined: Vec::new(),
             places: Vec::new(),
             sums: Vec::new(),
+        }
+    }
+
+    /// Says what the next queries make of what they read, and returns what queries made of it before.
+    pub(super) fn use_reads(&mut self, uses: Uses) -> Uses {
+        let rerank = match &mut self.reranker {
+            Some(reranker) => std::mem::replace(&mut reranker.rerank, uses.rerank),
+            None => uses.rerank,
+        };
+        Uses {
+            whole_page: std::mem::replace(&mut self.setting.whole_page, uses.whole_page),
+            rerank,
         }
     }
 
@@ -428,7 +441,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         let mut outcome = Ok(());
         for (i, &(key, place)) in unranked.iter().enumerate() {
-            if i < head || distance_of(key) <= self.ranking.worth_decoding() {
+            let worth = self.ranking.worth_decoding();
+            if i < head || worth.admits(node_of(key), distance_of(key)) {
                 let ranked = reader
                     .view(&held[place as usize])
                     .and_then(|view| self.record(view, key))

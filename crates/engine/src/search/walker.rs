@@ -6,6 +6,7 @@ use stratann_vector::{Kernel, Reduction, normalize, to_f32};
 use super::Counters;
 use super::admission::Admission;
 use super::before::ByCode;
+use super::further::Uses;
 use super::parts::{Part, Timer};
 use super::promise::{Ends, Promise};
 use super::ranking::Ranking;
@@ -47,6 +48,12 @@ pub(crate) struct Plan {
     pub(crate) ends: Ends,
     /// Which vectors are looked at beyond those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
+    /// The first of the nodes that came since the last build or merge, where codes say little of these ([`drifted_from`](Index::drifted_from)).
+    pub(crate) drifted_from: Option<u32>,
+    /// The list of the walk that looks further where answers are among those ([`further`](mod@super::further)); 0 if none does.
+    pub(crate) further: usize,
+    /// What that walk makes of what it reads.
+    pub(crate) further_uses: Uses,
     /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
@@ -128,7 +135,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let mut spare = Spare::take();
         let mut ranking = Ranking::new(kernel, timer, row_bytes, admission);
         ranking.promise = Promise::new(plan.ends);
-        ranking.trusts_codes = plan.looks_at == LooksAt::Chosen;
+        ranking.trust(plan.looks_at == LooksAt::Chosen, plan.drifted_from);
         Ok(Self {
             index,
             pages,
@@ -257,6 +264,16 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         = Everything<'s, 'a, N>
     where
         Self: 's;
+
+    async fn find_further(&mut self, list: usize) -> Result<(), Error> {
+        // How far codes err was learned from those that are not off.
+        let promise = std::mem::take(&mut self.traversal.ranking.promise);
+        let uses = self.traversal.use_reads(self.plan.further_uses);
+        let outcome = self.find(list).await;
+        self.traversal.use_reads(uses);
+        self.traversal.ranking.promise = promise;
+        outcome
+    }
 
     /// A walk that ended with its list, and with less in it than there is, was cut off, or came to nothing else.
     fn is_dry(&self) -> bool {

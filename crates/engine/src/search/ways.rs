@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Matching;
 use super::before::HEAD;
+use super::further::{further, walked_further};
 use super::promise::Ends;
 use super::walker::Plan;
 use crate::index::{Index, Kind};
@@ -137,6 +138,16 @@ pub struct Estimates {
     pub before: f64,
 }
 
+/// Pages that nodes are on, about, of which there are `built` on as many pages in the build, and `all` now.
+fn pages_now(built: f64, pages: u64, all: f64) -> f64 {
+    (all / (built / pages.max(1) as f64).max(1.0)).max(1.0)
+}
+
+/// Pages that some of `all` nodes are on, if these are anywhere on so many `pages`.
+fn touched(some: f64, all: f64, pages: f64) -> f64 {
+    pages * (1.0 - (1.0 - (some / all).clamp(0.0, 1.0)).powf((all / pages).max(1.0)))
+}
+
 /// Adapts a plan to a filter that these nodes match, and chooses the way, unless one is given.
 pub(super) fn choose(
     index: &Index,
@@ -144,6 +155,10 @@ pub(super) fn choose(
     way: Option<Way>,
     plan: &mut Plan,
 ) -> Explained {
+    if let Ends::AtDepth(_) = plan.ends {
+        // It was measured among all vectors; the longest list that it may take finds as much among some.
+        plan.ends = Ends::WithItsList;
+    }
     let (all, nodes) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
     let share = (nodes / all).clamp(1.0 / all, 1.0);
     let list = plan.list as f64;
@@ -156,31 +171,62 @@ pub(super) fn choose(
             let walked = (list / share).min(all);
             plan.list = list as usize;
             plan.walked = walked as usize;
+            plan.further = further(index, plan);
+            // Of so many of these codes say little or nothing.
+            let blind = match (plan.looks_at, plan.drifted_from) {
+                (LooksAt::All | LooksAt::WholePages, _) => nodes,
+                (LooksAt::Chosen, Some(first)) => matching.nodes.len_from(first) as f64,
+                (LooksAt::Chosen, None) => 0.0,
+            };
+            let (lists, vectors) = graph.stores.files();
+            let built = index.manifest().vectors.max(1) as f64;
+            let pages = match graph.stores.placement.get().filter(|_| blind > 0.0) {
+                None => lists.pages.max(1) as f64,
+                Some(placement) => {
+                    pages_now(built, lists.pages, all).min(placement.pages().max(1).into())
+                }
+            };
             let before = match graph.stores.composition.has_codes_in_records() {
-                true => nodes.min(graph.stores.files().0.pages as f64),
+                true => nodes.min(pages),
                 false => {
                     let memory = index.memory();
-                    let here = match graph.stores.composition.vectors {
-                        VectorsAt::Segments => memory.vector_share,
-                        VectorsAt::Records | VectorsAt::Parts => memory.graph_share,
+                    let (here, pages) = match graph.stores.composition.vectors {
+                        VectorsAt::Segments => {
+                            (memory.vector_share, pages_now(built, vectors.pages, all))
+                        }
+                        VectorsAt::Records | VectorsAt::Parts => (memory.graph_share, pages),
                     };
-                    // Of those behind the first few are near enough by code, and some vectors share a page.
-                    let vectors = nodes.min((plan.k + HEAD) as f64);
+                    // Of those behind the first few are near enough by code, and some vectors share a page. Where codes say nothing, the pages of all are read.
+                    let told = (nodes - blind).min((plan.k + HEAD) as f64);
+                    let vectors = told + touched(blind, all, pages);
                     nodes / CODES_A_READ + vectors * (1.0 - here).max(0.0)
                 }
             };
-            let pages = graph.stores.files().0.pages.max(1) as f64;
             let shared = plan.whole_page && all >= 2.0 * pages;
-            let reads = match index.memory().predicted_reads {
-                // Vectors that are apart are read of what matches alone.
-                Some([lists, vectors]) => {
-                    let power = if shared { SHARED } else { 1.0 };
-                    lists * (walked / MEASURED).powf(power) + vectors * list / MEASURED
-                }
-                None => walked,
+            let costs = |list: f64| {
+                let walked = (list / share).min(all);
+                let reads = match index.memory().predicted_reads {
+                    // What a build has measured of a few vectors says nothing of the many that came.
+                    _ if plan.looks_at != LooksAt::Chosen => walked.min(pages),
+                    // Vectors that are apart are read of what matches alone.
+                    Some([lists, vectors]) => {
+                        let power = if shared { SHARED } else { 1.0 };
+                        lists * (walked / MEASURED).powf(power) + vectors * list / MEASURED
+                    }
+                    None => walked,
+                };
+                reads + HOP * walked
             };
+            // As many queries look further as the answers are of those of which codes say little.
+            let further = match walked_further(plan, plan.further) as f64 {
+                walked if walked > 0.0 && plan.further_uses.whole_page => {
+                    touched(walked, all, pages) + HOP * walked
+                }
+                _ => costs(plan.further as f64),
+            };
+            let further = blind / nodes.max(1.0) * further;
             Estimates {
-                within: reads + HOP * walked,
+                within: costs(list) + further,
                 before,
             }
         }
@@ -212,15 +258,11 @@ pub(super) fn choose(
     };
     if plan.way == Way::Before {
         // Nobody walks.
-        plan.walked = plan.list;
+        (plan.walked, plan.further) = (plan.list, 0);
     }
     let most = (estimates.before as usize).max(2 * plan.walked);
     plan.candidates = index.candidates(plan.walked, most);
     plan.longest = estimates.before as usize;
-    if let Ends::AtDepth(_) = plan.ends {
-        // It was measured among all vectors; the longest list that it may take finds as much among some.
-        plan.ends = Ends::WithItsList;
-    }
     tracing::debug!(
         index = %index.path().display(),
         matching = matching.nodes.len(),

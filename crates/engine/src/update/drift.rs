@@ -9,10 +9,24 @@
 //! by them, and searches go by them, so that such vectors are found badly, and nothing fails. A merge trains a codebook on all that lives
 //! ([`outgrown`](super::outgrown)). Vectors of a kind that was there at the last build or merge are no drift, however far off their codes are: a
 //! merge has seen them.
+//!
+//! ```text
+//!   is a merge due?  ─┐                                           ┌─> searches look further (search/further.rs)
+//!   a checkpoint     ─┴─ the process that takes inserts looks ─> Drift ─> MANIFEST ─> Drift of each process that opens the checkpoint
+//! ```
+//!
+//! **Which processes know it.** A checkpoint names the share that the last look told, so each process knows it that opens the index. A look at the first search
+//! instead would cost each process the reads of a sample, also a command with one query. A small budget has no room for a sample. Vectors that came since the
+//! checkpoint are in the log. A reader has them in memory, compares them as they are, and misses none.
+//!
+//! A checkpoint names no share where no code is off, so that earlier versions go on with such an index. Where an earlier version took the inserts, or a small
+//! budget kept the process from looking, searches learn of the drift from [`Index::health`] alone.
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use stratann_layout::manifest::GIVEN_CODEBOOK;
+use stratann_layout::DriftFacts;
+use stratann_layout::manifest::{GIVEN_CODEBOOK, Manifest};
+use stratann_tier::is_worker;
 use stratann_vector::{Reduction, normalize, to_f32};
 
 use super::due::{Due, MergeWhen};
@@ -143,7 +157,7 @@ fn look(
 impl Index {
     /// What a look at a sample of its vectors tells: up to 512 of them are read, where 256 or more were inserted directly since the last build or merge. A codebook
     /// that the build was given stays whatever comes, and nothing is looked at. A sample takes up to 2 MiB, or 1 KiB for each dimension if that is more, of the
-    /// part of a memory budget that is for queries in flight. A budget without room for that has a sample of 128, or none.
+    /// part of a memory budget that is for queries in flight. A budget without room for that has a sample of 128, or none. Searches of this index go by it from then on.
     ///
     /// # Errors
     /// A read that failed or a page that is damaged.
@@ -176,12 +190,20 @@ impl Index {
                 "too few vectors are there of the last build or merge, or of those that came since",
             ));
         };
+        self.drift().note(came, drifted);
         let share = came as f64 / (self.live() as f64).max(1.0);
         Ok(IndexHealth {
             // Of those that came some may be deleted.
             drifted: Some((share * drifted).min(1.0)),
             not_looked_at: None,
         })
+    }
+
+    /// The first of the nodes that came since the last build or merge, if so many of these are known to have drifted that a merge is due. `live` vectors are found.
+    pub(crate) fn drifted_from(&self, live: u64) -> Option<u32> {
+        let drifted = self.drift().last().of_all(self, live);
+        let first = self.manifest().vectors.try_into().ok();
+        first.filter(|_| drifted >= MergeWhen::default().drifted)
     }
 
     /// What [`stats`](Index::stats) says, with the [`health`](Index::health) that a look at a sample tells: of vectors that drifted `trouble` tells as well. Beside it
@@ -200,21 +222,46 @@ impl Index {
     }
 }
 
-/// What was seen at the last look at an index that takes inserts.
+/// What was seen at the last look at the vectors that came since the last build or merge.
 #[derive(Debug, Default)]
-pub(super) struct Drift(Mutex<Looked>);
+pub(crate) struct Drift {
+    /// Held during a look. Searches never wait for it: a look may wait for their room and their threads.
+    looking: Mutex<()>,
+    looked: Mutex<Looked>,
+}
 
-/// How many had come since the last build or merge, and the share of them that had drifted.
+/// How many had come, 0 if nobody has looked, and how many of a thousand of them had drifted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     came: u64,
-    drifted: f64,
+    thousandths: u32,
 }
 
 impl Drift {
-    /// Forgets everything: the index was merged.
-    pub(super) fn clear(&self) {
-        *self.0.lock() = Looked::default();
+    /// What a checkpoint says of it.
+    pub(crate) fn of(manifest: &Manifest) -> Self {
+        let facts = manifest.placement.and_then(|placement| placement.drift);
+        let looked = facts.map(|DriftFacts { came, thousandths }| Looked { came, thousandths });
+        Self {
+            looked: Mutex::new(looked.unwrap_or_default()),
+            ..Self::default()
+        }
+    }
+
+    /// What a checkpoint is to say of it: nothing where no code is off.
+    pub(super) fn facts(&self) -> Option<DriftFacts> {
+        let Looked { came, thousandths } = self.last();
+        (thousandths > 0).then_some(DriftFacts { came, thousandths })
+    }
+
+    fn last(&self) -> Looked {
+        *self.looked.lock()
+    }
+
+    /// Takes what a look has told when so many had come.
+    fn note(&self, came: u64, drifted: f64) {
+        let thousandths = (1_000.0 * drifted).round().clamp(0.0, 1_000.0) as u32;
+        *self.looked.lock() = Looked { came, thousandths };
     }
 }
 
@@ -233,29 +280,36 @@ impl LiveIndex {
             // Inserts have the rest of the budget then.
             let budget = index.memory().budget.unwrap_or(u64::MAX);
             let room = room(index).filter(|_| budget >= LEAST_BUDGET)?;
-            let mut looked = self.drifts().0.lock();
-            // Fewer came where a merge was made since.
-            let again = came < looked.came || came as f64 > (1.0 + AGAIN) * looked.came as f64;
-            if looked.came == 0 || again {
+            let drift = index.drift();
+            let _one = drift.looking.lock();
+            let looked = drift.last();
+            if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
-                    // Whoever searches meets it as well.
+                    // Whoever searches meets it as well. What was known before is as true as it was.
                     tracing::warn!(index = %self.path().display(), "a look at its codes failed: {error}");
-                    None
+                    Some(looked.share())
                 });
-                let drifted = found.unwrap_or(0.0);
-                *looked = Looked { came, drifted };
+                drift.note(came, found.unwrap_or(0.0));
             }
-            Some(looked.of_all(index, seen))
+            let live = seen.overlay.live(index.nodes()) as u64;
+            Some(drift.last().of_all(index, live))
         })
+    }
+
+    /// Looks before a checkpoint, if enough vectors came since the last look. A thread that searches does not look: the sample may have to be read by that thread.
+    pub(super) fn look_before_checkpoint(&self) {
+        if !is_worker() {
+            self.drift(WORTH_A_LOOK);
+        }
     }
 
     /// What was seen at the last look, if there was one since the last merge.
     pub(super) fn seen_health(&self) -> IndexHealth {
         self.at_a_moment(|index, seen| {
-            let looked = *self.drifts().0.lock();
-            let known = looked.came > 0 && came(index) >= looked.came;
+            let looked = index.drift().last();
+            let live = seen.overlay.live(index.nodes()) as u64;
             IndexHealth {
-                drifted: known.then(|| looked.of_all(index, seen)),
+                drifted: (looked.came > 0).then(|| looked.of_all(index, live)),
                 not_looked_at: None,
             }
         })
@@ -263,10 +317,14 @@ impl LiveIndex {
 }
 
 impl Looked {
-    /// The share of all vectors, if those that came since the look are as those before.
-    fn of_all(&self, index: &Index, seen: Seen<'_>) -> f64 {
-        let live = seen.overlay.live(index.nodes()).max(1) as f64;
-        (self.drifted * came(index) as f64 / live).min(1.0)
+    /// The share of those that had come.
+    fn share(self) -> f64 {
+        f64::from(self.thousandths) / 1_000.0
+    }
+
+    /// The share of all vectors, of which `live` are found, if those that came since the look are as those before.
+    fn of_all(self, index: &Index, live: u64) -> f64 {
+        (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
     }
 }
 

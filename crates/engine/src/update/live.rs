@@ -48,7 +48,6 @@ use self::reserved::Reserved;
 pub use self::resumable::{CutOff, CutOffInsert, Resumed};
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
-use super::drift::Drift;
 use super::due::{Due, MergeWhen, Reads};
 use super::fresh::FreshGraph;
 use super::growth::{LooksAt, far_grown, found_badly, looks_at};
@@ -282,8 +281,6 @@ pub struct LiveIndex {
     before: Mutex<Before>,
     /// What searches read since the last merge.
     reads: Arc<Reads>,
-    /// What the last look told of the vectors that came since the last merge.
-    drift: Drift,
     /// What the last look told of what probes read.
     scattered: Scattered,
     /// Calls that let rows wait, and merge them by themselves.
@@ -516,7 +513,6 @@ impl LiveIndex {
             charged: AtomicU64::new(index.memory().changes),
             health,
             reads: Arc::default(),
-            drift: Drift::default(),
             scattered: Scattered::default(),
             filling: AtomicUsize::new(0),
             rebalance_after: AtomicU64::new(0),
@@ -808,11 +804,6 @@ impl LiveIndex {
             }
             (None, None) => (0, 0.0),
         }
-    }
-
-    /// What the last look told of the vectors that came since the last merge.
-    pub(super) fn drifts(&self) -> &Drift {
-        &self.drift
     }
 
     /// What the last look told of what probes read.

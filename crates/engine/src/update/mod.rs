@@ -51,6 +51,7 @@ mod trials;
 
 pub(crate) use direct::inserting_bytes;
 pub use direct::{DirectCounts, DirectOptions, Pruning};
+pub(crate) use drift::Drift;
 pub use drift::IndexHealth;
 pub use due::{Due, MergeWhen, Merger};
 pub use live::{

@@ -11,6 +11,7 @@ mod equal;
 mod few;
 mod fixtures;
 mod frozen;
+mod further;
 mod grown;
 mod index;
 mod kept;

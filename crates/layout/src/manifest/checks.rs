@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::{
-    COLUMNS, FILE_NAME, IDS, KEPT, LARGEST, Manifest, PLACEMENT, RECALL, STATE, STATE_DIGITS, field,
+    COLUMNS, DRIFT, FILE_NAME, IDS, KEPT, LARGEST, Manifest, PLACEMENT, RECALL, STATE,
+    STATE_DIGITS, field,
 };
 use crate::error::LayoutError;
 use crate::header::FileKind;
@@ -133,6 +134,28 @@ impl Manifest {
             let what = "vectors that count of the placement";
             let expected = format!("at most {}, its nodes", facts.nodes);
             return Err(field(file, at, what, facts.live, expected));
+        }
+        let Some(drift) = &facts.drift else {
+            return Ok(());
+        };
+        if self.writer_features & DRIFT == 0 {
+            let (found, expected) = (self.writer_features, "bit 5 set where there is a drift");
+            return Err(field(file, at, "writer_features", found, expected));
+        }
+        if drift.thousandths > 1_000 {
+            let what = "thousandths of the drift";
+            return Err(field(file, at, what, drift.thousandths, "at most 1000"));
+        }
+        let came = facts.nodes.saturating_sub(self.vectors);
+        if drift.came > came {
+            let what = "vectors that had come of the drift";
+            return Err(field(
+                file,
+                at,
+                what,
+                drift.came,
+                format!("at most {came}, which came"),
+            ));
         }
         Ok(())
     }

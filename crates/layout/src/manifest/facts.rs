@@ -117,6 +117,18 @@ pub struct PlacementFacts {
     pub live: u64,
     /// 1 more than the largest outside id there has ever been; the manifest's own is that of the build.
     pub next_id: u64,
+    /// How far codes are off of the vectors that came, if a sample of them was looked at; writer feature bit 5 is set then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftFacts>,
+}
+
+/// How many of the vectors that came after the build are of a kind that its codes are not made for, as a look at a sample told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriftFacts {
+    /// Vectors that had come since the build when the sample was taken.
+    pub came: u64,
+    /// Those of another kind, in thousandths of the vectors that had come: 0 to 1,000.
+    pub thousandths: u32,
 }
 
 /// A file of the checkpoint.

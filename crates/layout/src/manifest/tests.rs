@@ -85,6 +85,7 @@ fn sample() -> Manifest {
             pages: 9876,
             live: 99_999,
             next_id: 70,
+            drift: None,
         }),
         state: Some("0123456789abcdef0123456789abcdef".into()),
         files: vec![
@@ -576,6 +577,7 @@ fn a_placement_has_its_feature_bit() {
         pages: 1,
         live: 6,
         next_id: 70,
+        drift: None,
     });
     let text = refused(&manifest);
     assert!(
@@ -592,6 +594,58 @@ fn a_placement_has_its_feature_bit() {
         text.contains("is \"placement\", expected a key of this"),
         "{text}"
     );
+}
+
+#[test]
+fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
+    let drift = DriftFacts {
+        came: 120,
+        thousandths: 970,
+    };
+    let mut manifest = sample();
+    let without = manifest.encode();
+    manifest.note_drift(Some(drift));
+    assert_eq!(manifest.writer_features, STATE | DRIFT);
+    let text = String::from_utf8(manifest.encode()).unwrap();
+    assert!(
+        text.contains("\"drift\": {\n      \"came\": 120,"),
+        "{text}"
+    );
+    let back = Manifest::decode(text.as_bytes(), "m").unwrap();
+    assert_eq!(back, manifest);
+    // A manifest that has none is as those of earlier versions.
+    manifest.note_drift(None);
+    assert_eq!(manifest.encode(), without);
+
+    let spoilt: [(&str, fn(&mut Manifest)); 3] = [
+        ("bit 5 set where there is a drift", |m| {
+            m.writer_features = STATE
+        }),
+        (
+            "of the drift at offset 34 is 124, expected at most 123",
+            |m| {
+                m.placement.as_mut().unwrap().drift.as_mut().unwrap().came = 124;
+            },
+        ),
+        (
+            "of the drift at offset 34 is 1001, expected at most 1000",
+            |m| {
+                let placement = m.placement.as_mut().unwrap();
+                placement.drift.as_mut().unwrap().thousandths = 1_001;
+            },
+        ),
+    ];
+    for (expected, spoil) in spoilt {
+        manifest.note_drift(Some(drift));
+        spoil(&mut manifest);
+        let refused = Manifest::decode(&manifest.encode(), "m").unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    // Nothing came after a build.
+    manifest.placement = None;
+    manifest.note_drift(Some(drift));
+    assert_eq!(manifest.writer_features, STATE);
 }
 
 #[test]
@@ -783,6 +837,7 @@ proptest! {
         measured in prop::option::of((any::<(u32, u32)>(), prop::collection::vec(0.0f64..1.0, 0..6))),
         packed: bool,
         placement in prop::option::of(any::<(u64, u64, u64)>()),
+        drift in prop::option::of((any::<u64>(), 0u32..=1_000)),
         files in prop::collection::btree_map("[a-z]{1,8}\\.[0-9]{1,5}", any::<(u64, u32)>(), 0..5),
     ) {
         let mut first = 0;
@@ -807,10 +862,10 @@ proptest! {
             hot_graph: numbers.iter().map(|&share| HotShare { share, hits: 1.0 - share }).collect(),
             hot_vectors: numbers.iter().map(|&hits| HotShare { share: hits / 3.0, hits }).collect(),
         });
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             layout: layout.into(),
             reader_features: kept | if placement.is_some() { PLACEMENT } else { 0 },
-            placement: placement.map(|(a, pages, b)| PlacementFacts { nodes: a.max(b), pages, live: a.min(b), next_id: a }),
+            placement: placement.map(|(a, pages, b)| PlacementFacts { nodes: a.max(b), pages, live: a.min(b), next_id: a, drift: None }),
             list_codec: codecs.0, vector_codec: codecs.1,
             list_bytes: list_bytes >> 2, vector_bytes: vector_bytes >> 2, segments, measured,
             element: Element::ALL[element],
@@ -827,6 +882,8 @@ proptest! {
             }).collect(),
             ..sample()
         };
+        let came = manifest.nodes().saturating_sub(vectors);
+        manifest.note_drift(drift.map(|(some, thousandths)| DriftFacts { came: some.min(came), thousandths }));
         prop_assert_eq!(Manifest::decode(&manifest.encode(), "m").unwrap(), manifest);
     }
 

@@ -280,7 +280,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             // Those that the list may end with are ranked whatever the code's error.
             let ranks = N::VECTORS && slot < count;
             if ranks
-                && (score <= worth || key <= self.frontier.bound())
+                && (worth.admits(node, score) || key <= self.frontier.bound())
                 && !self.ranking.admission().rules_out(node)
             {
                 self.unranked.push((key, self.held.len() as u32));

@@ -151,7 +151,9 @@ impl Direct {
             pages: placement.pages().into(),
             live: u64::from(nodes).saturating_sub(self.deleted.len() as u64),
             next_id,
+            drift: None,
         });
+        manifest.note_drift(self.index.drift().facts());
         begin_state(&mut manifest)?;
         let committed = checkpoint.commit(&manifest).inspect_err(|_| {
             // It may have got as far as the rename.

@@ -46,7 +46,7 @@ use super::ranges::IdRanges;
 use crate::index::Index;
 use crate::plan::query_bytes;
 use crate::progress::{Progress, Stage};
-use crate::search::{Admission, Ends, Plan, Timer, Within};
+use crate::search::{Admission, Ends, Plan, Timer, Uses, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
 use crate::stores::{GraphStores, NodePages, on_pages};
@@ -431,6 +431,12 @@ impl Direct {
                 exact: false,
                 ends: Ends::WithItsList,
                 looks_at: LooksAt::Chosen,
+                drifted_from: None,
+                further: 0,
+                further_uses: Uses {
+                    whole_page: preset.whole_page,
+                    rerank: preset.rerank,
+                },
                 hold: true,
                 parts: false,
                 way: crate::search::Way::Within,

@@ -314,7 +314,6 @@ impl LiveIndex {
         // What came meanwhile is in memory, and counted there.
         self.charged.store(0, Ordering::Relaxed);
         self.reads.clear();
-        self.drift.clear();
         Ok(report)
     }
 

@@ -172,6 +172,8 @@ impl LiveIndex {
     /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Says whether there is one: not while vectors wait
     /// in memory.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
+        // Inserts go on meanwhile. Those that come in between are as those before, as far as anybody knows.
+        self.look_before_checkpoint();
         let _gate = self.gate.write();
         let state = self.state();
         let waits = state.overlay.fresh.iter().any(|fresh| fresh.slots() > 0);

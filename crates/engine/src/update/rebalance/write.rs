@@ -144,6 +144,7 @@ impl Writing<'_> {
             pages: 0,
             live: nodes.saturating_sub(inputs.dead),
             next_id: inputs.next_id,
+            drift: None,
         });
         manifest
     }

@@ -1,0 +1,312 @@
+//! Searches look further where answers are among vectors that drifted, and nowhere else.
+
+use std::path::Path;
+
+use stratann::{
+    BuildOptions, Counters, DirectOptions, Due, Element, Filter, GroundTruth, Index, LiveIndex,
+    Matrix, MergeWhen, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, SearchResults,
+    Silent, Strategy, Update, Way, WriteOptions, brute_force, build, build_with_rows,
+};
+
+const DIM: usize = 24;
+
+/// Numbers that are distributed normally, always the same for a seed.
+struct Normal(u64);
+
+impl Normal {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn rows(&mut self, count: usize, of: impl Fn(f32) -> f32) -> Vec<f32> {
+        let normal = || {
+            let (u, v) = (1.0 - self.uniform(), self.uniform());
+            of(((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32)
+        };
+        std::iter::repeat_with(normal).take(count * DIM).collect()
+    }
+}
+
+fn matrix(rows: &[f32]) -> Matrix {
+    let bytes = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
+    Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
+}
+
+/// Rows that an index is built of, and those that come.
+const BUILT: usize = 1_500;
+const CAME: usize = 750;
+const QUERIES: usize = 60;
+const LIST: usize = 50;
+
+/// A row of another kind is the same, shifted by so much in each element.
+fn shifted(x: f32) -> f32 {
+    x + 3.0
+}
+
+/// What is built, what comes, and queries of both kinds with their answers.
+struct Rows {
+    built: Matrix,
+    came: Matrix,
+    old: (Matrix, GroundTruth),
+    new: (Matrix, GroundTruth),
+}
+
+fn rows() -> Rows {
+    let mut numbers = Normal(7);
+    let built = numbers.rows(BUILT, |x| x);
+    let came = numbers.rows(CAME, shifted);
+    let all = matrix(&[built.clone(), came.clone()].concat());
+    let mut queries = |of: fn(f32) -> f32| {
+        let queries = matrix(&numbers.rows(QUERIES, of));
+        let truth = brute_force(&all, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+        (queries, truth)
+    };
+    Rows {
+        old: queries(|x| x),
+        new: queries(shifted),
+        built: matrix(&built),
+        came: matrix(&came),
+    }
+}
+
+fn options(preset: Preset) -> BuildOptions {
+    BuildOptions {
+        preset,
+        threads: 1,
+        ..BuildOptions::default()
+    }
+}
+
+/// Open for direct inserts, of which `checkpoint` are between two checkpoints.
+fn live(path: &Path, checkpoint: Option<u64>) -> LiveIndex {
+    let direct = DirectOptions {
+        checkpoint,
+        ..DirectOptions::default()
+    };
+    // The preset decouplevs merges as a rule.
+    let merges = reader(path).preset().update == Update::Merge;
+    let options = WriteOptions {
+        threads: 1,
+        update: merges.then_some(Update::Accumulate),
+        direct,
+        ..WriteOptions::default()
+    };
+    LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
+}
+
+fn reader(path: &Path) -> Index {
+    Index::open(path, &OpenOptions::default()).unwrap()
+}
+
+/// Searches whose reads do not depend on the order in which these are done.
+fn searches() -> SearchOptions {
+    SearchOptions {
+        list: LIST,
+        strategy: Some(Strategy::BestFirst),
+        ..SearchOptions::default()
+    }
+}
+
+fn recall(found: &SearchResults, truth: &GroundTruth) -> f64 {
+    truth.recall(&found.ids, &found.distances, 10).unwrap()
+}
+
+/// Nodes that a query goes through.
+fn hops(found: &SearchResults) -> u64 {
+    found.counters.hops / QUERIES as u64
+}
+
+/// What was read, and for how many nodes.
+fn reads(counters: &Counters) -> [u64; 4] {
+    let of = counters;
+    [of.hops, of.graph_reads, of.vector_reads, of.bytes_read]
+}
+
+fn manifest(path: &Path) -> String {
+    std::fs::read_to_string(path.join("MANIFEST")).unwrap()
+}
+
+/// `least` is the recall of what came that a second walk has at least.
+fn looks_further(preset: Preset, least: f64) {
+    let rows = rows();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    build(&rows.built, &path, &options(preset), &Silent).unwrap();
+    let index = live(&path, Some(u64::MAX));
+    index.insert(&rows.came, None, &Silent).unwrap();
+    assert_eq!(index.stats().health.drifted, None, "nobody has looked");
+    let searched = |index: &LiveIndex| {
+        let of = |queries| index.search(queries, &searches()).unwrap();
+        (of(&rows.old.0), of(&rows.new.0))
+    };
+    let (old_before, new_before) = searched(&index);
+    let due = index.due(&MergeWhen::default());
+    assert!(matches!(due, Some(Due::Drifted(_))), "{due:?}");
+    let (old, new) = searched(&index);
+    let told = |found: &SearchResults, truth| {
+        format!("{:.3} of {} nodes", recall(found, truth), hops(found))
+    };
+    let said = format!(
+        "{}: of what was built {}, then {}; of what came {}, then {}",
+        preset.name,
+        told(&old_before, &rows.old.1),
+        told(&old, &rows.old.1),
+        told(&new_before, &rows.new.1),
+        told(&new, &rows.new.1),
+    );
+    eprintln!("{said}");
+    assert_eq!(reads(&old.counters), reads(&old_before.counters), "{said}");
+    assert_eq!(old.ids, old_before.ids, "{said}");
+    assert!(recall(&new, &rows.new.1) > least, "{said}");
+    assert!(hops(&new) > 4 * LIST as u64, "{said}");
+    drop(index);
+
+    assert!(manifest(&path).contains("\"drift\""), "{said}");
+    let index = reader(&path);
+    let of = |queries| index.search(queries, &searches()).unwrap();
+    let (old, new) = (of(&rows.old.0), of(&rows.new.0));
+    let said = format!(
+        "{said}; a reader: of what was built {}, of what came {}",
+        told(&old, &rows.old.1),
+        told(&new, &rows.new.1),
+    );
+    eprintln!("{said}");
+    assert!(hops(&old) < 2 * LIST as u64, "{said}");
+    assert!(recall(&new, &rows.new.1) > least, "{said}");
+    drop(index);
+
+    let index = live(&path, None);
+    index.compact(&Silent).unwrap();
+    let (_, new) = searched(&index);
+    let said = format!("{said}; after a merge {}", told(&new, &rows.new.1));
+    assert!(hops(&new) < 2 * LIST as u64, "{said}");
+    assert!(recall(&new, &rows.new.1) > 0.9, "{said}");
+    drop(index);
+    assert!(!manifest(&path).contains("\"drift\""), "{said}");
+}
+
+#[test]
+fn searches_of_what_drifted_look_further() {
+    looks_further(Preset::STRATANN, 0.97);
+}
+
+#[test]
+fn searches_of_what_drifted_look_further_in_odinann() {
+    looks_further(Preset::ODINANN, 0.97);
+}
+
+#[test]
+fn searches_of_what_drifted_look_further_in_aisaq() {
+    looks_further(Preset::AISAQ, 0.97);
+}
+
+#[test]
+fn searches_of_what_drifted_look_further_in_decouplevs() {
+    looks_further(Preset::DECOUPLEVS, 0.9);
+}
+
+/// Who closes an index has looked, though nobody has asked whether a merge is due.
+#[test]
+fn a_checkpoint_says_what_has_drifted() {
+    let rows = rows();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    build(&rows.built, &path, &options(Preset::STRATANN), &Silent).unwrap();
+    live(&path, None).insert(&rows.came, None, &Silent).unwrap();
+    let index = reader(&path);
+    let found = index.search(&rows.new.0, &searches()).unwrap();
+    assert!(
+        recall(&found, &rows.new.1) > 0.95,
+        "{:.3}",
+        recall(&found, &rows.new.1)
+    );
+    // It is known without a look, when the index is open for changes again.
+    let trouble = live(&path, None).stats().trouble;
+    assert!(trouble.is_some_and(|trouble| trouble.contains("found badly")));
+    for how in [
+        SearchOptions {
+            stop_early: true,
+            ..searches()
+        },
+        SearchOptions {
+            strategy: Some(Strategy::Pipelined),
+            ..searches()
+        },
+    ] {
+        let found = index.search(&rows.new.0, &how).unwrap();
+        let recall = recall(&found, &rows.new.1);
+        assert!(recall > 0.95, "{how:?}: {recall:.3}");
+    }
+}
+
+/// Rows of which all have this attribute.
+fn of_kind(kind: i64, count: usize) -> RowTable {
+    let mut row = Row::default();
+    row.attributes.insert("kind".into(), kind.into());
+    RowTable::new(vec![row; count])
+}
+
+/// What each way is expected to read is about what it reads.
+fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> f32) {
+    let mut numbers = Normal(7);
+    let rows = [numbers.rows(built, |x| x), numbers.rows(came, of)].map(|rows| matrix(&rows));
+    let queries = matrix(&numbers.rows(QUERIES, of));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    build_with_rows(
+        &rows[0],
+        &of_kind(0, built),
+        &path,
+        &options(preset),
+        &Silent,
+    )
+    .unwrap();
+    let index = live(&path, None);
+    index
+        .insert_rows(&rows[1], &of_kind(1, came), None, &Silent)
+        .unwrap();
+    drop(index);
+    let index = reader(&path);
+    for filter in ["kind == 1", "kind < 2"] {
+        let filter = Filter::parse(filter).unwrap();
+        for way in [Way::Within, Way::Before] {
+            let how = SearchOptions {
+                way: Some(way),
+                ..searches()
+            };
+            let found = index.search_filtered(&queries, &how, &filter).unwrap();
+            let explained = found.explained.unwrap();
+            let reads =
+                (found.counters.graph_reads + found.counters.vector_reads) as f64 / QUERIES as f64;
+            let expected = match explained.way {
+                Way::Within => explained.estimates.within,
+                Way::Before => explained.estimates.before,
+            };
+            let said = format!(
+                "{}, {built} and {came}, {filter}, {way:?}: {expected:.1} expected, {reads:.1} read",
+                preset.name
+            );
+            eprintln!("{said}");
+            // A query that found too little went on by the other way.
+            let most = if explained.way == Way::Before {
+                3.0
+            } else {
+                6.0
+            };
+            assert!(reads < 5.0 * expected && expected < most * reads, "{said}");
+        }
+    }
+}
+
+#[test]
+fn estimates_are_true_of_what_codes_say_little() {
+    estimates_are_true(Preset::STRATANN, 1_000, 800, shifted);
+    estimates_are_true(Preset::ODINANN, 1_000, 800, shifted);
+    // An index that outgrew its codes: all of it is looked at, or whole pages.
+    estimates_are_true(Preset::STRATANN, 100, 700, |x| x);
+    estimates_are_true(Preset::ODINANN, 200, 1_300, |x| x);
+}
