@@ -141,7 +141,7 @@ pub fn create<'py>(
             Some(Ok(beside)) => beside,
             _ => tempfile::tempdir()?,
         };
-        check_memory(folder.path(), element, dimension, &options, budget)?;
+        check_memory(py, folder.path(), element, dimension, &options, budget)?;
     }
     let report = run(py, &Listener::new(None)?, |progress| match exist_ok {
         true => stratann::create_if_absent(&path, element, dimension, &options, progress),
@@ -158,6 +158,7 @@ pub fn create<'py>(
 /// # Errors
 /// A budget that is too small; an index that cannot be made there.
 pub fn check_memory(
+    py: Python<'_>,
     folder: &Path,
     element: Element,
     dimension: usize,
@@ -170,13 +171,15 @@ pub fn check_memory(
         places: Places::default(),
         ..options.clone()
     };
-    stratann::create(&trial, element, dimension, &options, &Silent).map_err(to_python)?;
     let open = OpenOptions {
         memory,
         ..OpenOptions::default()
     };
-    stratann::Index::open(&trial, &open).map_err(to_python)?;
-    Ok(())
+    let tried = py.detach(|| {
+        stratann::create(&trial, element, dimension, &options, &Silent)?;
+        stratann::Index::open(&trial, &open).map(drop)
+    });
+    tried.map_err(to_python)
 }
 
 /// The dimension of vectors that are to come.

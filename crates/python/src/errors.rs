@@ -119,7 +119,7 @@ pub fn said(error: &Error) -> String {
             source,
         } => format!(
             "{source}; the first {done} of {total} rows are in, with ids {first} to {last}. Insert the others, vectors[{done}:], with ids=range({}, {}), \
-             and with attributes[{done}:] and payload[{done}:] if you gave these",
+             and with the attributes and the payload of the same rows if you gave these",
             last.saturating_add(1),
             first.saturating_add(*total as u64)
         ),

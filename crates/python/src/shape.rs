@@ -96,6 +96,7 @@ impl Shape<'_, '_> {
     reason = "keyword arguments of the Python function"
 )]
 pub fn check_build<'py>(
+    py: Python<'py>,
     dimension: Option<usize>,
     memory: Option<&Bound<'py, PyAny>>,
     metric: &str,
@@ -172,7 +173,7 @@ pub fn check_build<'py>(
     match tempfile::tempdir() {
         Ok(folder) if memory.is_some() => {
             let dimension = dimension.unwrap_or(1);
-            check_memory(folder.path(), Element::F32, dimension, &options, memory)
+            check_memory(py, folder.path(), Element::F32, dimension, &options, memory)
         }
         _ => Ok(()),
     }
