@@ -598,6 +598,7 @@ fn a_placement_has_its_feature_bit() {
 
 #[test]
 fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
+    type Spoil = fn(&mut Manifest);
     let drift = DriftFacts {
         came: 120,
         thousandths: 970,
@@ -617,7 +618,7 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
     manifest.note_drift(None);
     assert_eq!(manifest.encode(), without);
 
-    let spoilt: [(&str, fn(&mut Manifest)); 3] = [
+    let spoilt: [(&str, Spoil); 3] = [
         ("bit 5 set where there is a drift", |m| {
             m.writer_features = STATE
         }),
