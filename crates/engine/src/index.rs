@@ -48,7 +48,7 @@ pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
-use crate::durable::{log_bytes, log_number};
+use crate::durable::{kept_room, log_bytes, log_number};
 use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
 use crate::places::Purpose;
@@ -417,6 +417,11 @@ impl Index {
     /// Bytes of the log's records, as far as they can be seen.
     pub(crate) fn log_bytes(&self) -> u64 {
         log_bytes(&*self.volume, self.manifest.log_from.number).unwrap_or(0)
+    }
+
+    /// Bytes of storage that are kept for deletes on a full disk, as far as they can be seen.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        kept_room(&*self.volume).unwrap_or(0)
     }
 
     /// The vectors that a search can find: those of the checkpoint and of the log, less those that were deleted.

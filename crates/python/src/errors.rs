@@ -175,8 +175,8 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
         return error;
     }
     NoSpaceError::new_err(format!(
-        "{}; the index can be searched as before. Deleting vectors makes no room by itself: a delete takes some kB of log, and \
-         the merge that gives their space back writes the new index beside the old one first",
+        "{}; the index can be searched as before. Deleting vectors makes no room by itself: the merge that gives their space back \
+         writes the new index beside the old one first",
         error.value(py)
     ))
 }

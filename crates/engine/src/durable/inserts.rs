@@ -3,6 +3,8 @@
 use stratann_layout::inserts::{BegunInsert, FILE_NAME, UNFINISHED, decode, encode};
 use stratann_tier::{TierError, Volume};
 
+use super::room::replace_in_room;
+
 /// The inserts that a volume knows of. A file that is damaged is no reason to refuse an index: no vector depends on it.
 ///
 /// # Errors
@@ -33,7 +35,7 @@ pub(crate) fn of_index(
     let known = begun.len();
     begun.retain(|insert| !is_replaced(insert, state));
     if begun.len() < known {
-        write(volume, &begun)?;
+        write_fewer(volume, &begun)?;
     }
     Ok(begun)
 }
@@ -105,6 +107,23 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
     drop(file);
     volume.rename(UNFINISHED, FILE_NAME)?;
     volume.sync()
+}
+
+/// As [`write`], to know of fewer: on a full disk it takes the room that is kept.
+///
+/// # Errors
+/// As those of [`write`].
+pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
+    match write(volume, inserts) {
+        Err(error @ TierError::NoSpace { .. }) => {
+            let _ = volume.remove(UNFINISHED);
+            match replace_in_room(volume, FILE_NAME, &encode(inserts))? {
+                true => Ok(()),
+                false => Err(error),
+            }
+        }
+        written => written,
+    }
 }
 
 /// Has a volume know of none, durably.

@@ -541,6 +541,7 @@ impl LiveIndex {
             home: Home::here(),
             _lock: lock,
         })
+        .inspect(Self::keep_room)
         .and_then(Self::with_fresh_drained)
     }
 

@@ -68,6 +68,8 @@ struct Inode {
     current: Vec<u8>,
     /// Changes since the last sync, with their place in the order of all changes.
     unsynced: Vec<(u64, Change)>,
+    /// Bytes from its start that are on blocks of its own, whatever its length is.
+    kept: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +109,8 @@ struct State {
     /// Whether a failed sync of a file, or of the names, discards what it was to make durable.
     discards_files: bool,
     discards_names: bool,
+    /// Whether files get blocks ahead of their bytes.
+    keeps_room: bool,
 }
 
 /// Makes one volume of the disks of a machine.
@@ -366,6 +370,11 @@ impl SimVolume {
         }
     }
 
+    /// From now on the volume keeps room where it is asked to ([`Volume::keep_room`]), as file systems do that give blocks ahead; at first it does not.
+    pub fn gives_room(&self) {
+        self.lock_state().keeps_room = true;
+    }
+
     /// True if the machine has crashed.
     pub fn has_crashed(&self) -> bool {
         self.lock_state().alive("").is_err()
@@ -384,8 +393,19 @@ impl SimVolume {
             tripped: state.tripped.clone(),
             discards_files: state.discards_files,
             discards_names: state.discards_names,
+            keeps_room: state.keeps_room,
         };
         Self::with(copy, self.join())
+    }
+}
+
+impl SimVolume {
+    /// The number of an empty file, and what it has of blocks.
+    fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
+        let state = self.lock_state();
+        let inode = *state.disks[self.disk].names.get(name)?;
+        let empty = state.inodes[inode].current.is_empty();
+        (empty && state.names_of(self.disk, inode) == 1).then(|| (inode, state.inodes[inode].kept))
     }
 }
 
@@ -630,6 +650,38 @@ impl Volume for SimVolume {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Blocks survive a crash with the file.
+    fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.keep_room(name, bytes);
+        }
+        if !self.lock_state().keeps_room {
+            return Ok(false);
+        }
+        let there = self.inode_of_room(name);
+        if there.is_some_and(|(_, kept)| kept >= bytes) {
+            return Ok(true);
+        }
+        if there.is_none() {
+            drop(self.create(name)?);
+        }
+        let mut state = self.lock_state();
+        let verdict = state.change(Operation::KeepRoom, "keep room in", name, 0, Some(bytes))?;
+        let inode = state.inode(self.disk, "keep room in", name)?;
+        state.inodes[inode].kept = bytes;
+        match verdict {
+            Verdict::Done => Ok(true),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
+    fn kept_room(&self, name: &str) -> Result<u64, TierError> {
+        match self.whole() {
+            Some(whole) => whole.kept_room(name),
+            None => Ok(self.inode_of_room(name).map_or(0, |(_, kept)| kept)),
+        }
+    }
+
     fn lock(&self) -> Result<LockGuard, TierError> {
         if let Some(whole) = self.whole() {
             return whole.lock();
@@ -704,7 +756,9 @@ impl VolumeFile for SimFile {
             offset,
             bytes: bytes.into(),
         };
-        match state.change(Operation::Write, "write", &self.name, offset, Some(len)) {
+        let is_kept = offset.saturating_add(len) <= state.inodes[self.inode].kept;
+        let room = (!is_kept).then_some(len);
+        match state.change(Operation::Write, "write", &self.name, offset, room) {
             Ok(verdict) => {
                 state.write(self.inode, write(bytes));
                 match verdict {
@@ -733,6 +787,8 @@ impl VolumeFile for SimFile {
         let room = grows.then_some(0);
         let verdict = state.change(Operation::Resize, "resize", &self.name, len, room)?;
         state.write(self.inode, Change::Resize { len });
+        let kept = &mut state.inodes[self.inode].kept;
+        *kept = (*kept).min(len);
         match verdict {
             Verdict::Done => Ok(()),
             Verdict::Fails(error) => Err(error),

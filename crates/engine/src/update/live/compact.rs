@@ -313,6 +313,7 @@ impl LiveIndex {
             .store(frozen.log_from.sequence, Ordering::Relaxed);
         // What came meanwhile is in memory, and counted there.
         self.charged.store(0, Ordering::Relaxed);
+        self.keep_room();
         self.reads.clear();
         self.drift.clear();
         Ok(report)

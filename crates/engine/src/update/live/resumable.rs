@@ -198,7 +198,7 @@ impl LiveIndex {
             .iter()
             .filter(|insert| insert.done || insert.file != file);
         let kept: Vec<BegunInsert> = kept.cloned().collect();
-        inserts::write(&*self.volume, &kept)?;
+        inserts::write_fewer(&*self.volume, &kept)?;
         *begun = kept;
         Ok(cut)
     }
