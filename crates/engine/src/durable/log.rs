@@ -196,8 +196,14 @@ impl Log {
             marked: true,
             rows: next.rows,
         };
-        let Started { file, end, rows } = Started::beside(&*volume, header, next)
-            .or_else(|error| Started::on_full_disk(&*volume, header, next, error))?;
+        let Started { file, end, rows } = match next.before {
+            // Deletes have taken the room that was kept, and there may be no more than what they left of it.
+            Some(before) if volume.kept_room(&log_name(before.end.log))? > 0 => {
+                Started::within(&*volume, before)?
+            }
+            _ => Started::beside(&*volume, header, next)
+                .or_else(|error| Started::on_full_disk(&*volume, header, next, error))?,
+        };
         let shared = Arc::new(Shared {
             volume,
             shape,
@@ -389,6 +395,23 @@ impl Log {
             shared.led.wait(&mut state);
         }
         shared.rotate(&mut state, false)
+    }
+
+    /// As [`rotate`](Self::rotate), before deletes: where the disk is full the next file is the one in which room is kept for them.
+    ///
+    /// # Errors
+    /// As those of [`rotate`](Self::rotate); a full disk where no room is kept.
+    pub(crate) fn rotate_in_room(&self) -> Result<(), Error> {
+        let files = self.shared.state.lock().files;
+        match self.rotate() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                match self.shared.take_room(files)? {
+                    true => Ok(()),
+                    false => Err(error),
+                }
+            }
+            rotated => rotated.map(drop),
+        }
     }
 
     /// Whether the current file takes nothing more: then the next one is to be started.
@@ -595,6 +618,11 @@ impl Shared {
                 sequence: state.written_sequence,
             });
         }
+        let has_room = || self.volume.kept_room(&log_name(state.number));
+        if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
+            // What the current file has left of it is for deletes, which would not find it behind the next one.
+            self.keep_room_again(state)?;
+        }
         self.begin_next(state, rows, false)
     }
 
@@ -792,6 +820,12 @@ impl Started {
         Ok(Self { file, end, rows })
     }
 
+    /// The last file that is there, behind its last record.
+    fn within(volume: &dyn Volume, LogBefore { end, rows }: LogBefore) -> Result<Self, Error> {
+        let file = go_on(volume, end)?;
+        Ok(Self { file, end, rows })
+    }
+
     /// What is left where there is no room for one, as `error` says: the last file, or the room that is kept.
     fn on_full_disk(
         volume: &dyn Volume,
@@ -807,9 +841,8 @@ impl Started {
         if !next.replaces && !take_back(volume, header.number) {
             return Err(error);
         }
-        if let Some(LogBefore { end, rows }) = next.before {
-            let file = go_on(volume, end)?;
-            return Ok(Self { file, end, rows });
+        if let Some(before) = next.before {
+            return Self::within(volume, before);
         }
         let rows = header.rows;
         let begun = Unfinished::begin_in_room(volume, header);

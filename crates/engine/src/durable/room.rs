@@ -57,8 +57,11 @@ pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
 /// There is not so much, or the volume fails.
 pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     let block = BLOCK as u64;
-    let bytes = volume.len(MANIFEST)?.next_multiple_of(block) + block;
-    volume.keep_room(SMALL_ROOM, bytes).map(drop)
+    if volume.keep_room(SMALL_ROOM, block)? {
+        let bytes = volume.len(MANIFEST)?.next_multiple_of(block) + block;
+        volume.keep_room(SMALL_ROOM, bytes)?;
+    }
+    Ok(())
 }
 
 /// The room of the next log, taken: what is to become that log. `None` where none is kept.

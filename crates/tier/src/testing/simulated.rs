@@ -72,6 +72,14 @@ struct Inode {
     kept: u64,
 }
 
+impl Inode {
+    /// Bytes of its blocks beyond its end.
+    fn beyond_end(&self) -> u64 {
+        let end = self.current.len().next_multiple_of(BLOCK) as u64;
+        self.kept.saturating_sub(end)
+    }
+}
+
 #[derive(Clone, Debug)]
 enum NameChange {
     Create { name: String, inode: usize },
@@ -111,6 +119,8 @@ struct State {
     discards_names: bool,
     /// Whether files get blocks ahead of their bytes.
     keeps_room: bool,
+    /// Bytes of blocks that files have given back since the disk is full, which others may be given ahead.
+    freed: u64,
 }
 
 /// Makes one volume of the disks of a machine.
@@ -224,6 +234,18 @@ impl State {
     fn names_of(&self, disk: usize, inode: usize) -> usize {
         let names = self.disks[disk].names.values();
         names.filter(|&&named| named == inode).count()
+    }
+
+    /// A file is about to lose a name.
+    fn free(&mut self, disk: usize, name: &str) {
+        let Some(&inode) = self.disks[disk].names.get(name) else {
+            return;
+        };
+        if self.names_of(disk, inode) == 1 {
+            let inode = &self.inodes[inode];
+            let blocks = inode.current.len().next_multiple_of(BLOCK) as u64;
+            self.freed += blocks.max(inode.kept);
+        }
     }
 
     /// Fills `out` from a file.
@@ -345,6 +367,7 @@ impl SimVolume {
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
+        state.freed = 0;
         state.failure = Some((state.operations + operations + during, failure));
     }
 
@@ -394,12 +417,48 @@ impl SimVolume {
             discards_files: state.discards_files,
             discards_names: state.discards_names,
             keeps_room: state.keeps_room,
+            freed: state.freed,
         };
         Self::with(copy, self.join())
     }
 }
 
 impl SimVolume {
+    /// Creates a file; `space` as for [`State::change`].
+    fn create_in(&self, name: &str, space: Option<u64>) -> Result<Box<dyn VolumeFile>, TierError> {
+        check_name(PLACE, name)?;
+        let mut state = self.lock_state();
+        let verdict = state.change(Operation::Create, "create", name, 0, space)?;
+        // Another file in its place, as a directory makes it: nothing is emptied.
+        if state.disks[self.disk].names.contains_key(name) {
+            state.disks[self.disk]
+                .unsynced_names
+                .push(NameChange::Remove {
+                    name: name.to_owned(),
+                });
+        }
+        let inode = state.inodes.len();
+        state.inodes.push(Inode {
+            disk: self.disk,
+            ..Inode::default()
+        });
+        state.disks[self.disk].names.insert(name.to_owned(), inode);
+        state.disks[self.disk]
+            .unsynced_names
+            .push(NameChange::Create {
+                name: name.to_owned(),
+                inode,
+            });
+        match verdict {
+            Verdict::Done => Ok(Box::new(SimFile {
+                volume: self.clone(),
+                name: name.to_owned(),
+                inode,
+            })),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
     /// The number of an empty file, and what it has of blocks.
     fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
         let state = self.lock_state();
@@ -436,39 +495,9 @@ impl Volume for SimVolume {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
-        if let Some(whole) = self.whole() {
-            return whole.create(name);
-        }
-        check_name(PLACE, name)?;
-        let mut state = self.lock_state();
-        let verdict = state.change(Operation::Create, "create", name, 0, Some(0))?;
-        // Another file in its place, as a directory makes it: nothing is emptied.
-        if state.disks[self.disk].names.contains_key(name) {
-            state.disks[self.disk]
-                .unsynced_names
-                .push(NameChange::Remove {
-                    name: name.to_owned(),
-                });
-        }
-        let inode = state.inodes.len();
-        state.inodes.push(Inode {
-            disk: self.disk,
-            ..Inode::default()
-        });
-        state.disks[self.disk].names.insert(name.to_owned(), inode);
-        state.disks[self.disk]
-            .unsynced_names
-            .push(NameChange::Create {
-                name: name.to_owned(),
-                inode,
-            });
-        match verdict {
-            Verdict::Done => Ok(Box::new(SimFile {
-                volume: self.clone(),
-                name: name.to_owned(),
-                inode,
-            })),
-            Verdict::Fails(error) => Err(error),
+        match self.whole() {
+            Some(whole) => whole.create(name),
+            None => self.create_in(name, Some(0)),
         }
     }
 
@@ -589,6 +618,7 @@ impl Volume for SimVolume {
             from: from.to_owned(),
             to: to.to_owned(),
         };
+        state.free(self.disk, to);
         apply_name(&mut state.disks[self.disk].names, &change);
         state.disks[self.disk].unsynced_names.push(change);
         match verdict {
@@ -609,6 +639,7 @@ impl Volume for SimVolume {
         let change = NameChange::Remove {
             name: name.to_owned(),
         };
+        state.free(self.disk, name);
         apply_name(&mut state.disks[self.disk].names, &change);
         state.disks[self.disk].unsynced_names.push(change);
         match verdict {
@@ -663,12 +694,22 @@ impl Volume for SimVolume {
             return Ok(true);
         }
         if there.is_none() {
-            drop(self.create(name)?);
+            drop(self.create_in(name, None)?);
         }
+        let more = bytes - there.map_or(0, |(_, kept)| kept);
         let mut state = self.lock_state();
-        let verdict = state.change(Operation::KeepRoom, "keep room in", name, 0, Some(bytes))?;
+        let room = (state.freed < more).then_some(more);
+        let changed = state.change(Operation::KeepRoom, "keep room in", name, 0, room);
+        if changed.is_err() && there.is_none() && state.alive(name).is_ok() {
+            let disk = &mut state.disks[self.disk];
+            disk.names.remove(name);
+            let name = name.to_owned();
+            disk.unsynced_names.push(NameChange::Remove { name });
+        }
+        let verdict = changed?;
         let inode = state.inode(self.disk, "keep room in", name)?;
         state.inodes[inode].kept = bytes;
+        state.freed = state.freed.saturating_sub(more);
         match verdict {
             Verdict::Done => Ok(true),
             Verdict::Fails(error) => Err(error),
@@ -678,7 +719,11 @@ impl Volume for SimVolume {
     fn kept_room(&self, name: &str) -> Result<u64, TierError> {
         match self.whole() {
             Some(whole) => whole.kept_room(name),
-            None => Ok(self.inode_of_room(name).map_or(0, |(_, kept)| kept)),
+            None => {
+                let state = self.lock_state();
+                let inode = state.disks[self.disk].names.get(name);
+                Ok(inode.map_or(0, |&inode| state.inodes[inode].beyond_end()))
+            }
         }
     }
 
@@ -787,8 +832,11 @@ impl VolumeFile for SimFile {
         let room = grows.then_some(0);
         let verdict = state.change(Operation::Resize, "resize", &self.name, len, room)?;
         state.write(self.inode, Change::Resize { len });
+        let end = len.next_multiple_of(BLOCK as u64);
         let kept = &mut state.inodes[self.inode].kept;
-        *kept = (*kept).min(len);
+        let cut = kept.saturating_sub(end);
+        *kept -= cut;
+        state.freed += cut;
         match verdict {
             Verdict::Done => Ok(()),
             Verdict::Fails(error) => Err(error),
