@@ -122,6 +122,16 @@ pub fn said(error: &Error) -> String {
             last.saturating_add(1),
             first.saturating_add(*total as u64)
         ),
+        Error::CutOff {
+            done,
+            total,
+            first_id,
+            ..
+        } => format!(
+            "an insert of these vectors was cut off: the first {done} of {total} are in, with ids {first_id} to {}. Call insert with them and resume=True to \
+             insert the others, or forget_cut_off() first to insert all of them anew",
+            first_id.saturating_add(*done as u64).saturating_sub(1)
+        ),
         error => error.to_string(),
     }
 }

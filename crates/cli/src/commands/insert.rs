@@ -78,6 +78,7 @@ fn upsert(
     Ok(Resumed {
         before: 0,
         inserted: ids.len(),
+        first_id: None,
     })
 }
 
