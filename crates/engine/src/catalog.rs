@@ -45,6 +45,7 @@ use self::federated::Space;
 use self::names::IndexPaths;
 use crate::durable::log_number;
 use crate::plan::{self, Needs, PageFile};
+use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
 /// Most indexes that a catalog has open. Each has its folder and one file open, or more where vectors or what stands beside them are apart from lists. Where
@@ -330,18 +331,27 @@ impl Catalog {
     /// memory budget, or does not while callers hold others ([`Error::Memory`]), for which it waits while some of these are open for changes; files that do not
     /// open.
     pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
+        self.index_observed(name, &Silent)
+    }
+
+    /// As [`index`](Catalog::index); `progress` is asked every few milliseconds whether to go on waiting for memory.
+    ///
+    /// # Errors
+    /// As there; [`Error::Interrupted`].
+    pub fn index_observed(&self, name: &str, progress: &dyn Progress) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;
         loop {
             let stamp = self.stamp(name, &path)?;
             let opening = match self.begin(name, stamp) {
                 Begin::Open(index) => return Ok(index),
+                Begin::Look if progress.interrupted() => return Err(Error::Interrupted),
                 Begin::Look => continue,
                 Begin::Mine(opening) => opening,
             };
             attempt += 1;
             self.budget.leave_files();
-            match self.budget.assemble(name, &path) {
+            match self.budget.assemble(name, &path, progress) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
                 // A build that replaces the index takes away files between the manifest and their opening.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
@@ -439,7 +449,7 @@ impl Catalog {
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
-            self.settled.wait(&mut ledger);
+            self.settled.wait_for(&mut ledger, budget::LOOK);
             // What that thread has opened may be newer than the stamp.
             return Begin::Look;
         }

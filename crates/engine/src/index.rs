@@ -48,11 +48,12 @@ pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
-use crate::durable::{log_bytes, log_number};
+use crate::durable::{kept_room, log_bytes, log_number};
 use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
 use crate::places::Purpose;
 use crate::plan::{MemoryPlan, Needs, PageFile};
+use crate::progress::Progress;
 use crate::recall::Recall;
 use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
@@ -189,15 +190,16 @@ impl Index {
     }
 
     /// As [`open_in`](Index::open_in), with room in the memory budget for inserts. `lent` is what the index has its memory from that this one takes the place
-    /// of, if others have theirs from there as well.
+    /// of, if others have theirs from there as well; where that has to be waited for, `progress` may end it.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
         options: &OpenOptions,
         lent: Option<&Lent>,
+        progress: &dyn Progress,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
-        Self::open_next(volume, path, manifest, options, lent)
+        Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
     /// As [`open_for_changes`](Index::open_for_changes), of the files that a manifest names which is not committed yet. What was lent at first is the budget
@@ -207,7 +209,7 @@ impl Index {
         path: &Path,
         manifest: Manifest,
         options: &OpenOptions,
-        lent: Option<&Lent>,
+        (lent, progress): (Option<&Lent>, &dyn Progress),
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
         // What is written in its place stays beside what was loaded.
@@ -227,7 +229,7 @@ impl Index {
                 needs = needs.lent(navigates, files);
                 match budget {
                     None => {
-                        granted = lent.for_changes(path, &needs)?;
+                        granted = lent.for_changes(path, &needs, progress)?;
                         budget = granted.as_ref().map(|&(budget, _)| budget);
                         first = budget;
                     }
@@ -425,6 +427,11 @@ impl Index {
     /// Bytes of the log's records, as far as they can be seen.
     pub(crate) fn log_bytes(&self) -> u64 {
         log_bytes(&*self.volume, self.manifest.log_from.number).unwrap_or(0)
+    }
+
+    /// Bytes of storage that are kept for deletes on a full disk, as far as they can be seen.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        kept_room(&*self.volume).unwrap_or(0)
     }
 
     /// The vectors that a search can find: those of the checkpoint and of the log, less those that were deleted.

@@ -75,6 +75,8 @@ pub struct Stats {
     pub logged: u64,
     /// Bytes of the log's files, which are not among [`Stats::bytes`].
     pub log_bytes: u64,
+    /// Bytes of storage that are kept for deletes on a full disk, beyond [`Stats::bytes`] and the log; 0 where the file system does not give blocks ahead.
+    pub room_bytes: u64,
     /// What direct inserts cost since the index was opened for changes, where it takes them.
     pub direct: Option<DirectCounts>,
     /// What the last look at a sample told, while the index is open for changes; [`Index::health`] looks.
@@ -260,6 +262,7 @@ impl Index {
                 .sum(),
             logged: self.overlay().map_or(0, Overlay::logged),
             log_bytes: self.log_bytes(),
+            room_bytes: self.room_bytes(),
             direct: None,
             health: IndexHealth::default(),
             trouble: far_grown(self, self.live() as u64).map(found_badly),

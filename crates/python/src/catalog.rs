@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyString, PyTuple};
-use stratann::{CacheSize, CatalogOptions, Element, OpenOptions, Progress, Silent, bounds};
+use stratann::{CacheSize, CatalogOptions, Element, OpenOptions, Progress, bounds};
 
 use crate::arguments::{existing, memory as bytes, named, places, shown, size};
 use crate::arrays::Rows;
@@ -13,7 +13,7 @@ use crate::attributes;
 use crate::errors::to_python;
 use crate::index::Index;
 use crate::process::Opened;
-use crate::progress::{Listener, run};
+use crate::progress::{Listener, run, waited};
 use crate::searching::{Asked, WATCHED, answers, nothing};
 use crate::writer::closes;
 
@@ -137,8 +137,7 @@ impl Catalog {
         let catalog = self.at_home()?;
         // They agree in it, or the search says that they do not.
         let element = match names.first() {
-            Some(name) => py
-                .detach(|| catalog.index(name))
+            Some(name) => waited(py, |progress| catalog.index_observed(name, progress))?
                 .map_err(to_python)?
                 .element(),
             None => Element::F32,
@@ -162,7 +161,7 @@ impl Catalog {
                 }
             };
             if rows.rows() * names.len() < WATCHED {
-                py.detach(|| search(&Silent)).map_err(to_python)?
+                waited(py, search)?.map_err(to_python)?
             } else {
                 run(py, &Listener::new(None)?, search)?
             }
@@ -198,7 +197,8 @@ impl Catalog {
 
     fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Index> {
         let catalog = self.at_home()?;
-        let index = py.detach(|| catalog.index(name)).map_err(to_python)?;
+        let index = waited(py, |progress| catalog.index_observed(name, progress))?;
+        let index = index.map_err(to_python)?;
         let path = index.path().to_owned();
         Ok(Index::of(py, index, path, self.before))
     }

@@ -123,6 +123,16 @@ pub fn said(error: &Error) -> String {
             last.saturating_add(1),
             first.saturating_add(*total as u64)
         ),
+        Error::CutOff {
+            done,
+            total,
+            first_id,
+            ..
+        } => format!(
+            "an insert of these vectors was cut off: the first {done} of {total} are in, with ids {first_id} to {}. Call insert with them and resume=True to \
+             insert the others, or forget_cut_off() first to insert all of them anew",
+            first_id.saturating_add(*done as u64).saturating_sub(1)
+        ),
         error => error.to_string(),
     }
 }
@@ -176,8 +186,8 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
         return error;
     }
     NoSpaceError::new_err(format!(
-        "{}; the index can be searched as before. Deleting vectors makes no room by itself: a delete takes some kB of log, and \
-         the merge that gives their space back writes the new index beside the old one first",
+        "{}; the index can be searched as before. Deleting vectors makes no room by itself: the merge that gives their space back \
+         writes the new index beside the old one first",
         error.value(py)
     ))
 }

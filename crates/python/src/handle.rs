@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use pyo3::prelude::*;
-use stratann::{OpenOptions, Opener, TierError};
+use stratann::{OpenOptions, Opener, Progress, TierError};
 
 use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
 use crate::process::{Opened, detached, forked};
-use crate::progress::{Listener, run};
+use crate::progress::{Listener, run, waited};
 use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike};
 
 /// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
@@ -283,7 +283,10 @@ impl Handle {
                 continue;
             }
             let wanted = (self.opener.options(), self.changes);
-            let opened = py.detach(|| writer.open(self.user, index.value(), wanted, turn));
+            let open = |progress: &dyn Progress| {
+                writer.open(self.user, index.value(), wanted, turn, progress)
+            };
+            let opened = waited(py, open)?;
             // With the lock given back: an error that is made waits for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
             self.let_go(&seen);

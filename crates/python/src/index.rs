@@ -2,18 +2,23 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use stratann::{Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent, VectorSource};
+use stratann::data::RowSource;
+use stratann::{
+    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent,
+    VectorSource,
+};
 
 use crate::arguments::{existing, places, shown};
 use crate::arrays::{self, ANSWERS, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Table};
-use crate::errors::{changing, to_python};
+use crate::errors::{InUseError, changing, to_python};
 use crate::handle::{Handle, Now};
 use crate::lookups;
 use crate::near;
@@ -32,7 +37,15 @@ pub struct Index {
     report: Option<Py<PyAny>>,
     /// What it was opened with, as Python has it, to be opened so again; `None` of one whose memory is that of a catalog.
     arguments: Option<Py<PyDict>>,
+    /// Whether an insert of this object was cut off, and its exception named the ids of the other rows.
+    named_others: AtomicBool,
 }
+
+/// What vectors are called that are inserted.
+const VECTORS: &str = "vectors";
+
+/// Rows of an insert that is noted where ids count on, so that it can go on after a kill: fewer are in at once.
+const NOTED: usize = 1_000;
 
 impl Index {
     /// Opens the index in the folder `path`.
@@ -50,6 +63,7 @@ impl Index {
             path,
             report,
             arguments: Some(arguments.unbind()),
+            named_others: AtomicBool::new(false),
         })
     }
 
@@ -60,6 +74,7 @@ impl Index {
             path,
             report: None,
             arguments: None,
+            named_others: AtomicBool::new(false),
         }
     }
 
@@ -674,7 +689,8 @@ impl Index {
     /// Inserts vectors; searches that begin after it find them.
     ///
     /// An insert is not all or nothing: when it is interrupted, or the disk fills up, the first rows are in, and the exception
-    /// says how many (`stratann.Interrupted.done`), and with which ids the others are to be inserted.
+    /// says how many (`stratann.Interrupted.done`), and with which ids the others are to be inserted. The same call with `resume=True` inserts them as well, also
+    /// after the process was killed.
     ///
     /// Parameters
     /// ----------
@@ -686,14 +702,23 @@ impl Index {
     /// attributes, payload
     ///     What the vectors have beside them, as in `stratann.build`; of one vector, (d,), attributes may be a dict of its values, and the payload is its own. As
     ///     durable as the vectors.
+    /// resume : bool
+    ///     Go on with an insert of the same vectors, and the same of all other arguments, that was cut off: only the rows are inserted that are not in, and all are
+    ///     durable at the end. With `ids` these tell which are in, so that it may be True from the beginning. Without them an insert of 1,000 vectors and more is known
+    ///     again by its vectors, until the next one begins; a ValueError says that it is not. If all were in, nothing is inserted. Without `resume`, vectors of
+    ///     an insert that was cut off are refused (FileExistsError): they would be in twice.
     /// progress : callable, optional
     ///     As in `stratann.build`.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (n,).
-    #[pyo3(signature = (vectors, ids=None, *, attributes=None, payload=None, progress=None))]
+    ///     uint64, (n,), of all vectors.
+    #[pyo3(signature = (vectors, ids=None, *, attributes=None, payload=None, resume=false, progress=None))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python method"
+    )]
     fn insert<'py>(
         &self,
         py: Python<'py>,
@@ -701,9 +726,10 @@ impl Index {
         ids: Option<&Bound<'py, PyAny>>,
         attributes: Option<&Bound<'py, PyAny>>,
         payload: Option<&Bound<'py, PyAny>>,
+        resume: bool,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<u64>>> {
-        let rows = self.rows(vectors, "vectors")?;
+        let rows = self.rows(vectors, VECTORS)?;
         let ids = ids
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
@@ -711,13 +737,76 @@ impl Index {
         // What may be refused comes first: a change takes the lock of the folder, which stays taken until it is closed.
         let (listener, source) = (Listener::new(progress)?, rows.source()?);
         let live = self.handle.change(py)?;
-        let total = Some(rows.rows());
-        let inserted = run_rows(py, &listener, total, |progress| match &beside {
-            Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
-            None => live.insert(&source, ids.as_deref(), progress),
-        })
-        .map_err(|error| changing(py, error))?;
+        let (beside, total) = (
+            beside.as_ref().map(|rows| rows as &dyn RowSource),
+            rows.rows(),
+        );
+        let noted = match (resume, &ids) {
+            (true, _) => live.note(),
+            (false, None) if total >= NOTED => live.note(),
+            _ => None,
+        };
+        if resume && ids.is_none() && noted.is_none() {
+            return Err(InUseError::new_err(format!(
+                "resume=True: another thread inserts vectors into {}: go on when it is done",
+                shown(&self.path)
+            )));
+        }
+        let cut_off = match (resume, &noted) {
+            (true, _) => Some(CutOff::Resume),
+            (false, Some(_)) => Some(CutOff::Refuse),
+            (false, None) => None,
+        };
+        let inserted = run_rows(py, &listener, Some(total), |progress| {
+            self.give_up_cut_off(&live, ids.as_deref())?;
+            if let Some(cut_off) = cut_off {
+                let ids = ids.as_deref();
+                let put = live.insert_resumable(&source, beside, ids, cut_off, progress)?;
+                let counted = |first: u64| (first..first + total as u64).collect();
+                let given = || ids.map(<[u64]>::to_vec);
+                return Ok(put.first_id.map(counted).or_else(given).unwrap_or_default());
+            }
+            match beside {
+                Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
+                None => live.insert(&source, ids.as_deref(), progress),
+            }
+        });
+        if inserted.is_err() && cut_off.is_some() && ids.is_none() {
+            self.named_others.store(true, Ordering::Relaxed);
+        }
+        let inserted = inserted.map_err(|error| changing(py, error))?;
         Ok(PyArray1::from_vec(py, inserted))
+    }
+
+    /// Forgets the inserts that were cut off, which `insert` with `resume=True` would go on with: ids of their rows that are not in are free again, and the same
+    /// vectors may be inserted anew. Rows that are in stay. No such insert may be going on.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     How many it forgot.
+    fn forget_cut_off(&self, py: Python<'_>) -> PyResult<usize> {
+        let live = self.handle.change(py)?;
+        let Some(_noted) = live.note() else {
+            return Err(InUseError::new_err(format!(
+                "{}: another thread inserts vectors: forget inserts that were cut off when it is done",
+                shown(&self.path)
+            )));
+        };
+        let forgotten = py.detach(|| {
+            let mut files: Vec<String> = (live.cut_off_inserts().into_iter())
+                .map(|insert| insert.file)
+                .collect();
+            files.sort_unstable();
+            files.dedup();
+            let forget = |file: &String| Ok(live.forget_cut_off(file)?.len());
+            files
+                .iter()
+                .map(forget)
+                .sum::<Result<usize, stratann::Error>>()
+        });
+        let forgotten = forgotten.map_err(to_python);
+        forgotten.map_err(|error| changing(py, error))
     }
 
     /// Inserts vectors; one whose id is in the index replaces the one that has it, with what that had beside it. Arguments and interruptions
@@ -732,14 +821,17 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let rows = self.rows(vectors, "vectors")?;
+        let rows = self.rows(vectors, VECTORS)?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
         let (listener, source) = (Listener::new(progress)?, rows.source()?);
         let live = self.handle.change(py)?;
-        run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
-            Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
-            None => live.upsert(&source, &ids, progress),
+        run_rows(py, &listener, Some(rows.rows()), |progress| {
+            self.give_up_cut_off(&live, Some(&ids))?;
+            match &beside {
+                Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
+                None => live.upsert(&source, &ids, progress),
+            }
         })
         .map_err(|error| changing(py, error))
     }
@@ -1068,6 +1160,27 @@ impl Index {
             None => index.attributes(&ids),
         })
         .map_err(to_python)
+    }
+
+    /// Forgets the insert of this object that was cut off where ids of its rows are given that are still to come: its exception named these, so that its caller
+    /// goes on in this way.
+    fn give_up_cut_off(
+        &self,
+        live: &LiveIndex,
+        ids: Option<&[u64]>,
+    ) -> Result<(), stratann::Error> {
+        let Some(ids) = ids.filter(|_| self.named_others.load(Ordering::Relaxed)) else {
+            return Ok(());
+        };
+        for insert in live.cut_off_inserts() {
+            let of_it = insert.first_id..insert.first_id + insert.rows;
+            if insert.file == VECTORS && ids.iter().any(|id| of_it.contains(id)) {
+                live.forget_cut_off(VECTORS)?;
+                self.named_others.store(false, Ordering::Relaxed);
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Vectors like those of this index: those to be asked for or to be inserted.

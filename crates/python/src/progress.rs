@@ -7,6 +7,7 @@
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyRuntimeWarning, PyTypeError};
@@ -214,6 +215,57 @@ impl Stopped for Error {
 
     fn raise(self) -> PyErr {
         to_python(self)
+    }
+}
+
+/// Asks Python for signals, on the thread that called. It takes the interpreter's lock for that, so no lock is held by who asks that a thread with it waits for.
+struct Signals {
+    caller: ThreadId,
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Progress for Signals {
+    fn begin(&self, _: &str, _: u64) {}
+
+    fn advance(&self, _: u64) {}
+
+    fn end(&self) {}
+
+    fn interrupted(&self) -> bool {
+        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        if raised.is_none() && std::thread::current().id() == self.caller {
+            *raised = Python::attach(|py| py.check_signals()).err();
+        }
+        raised.is_some()
+    }
+
+    fn warn(&self, _: &str) {}
+}
+
+/// Runs work without the interpreter's lock that may wait, and asks on this thread, now and then, whether it is to go on. A signal's handler that raises ends
+/// it; what was raised is what comes back, as from [`run`].
+///
+/// # Errors
+/// What was raised; or what the work says, as it says it.
+pub fn waited<T: Send, E: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
+) -> PyResult<Result<T, E>> {
+    let signals = Signals {
+        caller: std::thread::current().id(),
+        raised: Mutex::default(),
+    };
+    let ended = py.detach(|| work(&signals));
+    let raised = signals
+        .raised
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    match (raised, ended) {
+        (None, ended) => Ok(ended),
+        (Some(raised), ended) => {
+            drop(ended);
+            Err(stopped(py, raised, None, Some(Error::Interrupted), &[]))
+        }
     }
 }
 

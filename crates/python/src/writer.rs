@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use stratann::{
     CacheSize, DirectOptions, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress,
@@ -75,6 +75,8 @@ pub struct Writer {
     opening: Mutex<()>,
     /// Held by who closes it.
     closer: Mutex<()>,
+    /// Held by an insert that is noted, so that it can go on where it is cut off: one at a time, since it is known again by its vectors.
+    noted: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -150,7 +152,14 @@ pub enum Standing {
 pub struct UnderWay {
     live: Arc<Opened<LiveIndex>>,
     /// Given back after `live`.
-    _turn: Turn,
+    turn: Turn,
+}
+
+impl UnderWay {
+    /// The right to note an insert, until it is dropped. `None`: another thread has one under way.
+    pub fn note(&self) -> Option<MutexGuard<'_, ()>> {
+        self.turn.writer.noted.try_lock()
+    }
 }
 
 impl Deref for UnderWay {
@@ -297,6 +306,7 @@ impl Writer {
                 gate: Arc::default(),
                 opening: Mutex::default(),
                 closer: Mutex::default(),
+                noted: Mutex::default(),
                 state: Mutex::default(),
             })
         };
@@ -379,16 +389,23 @@ impl Writer {
     }
 
     /// The index open for changes, which takes the lock of its folder, for one change of an object: it is not closed before that is done. `index` is how
-    /// the object has it open, and `wanted` how it wants it.
+    /// the object has it open, and `wanted` how it wants it. `progress` may end what it waits for: others that open it, and memory of a catalog.
     pub fn open(
         &self,
         user: User,
         index: &Arc<stratann::Index>,
         wanted: (&OpenOptions, Changes),
         turn: Turn,
+        progress: &dyn Progress,
     ) -> Result<UnderWay, Refused> {
         let (_, changes) = wanted;
-        let _one = self.opening.lock();
+        let _one = loop {
+            match self.opening.try_lock_for(LOOK) {
+                Some(one) => break one,
+                None if progress.interrupted() => return Err(stratann::Error::Interrupted.into()),
+                None => {}
+            }
+        };
         let open = {
             let mut state = self.state.lock();
             let live = state.live.clone();
@@ -401,7 +418,7 @@ impl Writer {
             live
         };
         if let Some(live) = open {
-            return Ok(UnderWay { live, _turn: turn });
+            return Ok(UnderWay { live, turn });
         }
         // One that was closed, and that a search of another thread still goes by, has the lock.
         let (closed, before) = {
@@ -421,7 +438,7 @@ impl Writer {
             };
         let live = match again {
             Some(live) => live,
-            None => match (opened(index, changes, was_closed), otherwise) {
+            None => match (opened(index, changes, was_closed, progress), otherwise) {
                 (Err(error), Some(otherwise)) if is_in_use(&error) => {
                     return Err(otherwise.of_closed());
                 }
@@ -435,7 +452,7 @@ impl Writer {
         state.users.push(user);
         state.left = None;
         state.live = Some(live.clone());
-        Ok(UnderWay { live, _turn: turn })
+        Ok(UnderWay { live, turn })
     }
 
     /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does, and those of objects that nobody has any more by then.
@@ -659,6 +676,7 @@ fn opened(
     index: &Arc<stratann::Index>,
     changes: Changes,
     was_closed: bool,
+    progress: &dyn Progress,
 ) -> Result<LiveIndex, stratann::Error> {
     let options = WriteOptions {
         durability: changes.durability,
@@ -670,7 +688,7 @@ fn opened(
     };
     let began = Instant::now();
     loop {
-        let opened = LiveIndex::over(index, &options);
+        let opened = LiveIndex::over_observed(index, &options, progress);
         let in_use = opened.as_ref().is_err_and(is_in_use);
         if !in_use || !was_closed || began.elapsed() > PATIENCE {
             return opened;

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -688,3 +689,84 @@ def test_an_index_that_merges_only_by_hand_says_that_its_codes_say_little_of_wha
         assert stats["health"]["drifted"] > 0.3 and "compact" in stats["trouble"], stats
         index.compact()
         assert index.stats()["trouble"] is None
+
+
+KILLED = """
+import os, signal, sys
+import numpy, stratann
+
+path, rows, first, beside = sys.argv[1], numpy.load(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
+ids = range(first, first + len(rows)) if first else None
+attributes = {"part": numpy.arange(len(rows))} if beside else None
+
+def kill(stage, done, total):
+    if done > 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+stratann.open(path, merges=False).insert(rows, ids, attributes=attributes, progress=kill)
+"""
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_insert_that_was_killed_goes_on(given, beside, path, base, tmp_path):
+    rows = base[2000:6000]
+    numpy.save(tmp_path / "rows.npy", rows)
+    ids = range(50_000, 50_000 + len(rows)) if given else None
+    attributes = {"part": numpy.arange(len(rows))} if beside else None
+    told = [str(50_000 if given else 0), str(beside)]
+    words = [sys.executable, "-c", KILLED, path, tmp_path / "rows.npy", *told]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    with stratann.open(path) as index:
+        before = len(index) - BUILT
+        assert 0 < before < len(rows)
+        if not given:
+            # All of them would be in twice.
+            with pytest.raises(FileExistsError, match=f"first {before} of {len(rows)} are in.*resume=True"):
+                index.insert(rows, attributes=attributes)
+        inserted = index.insert(rows, ids, attributes=attributes, resume=True)
+        first = 50_000 if given else BUILT
+        numpy.testing.assert_array_equal(inserted, numpy.arange(first, first + len(rows)))
+        assert len(index) == BUILT + len(rows)
+        numpy.testing.assert_array_equal(index.get(inserted).vectors, rows)
+        if beside:
+            assert index.count(f"part >= {before}") == len(rows) - before
+        # All are in: it does nothing.
+        numpy.testing.assert_array_equal(index.insert(rows, ids, attributes=attributes, resume=True), inserted)
+        assert len(index) == BUILT + len(rows)
+        assert index.forget_cut_off() == 0
+
+
+def test_an_insert_that_was_interrupted_goes_on_or_is_forgotten(path, base, ctrl_c):
+    index = stratann.open(path, merges=False)
+    rows = base[2000:6000]
+    with pytest.raises(stratann.Interrupted) as raised:
+        index.insert(rows, progress=ctrl_c(lambda stage, done, total: done > 0))
+    done = raised.value.done
+    assert 0 < done < len(rows)
+    # Who inserts other rows meanwhile gets other ids.
+    other = index.insert(base[6000:6002])
+    assert other[0] == BUILT + len(rows)
+    ids = index.insert(rows, resume=True)
+    assert (ids[0], len(ids), len(index)) == (BUILT, len(rows), BUILT + len(rows) + 2)
+    index.close()
+    index = stratann.open(path, merges=False)
+    with pytest.raises(stratann.Interrupted):
+        index.insert(rows[::-1].copy(), progress=ctrl_c(lambda stage, done, total: done > 0))
+    there = len(index)
+    assert index.forget_cut_off() == 1
+    with pytest.raises(ValueError, match="not known to this index"):
+        index.insert(rows[::-1].copy(), resume=True)
+    assert len(index) == there
+
+
+def test_what_is_known_again_is_an_insert_of_many_rows(index, small):
+    index.insert(small[1000:1010])
+    with pytest.raises(ValueError, match="not known to this index"):
+        index.insert(small[1000:1010], resume=True)
+    assert len(index) == BUILT + 10
+    # Ids tell it, from the beginning on.
+    ids = [7_000, 8_000, 9_000]
+    for _ in range(2):
+        index.insert(small[1010:1013], ids, resume=True)
+    assert len(index) == BUILT + 13

@@ -33,6 +33,7 @@ use crate::home::Home;
 use crate::limits::with_descriptors;
 use crate::lock::{HeldLock, LOCK, is_without_locks};
 use crate::pages::PagesFile;
+use crate::room::{allocate, beyond_end};
 use crate::ssd::FileTier;
 use crate::tier::Tier;
 use crate::volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
@@ -438,6 +439,41 @@ impl Volume for Directory {
                 Ok(())
             }
             synced => synced.map_err(|source| TierError::io("sync", self.name(), 0, 0, source)),
+        }
+    }
+
+    fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
+        check_name(&self.name(), name)?;
+        self.check_held()?;
+        let failed = |error| TierError::io("keep room in", self.place(name), 0, bytes, error);
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = self.open_with(name, flags).ok();
+        // One with other names is also somebody else's, and one that is not empty has no room that is known.
+        let is_ours = |file: &File| {
+            let facts = fstat(file);
+            facts.is_ok_and(|facts| {
+                unusual(&facts).is_none() && facts.st_nlink == 1 && facts.st_size == 0
+            })
+        };
+        if let Some(file) = opened.filter(is_ours) {
+            return allocate(&file, bytes).map_err(failed);
+        }
+        drop(self.create(name)?);
+        let file = self.open_with(name, flags).map_err(failed)?;
+        let kept = allocate(&file, bytes).map_err(failed);
+        if !matches!(kept, Ok(true)) {
+            // It would only be in the way.
+            let _ = unlinkat(&self.inner.fd, name, AtFlags::empty());
+        }
+        kept
+    }
+
+    fn kept_room(&self, name: &str) -> Result<u64, TierError> {
+        check_name(&self.name(), name)?;
+        match self.facts(name, false) {
+            Ok(facts) if unusual(&facts).is_none() => Ok(beyond_end(&facts)),
+            Ok(_) | Err(Errno::NOENT) => Ok(0),
+            Err(error) => Err(self.failed("look for", name, error)),
         }
     }
 

@@ -31,6 +31,10 @@ macro_rules! leave_to {
     (@ $field:ident remove) => { fn remove(&self, name: &str) -> Result<(), TierError> { self.$field.remove(name) } };
     (@ $field:ident list) => { fn list(&self) -> Result<Vec<String>, TierError> { self.$field.list() } };
     (@ $field:ident sync) => { fn sync(&self) -> Result<(), TierError> { self.$field.sync() } };
+    (@ $field:ident keep_room) => {
+        fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> { self.$field.keep_room(name, bytes) }
+        fn kept_room(&self, name: &str) -> Result<u64, TierError> { self.$field.kept_room(name) }
+    };
     // The lock and what belongs to it.
     (@ $field:ident lock) => {
         fn lock(&self) -> Result<LockGuard, TierError> { self.$field.lock() }

@@ -65,6 +65,7 @@ mod reactor;
 mod reads;
 mod refused_memory;
 pub mod remote;
+mod room;
 mod routed;
 mod sockets;
 mod span;

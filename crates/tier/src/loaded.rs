@@ -28,7 +28,7 @@ impl LoadedVolume {
 }
 
 impl Volume for LoadedVolume {
-    leave_to!(volume: name place create open open_pages read read_at open_reader len exists rename remove list sync lock);
+    leave_to!(volume: name place create open open_pages read read_at open_reader len exists rename remove list sync keep_room lock);
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let reader = self.volume.open_reader(name)?;

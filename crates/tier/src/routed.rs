@@ -48,7 +48,7 @@ impl fmt::Debug for RoutedVolume {
 }
 
 impl Volume for RoutedVolume {
-    leave_to!(home: name list sync lock);
+    leave_to!(home: name list sync keep_room lock);
 
     fn place(&self, name: &str) -> String {
         self.way(name).place(name)

@@ -230,6 +230,15 @@ impl Volume for SplitVolume {
         self.home.sync()
     }
 
+    /// At home, where the log and the manifest are.
+    fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
+        self.volume(name).keep_room(name, bytes)
+    }
+
+    fn kept_room(&self, name: &str) -> Result<u64, TierError> {
+        self.volume(name).kept_room(name)
+    }
+
     fn lock(&self) -> Result<LockGuard, TierError> {
         let mut guards = vec![self.home.lock()?];
         for other in &self.others {

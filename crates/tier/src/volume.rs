@@ -78,6 +78,26 @@ pub trait Volume: Send + Sync + Debug {
     /// Makes names durable: what was created, renamed and removed.
     fn sync(&self) -> Result<(), TierError>;
 
+    /// Keeps room on storage for `bytes` bytes: an empty file of this name, with blocks beyond its end. Once the file is opened, what is written below that needs no
+    /// more room, whatever name it has by then. A file that has the room already keeps it; one of this name that is not empty is replaced. False, and nothing is kept, where the file
+    /// system does not give blocks ahead.
+    ///
+    /// # Errors
+    /// [`TierError::NoSpace`]: there is not so much; what was kept before stays. Or the volume fails.
+    fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
+        let _ = (name, bytes);
+        Ok(false)
+    }
+
+    /// Bytes of storage that a file has beyond its end, since [`keep_room`](Volume::keep_room) gave them to it; 0 where there is no such file.
+    ///
+    /// # Errors
+    /// The volume fails.
+    fn kept_room(&self, name: &str) -> Result<u64, TierError> {
+        let _ = name;
+        Ok(0)
+    }
+
     /// Locks the volume for writing; [`TierError::InUse`] if it is locked. Readers need no lock.
     fn lock(&self) -> Result<LockGuard, TierError>;
 

@@ -90,6 +90,7 @@ fn upsert(
     Ok(Resumed {
         before: 0,
         inserted: ids.len(),
+        first_id: None,
     })
 }
 

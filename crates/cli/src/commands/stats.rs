@@ -43,6 +43,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
                 size::format(stats.log_bytes)
             ),
         ),
+        ("kept for deletes", size::format(stats.room_bytes)),
         ("deleted", deleted(&stats)),
         ("health", health(&looked)),
         ("dimension", stats.dimension.to_string()),

@@ -182,8 +182,8 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
 pub(super) fn changing(error: Error) -> Failure {
     let advice = match error.kind() == ErrorKind::NoSpace {
         true => {
-            "; it can be searched as before. Deleting vectors makes no room by itself: a delete takes some kB of log, and the merge \
-             that gives their space back writes the new index beside the old one first"
+            "; it can be searched as before. Deleting vectors makes no room by itself: the merge that gives their space back writes the \
+             new index beside the old one first"
         }
         false => "",
     };

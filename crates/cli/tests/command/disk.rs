@@ -301,3 +301,50 @@ fn a_full_disk_keeps_what_it_has() {
         disk.unmount();
     }
 }
+
+/// A disk without a free byte: deletes and `--forget` need none, one command after another.
+#[test]
+fn deletes_go_on_when_a_disk_is_full() {
+    for (preset, way) in [
+        ("stratann", "accumulate"),
+        ("odinann", "relocate"),
+        ("stratann", "merge"),
+    ] {
+        let place = place(preset);
+        let Some(mut disk) = Disk::new(&place, 24) else {
+            return;
+        };
+        let at = format!("{preset}, {way}");
+        let delete = |ids: &[u8]| {
+            place.write("gone", ids);
+            let words = ["delete", "index", "gone", "--json", "--update", way];
+            changed(place.run(&words))
+        };
+        // The index is a copy, of which the first change keeps room.
+        let mut there = BUILT as u64 - 1;
+        assert_eq!(delete(b"1\n"), [0, 1, there], "{at}");
+        let ballast = fill(&place, 0);
+        for ids in [
+            &b"2\n3\n"[..],
+            b"4\n",
+            &lines(10..700),
+            b"5\n",
+            b"6\n7\n8\n",
+        ] {
+            let gone = ids.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            there -= gone;
+            assert_eq!(delete(ids), [0, gone, there], "{at}");
+        }
+        step(&place, BUILT, 10);
+        let refused = place.run(&[&INSERT[..], &[way]].concat());
+        refused.refused(1, &["no space left", "log"]);
+        assert_eq!(live(&place) as u64, there, "{at}");
+        verified(&place);
+        found_up_to(&place, 800, BUILT, &at);
+        fs::remove_file(ballast).unwrap();
+        place.run(&[&INSERT[..], &[way]].concat()).done();
+        assert_eq!(live(&place) as u64, there + 10, "{at}");
+        verified(&place);
+        disk.unmount();
+    }
+}

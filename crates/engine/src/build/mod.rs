@@ -73,7 +73,7 @@ use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, pro
 use stratann_vector::{Element, LowCodes};
 
 use crate::data::{Check, NoRows, RowSource, VectorSource, check_rows, check_stored_rows};
-use crate::durable::{Checkpoint, Committed, begin_state, inserts};
+use crate::durable::{Checkpoint, Committed, begin_state, inserts, keep_room};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::progress::Progress;
@@ -214,6 +214,7 @@ fn build_some(
         });
         let built = built.and_then(|(report, committed)| {
             committed.durable(&*volume)?;
+            keep_room(&*volume, report.vectors as u64);
             Ok(report)
         });
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use stratann_layout::Manifest;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_tier::{Volume, descriptors_left};
@@ -15,6 +15,7 @@ use crate::codebook::Codebook;
 use crate::index::{Grant, Lender, Lent, Shared, Shortage};
 use crate::places::Purpose;
 use crate::plan::{self, MemoryPlan, Needs};
+use crate::progress::Progress;
 use crate::stores::Composition;
 use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
@@ -37,7 +38,7 @@ const INDEX_BYTES: u64 = 16 << 10;
 const MODEL_BYTES: u64 = 64 << 10;
 
 /// How often somebody who waits for room looks for it: a caller that drops an index which it only searched says nothing.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// What a catalog and those who hold its indexes have in common. Lives as long as one of them.
 pub(super) struct Budget {
@@ -66,10 +67,11 @@ impl Budget {
         }
     }
 
-    /// Waits until `admit` finds room in the ledger, as long as `waits` says so of it, and for no longer than the catalog's patience.
+    /// Waits until `admit` finds room in the ledger, as long as `waits` says so of it, and for no longer than the catalog's patience, nor than `progress` lets it.
     fn admitted<T>(
         &self,
         waits: impl Fn(&Ledger) -> bool,
+        progress: &dyn Progress,
         mut admit: impl FnMut(&mut Ledger) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let began = Instant::now();
@@ -82,6 +84,10 @@ impl Budget {
             let left = self.options.patience.saturating_sub(began.elapsed());
             if left.is_zero() || !waits(&ledger) {
                 return Err(refusal);
+            }
+            // Whoever is asked may wait for a thread that asks the ledger.
+            if MutexGuard::unlocked(&mut ledger, || progress.interrupted()) {
+                return Err(Refusal::Never(Error::Interrupted));
             }
             ledger.waiting += 1;
             self.returned.wait_for(&mut ledger, left.min(LOOK));
@@ -103,18 +109,23 @@ impl Budget {
     }
 
     /// Opens an index of the catalog, for which there is the right to.
-    pub(super) fn assemble(self: &Arc<Self>, name: &str, path: &Path) -> Result<Index, Error> {
+    pub(super) fn assemble(
+        self: &Arc<Self>,
+        name: &str,
+        path: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Index, Error> {
         let mut number = 0;
         let index = self.read(path, |wanted| {
             let admit = |ledger: &mut Ledger| ledger.admit(name, wanted);
-            let (admitted, closed) =
-                self.admitted(Ledger::has_lent, admit)
-                    .map_err(|refusal| match refusal {
-                        Refusal::Beside(beside) if self.ledger.lock().has_lent() => {
-                            beside.crowded(self.options.patience)
-                        }
-                        refusal => refusal.into(),
-                    })?;
+            let (admitted, closed) = self.admitted(Ledger::has_lent, progress, admit).map_err(
+                |refusal| match refusal {
+                    Refusal::Beside(beside) if self.ledger.lock().has_lent() => {
+                        beside.crowded(self.options.patience)
+                    }
+                    refusal => refusal.into(),
+                },
+            )?;
             drop(closed);
             number = admitted;
             Ok(())
@@ -244,6 +255,7 @@ impl Lender for Budget {
         path: &Path,
         needs: &Needs,
         instead: u64,
+        progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error> {
         if self.options.memory.is_none() {
             return Ok(None);
@@ -258,7 +270,7 @@ impl Lender for Budget {
         let most = most.saturating_add(INDEX_BYTES);
         let lend = |ledger: &mut Ledger| ledger.lend(&what, wanted, most, instead);
         let (number, bytes, closed) =
-            self.admitted(|_| true, lend)
+            self.admitted(|_| true, progress, lend)
                 .map_err(|refusal| match refusal {
                     Refusal::Beside(beside) => beside.crowded(self.options.patience),
                     refusal => refusal.into(),

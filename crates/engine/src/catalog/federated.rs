@@ -152,9 +152,10 @@ impl Catalog {
         let mut columns = None;
         for &name in &each {
             let (index, filter) = match filter {
-                None => (self.index(name)?, None),
+                None => (self.index_observed(name, progress)?, None),
                 Some(filter) => {
-                    let (index, filter) = self.asked(name, filter, &each, &mut columns)?;
+                    let asked = (filter, &*each);
+                    let (index, filter) = self.asked(name, asked, &mut columns, progress)?;
                     (index, Some(filter))
                 }
             };
@@ -188,11 +189,11 @@ impl Catalog {
     fn asked(
         &self,
         name: &str,
-        filter: &Filter,
-        names: &[&str],
+        (filter, names): (&Filter, &[&str]),
         columns: &mut Option<Schema>,
+        progress: &dyn Progress,
     ) -> Result<(Arc<Index>, Checked), Error> {
-        let index = self.index(name)?;
+        let index = self.index_observed(name, progress)?;
         if let Ok(checked) = filter.check(&index.schema()) {
             return Ok((index, checked));
         }
@@ -200,13 +201,13 @@ impl Catalog {
         drop(index);
         let all = match columns {
             Some(all) => all,
-            None => columns.insert(self.columns(names)?),
+            None => columns.insert(self.columns(names, progress)?),
         };
         if names.len() > 1 {
             // What is wrong for all is wrong with the filter, and with no index.
             filter.check(all)?;
         }
-        let index = self.index(name)?;
+        let index = self.index_observed(name, progress)?;
         let mut own = index.schema();
         own.join(all);
         let checked = filter.check(&own);
@@ -214,10 +215,10 @@ impl Catalog {
     }
 
     /// The columns of all of some indexes; where they differ in a type, that of the first.
-    fn columns(&self, names: &[&str]) -> Result<Schema, Error> {
+    fn columns(&self, names: &[&str], progress: &dyn Progress) -> Result<Schema, Error> {
         let mut all = Schema::default();
         for name in names {
-            all.join(&self.index(name)?.schema());
+            all.join(&self.index_observed(name, progress)?.schema());
         }
         Ok(all)
     }

@@ -33,6 +33,7 @@ use stratann_tier::{TierError, Volume, VolumeFile, copy_of, random};
 
 use super::inserts;
 use super::log::{number_of as log_number, remove_logs_before, unfinished as unfinished_log};
+use super::room::{is_room, replace_in_room};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
@@ -355,12 +356,17 @@ fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     volume.sync()
 }
 
-/// Puts the manifest in place that is there, once more: a sync that follows one that failed would not make it durable.
+/// Puts the manifest in place that is there, once more: a sync that follows one that failed would not make it durable. On a full disk it takes the room that is kept.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
-    put_in_place(volume, bytes).inspect_err(|_| {
-        // Of no use to anyone; where it stays, the next checkpoint removes it.
-        let _ = volume.remove(&unfinished());
-    })
+    let Err(error) = put_in_place(volume, bytes) else {
+        return Ok(());
+    };
+    // Of no use to anyone; where it stays, the next checkpoint removes it.
+    let _ = volume.remove(&unfinished());
+    match error {
+        TierError::NoSpace { .. } if replace_in_room(volume, MANIFEST, bytes)? => Ok(()),
+        error => Err(error),
+    }
 }
 
 /// What the manifest in a volume names.
@@ -416,6 +422,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || is_savepoint(name)
         || name == unfinished()
         || name == unfinished_log()
+        || is_room(name)
         || name == INSERTS
         || name == UNFINISHED_INSERTS
         || is_copy(name)

@@ -6,6 +6,7 @@ use stratann_layout::inserts::{
 };
 use stratann_tier::{TierError, Volume};
 
+use super::room::replace_in_room;
 use crate::Error;
 use crate::stored;
 
@@ -56,7 +57,7 @@ pub(crate) fn of_index(
     let known = begun.len();
     begun.retain(|insert| !is_replaced(insert, state));
     if begun.len() < known {
-        write(volume, &begun)?;
+        write_fewer(volume, &begun)?;
     }
     Ok(begun)
 }
@@ -147,6 +148,23 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
     drop(file);
     volume.rename(UNFINISHED, FILE_NAME)?;
     volume.sync()
+}
+
+/// As [`write`], to know of fewer: on a full disk it takes the room that is kept.
+///
+/// # Errors
+/// As those of [`write`].
+pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
+    match write(volume, inserts) {
+        Err(error @ TierError::NoSpace { .. }) => {
+            let _ = volume.remove(UNFINISHED);
+            match replace_in_room(volume, FILE_NAME, &encode(inserts))? {
+                true => Ok(()),
+                false => Err(error),
+            }
+        }
+        written => written,
+    }
 }
 
 /// Has a volume know of none, durably.

@@ -24,6 +24,10 @@
 //! and with its first sequence number. It is written under another name (`log.new`) and renamed when it is durable. A file
 //! without any record that counts is replaced by the next one, so that none pile up.
 //!
+//! **Room.** Deletes go on when the disk is full: an append that finds no room there goes into a file that has its blocks ahead (`log.room`, [`room`](super::room)), which becomes the
+//! next log. Until another one is kept, records that are no deletes are refused. A process that comes then and finds no room for a log of its own goes on in the last one,
+//! if all of that is durable by its mark; else it takes the room.
+//!
 //! **Rows.** A file is of the version that earlier readers know until a record with a row comes, which none of them could read: that one begins the next
 //! file, as after a failed sync, or takes the place of one that has no record. A file that takes on what another one has takes on its version.
 //!
@@ -51,15 +55,20 @@ use stratann_layout::log::{FIRST_RECORD, encode_record};
 use stratann_layout::{LogHeader, LogRecord, LogShape, RecordPlace};
 use stratann_tier::{Home, TierError, Volume};
 
-use self::file::{LogFile, Unfinished, copy, create_empty, create_with, rewritten, take_back};
+use self::file::{
+    LogFile, Unfinished, copy, create_empty, create_in_room, create_with, go_on, rewritten,
+    take_back,
+};
 use self::files::numbers_in;
 pub(crate) use self::files::{
     LogPosition, log_bytes, log_name, number_of, remove_logs_before, unfinished,
 };
+use self::replay::LogBefore;
 pub(crate) use self::replay::{NextLog, replay};
 pub(crate) use self::salvage::{LostRecords, salvage};
-use crate::Error;
+use super::room::{LOG_ROOM, drop_log_room};
 use crate::stored::name_of;
+use crate::{Error, ErrorKind};
 
 /// Bytes that are kept in memory until they are durable; beyond them the log syncs without being asked.
 const MOST_UNSYNCED: usize = 64 << 20;
@@ -111,8 +120,14 @@ struct Shared {
 struct State {
     /// Number of the current file.
     number: u64,
+    /// How many files there were before it.
+    files: u64,
     /// Whether it may have rows.
     rows: bool,
+    /// Bytes of room that are to be kept for deletes; 0 where none is.
+    room: u64,
+    /// Whether deletes have taken it.
+    room_is_taken: bool,
     /// `None` while a leader has it.
     file: Option<LogFile>,
     /// Records behind `written` and `leading`, encoded for where they will stand.
@@ -181,14 +196,13 @@ impl Log {
             marked: true,
             rows: next.rows,
         };
-        let (file, end) = match next.undurable {
-            Some(from) => {
-                let mut file = Unfinished::begin(&*volume, header)?;
-                copy(&*volume, from, next.sequence, &mut file)?;
-                let end = file.end;
-                (file.finish()?, end)
+        let Started { file, end, rows } = match next.before {
+            // Deletes have taken the room that was kept, and there may be no more than what they left of it.
+            Some(before) if volume.kept_room(&log_name(before.end.log))? > 0 => {
+                Started::within(&*volume, before)?
             }
-            None => (create_empty(&*volume, header)?, header.start()),
+            _ => Started::beside(&*volume, header, next)
+                .or_else(|error| Started::on_full_disk(&*volume, header, next, error))?,
         };
         let shared = Arc::new(Shared {
             volume,
@@ -196,8 +210,11 @@ impl Log {
             durability,
             most_unsynced: AtomicUsize::new(MOST_UNSYNCED),
             state: Mutex::new(State {
-                number: header.number,
-                rows: header.rows,
+                number: end.log,
+                files: 0,
+                rows,
+                room: 0,
+                room_is_taken: false,
                 file: Some(file),
                 pending: Vec::new(),
                 pending_sequence: end.sequence,
@@ -227,7 +244,7 @@ impl Log {
         Ok(Log {
             shared,
             syncer,
-            added: (!next.replaces).then_some(next.number),
+            added: (!next.replaces && end.log == next.number).then_some(next.number),
             home: Home::here(),
         })
     }
@@ -237,6 +254,22 @@ impl Log {
         let share = (budget / UNSYNCED_SHARE).min(MOST_UNSYNCED as u64);
         let most = &self.shared.most_unsynced;
         most.store(share as usize, Ordering::Relaxed);
+    }
+
+    /// From now on keeps so many bytes of room for deletes on a full disk, if the volume can. Without so much, it is tried again when a record comes that is no delete.
+    pub(crate) fn keep_room(&self, bytes: u64) {
+        let mut state = self.shared.state.lock();
+        match self.shared.volume.keep_room(LOG_ROOM, bytes) {
+            Ok(kept) => {
+                state.room = if kept { bytes } else { 0 };
+                state.room_is_taken = false;
+            }
+            Err(error) => {
+                tracing::debug!("no room is kept for deletes: {error}");
+                state.room = bytes;
+                state.room_is_taken = true;
+            }
+        }
     }
 
     /// Appends a record; returns its sequence number when it is written, and with [`Durability::Always`] durable.
@@ -276,6 +309,9 @@ impl Log {
         shared.volume.check_held()?;
         let mut state = shared.state.lock();
         shared.usable(&state)?;
+        if state.room_is_taken && !records.iter().all(is_delete) {
+            shared.keep_room_again(&mut state)?;
+        }
         if records.iter().any(LogRecord::has_row) {
             shared.take_rows(&mut state)?;
         }
@@ -300,6 +336,25 @@ impl Log {
                 // Nobody writes, and no outcome: the batch is the pending one.
                 None if state.file.is_some() => shared.lead(&mut state, false),
                 None => shared.led.wait(&mut state),
+            }
+        }
+    }
+
+    /// As [`append_all`](Self::append_all), of deletes: where the disk is full they go into the room that is kept for them.
+    ///
+    /// # Errors
+    /// As those of [`append_all`](Self::append_all); a full disk where no room is kept, or all of it is used.
+    pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
+        debug_assert!(records.iter().all(is_delete), "the room is for deletes");
+        loop {
+            let files = self.shared.state.lock().files;
+            match self.append_all(records) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    if !self.shared.take_room(files)? {
+                        return Err(error);
+                    }
+                }
+                appended => return appended,
             }
         }
     }
@@ -340,6 +395,23 @@ impl Log {
             shared.led.wait(&mut state);
         }
         shared.rotate(&mut state, false)
+    }
+
+    /// As [`rotate`](Self::rotate), before deletes: where the disk is full the next file is the one in which room is kept for them.
+    ///
+    /// # Errors
+    /// As those of [`rotate`](Self::rotate); a full disk where no room is kept.
+    pub(crate) fn rotate_in_room(&self) -> Result<(), Error> {
+        let files = self.shared.state.lock().files;
+        match self.rotate() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                match self.shared.take_room(files)? {
+                    true => Ok(()),
+                    false => Err(error),
+                }
+            }
+            rotated => rotated.map(drop),
+        }
     }
 
     /// Whether the current file takes nothing more: then the next one is to be started.
@@ -500,9 +572,45 @@ impl Shared {
         }
     }
 
+    /// Keeps room for deletes again, before anything else is appended.
+    fn keep_room_again(&self, state: &mut State) -> Result<(), Error> {
+        match self.volume.keep_room(LOG_ROOM, state.room) {
+            Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
+            // Whatever it is, it is no reason to refuse what there is room for.
+            Err(error) => tracing::debug!("no room is kept for deletes: {error}"),
+            Ok(_) => {}
+        }
+        state.room_is_taken = false;
+        Ok(())
+    }
+
+    /// Has the next file be the one in which room is kept, unless there is another one by now than that before which there were `files`. False where no room is kept.
+    fn take_room(&self, files: u64) -> Result<bool, Error> {
+        let mut state = self.state.lock();
+        while state.file.is_none() {
+            self.led.wait(&mut state);
+        }
+        if state.files != files {
+            return Ok(true);
+        }
+        if self.volume.kept_room(LOG_ROOM)? == 0 {
+            return Ok(false);
+        }
+        // What waits would have found no room either, and not all of it is deletes.
+        let full = TierError::NoSpace {
+            place: name_of(&*self.volume, &log_name(state.number)),
+            offset: state.written,
+            len: state.pending.len() as u64,
+        };
+        state.withdraw(Arc::new(full));
+        self.led.notify_all();
+        state.room_is_taken = true;
+        self.begin_next(&mut state, false, true)?;
+        Ok(true)
+    }
+
     /// What [`Log::rotate`] does when nobody writes; `rows` says whether the next file is to take records with rows, whatever goes over to it.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
-        let end = state.end_of_written();
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
             // Merges that fail one after the other would leave a file each.
             return Ok(LogPosition {
@@ -510,6 +618,22 @@ impl Shared {
                 sequence: state.written_sequence,
             });
         }
+        let has_room = || self.volume.kept_room(&log_name(state.number));
+        if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
+            // What the current file has left of it is for deletes, which would not find it behind the next one.
+            self.keep_room_again(state)?;
+        }
+        self.begin_next(state, rows, false)
+    }
+
+    /// Starts the next file, in the room that is kept if `in_room`.
+    fn begin_next(
+        &self,
+        state: &mut State,
+        rows: bool,
+        in_room: bool,
+    ) -> Result<LogPosition, Error> {
+        let end = state.end_of_written();
         if state.broken.is_none()
             && !state.unsynced.is_empty()
             && let Some(file) = &mut state.file
@@ -539,9 +663,10 @@ impl Shared {
             offset: new.offset + again.len() as u64,
             sequence: state.written_sequence,
         };
-        let created = match again.is_empty() {
-            true => create_empty(&*self.volume, header),
-            false => create_with(&*self.volume, header, &again, end),
+        let created = match (in_room, again.is_empty()) {
+            (true, _) => create_in_room(&*self.volume, header, &again, end),
+            (false, true) => create_empty(&*self.volume, header),
+            (false, false) => create_with(&*self.volume, header, &again, end),
         };
         let file = match created {
             Ok(file) => file,
@@ -559,6 +684,7 @@ impl Shared {
         let old = state.end_of_written();
         state.pending = rewritten(self.shape, &state.pending, old, end);
         state.number = header.number;
+        state.files += 1;
         state.rows = header.rows;
         state.file = Some(file);
         state.written = end.offset;
@@ -667,6 +793,83 @@ impl State {
         self.broken = Some(error.to_string());
         self.withdraw(error);
     }
+}
+
+/// The file that a log is started with.
+struct Started {
+    file: LogFile,
+    /// The place behind what it has.
+    end: RecordPlace,
+    /// Whether it may have rows.
+    rows: bool,
+}
+
+impl Started {
+    /// A file beside those that are there.
+    fn beside(volume: &dyn Volume, header: LogHeader, next: &NextLog) -> Result<Self, Error> {
+        let (file, end) = match next.undurable {
+            Some(from) => {
+                let mut file = Unfinished::begin(volume, header)?;
+                copy(volume, from, next.sequence, &mut file)?;
+                let end = file.end;
+                (file.finish()?, end)
+            }
+            None => (create_empty(volume, header)?, header.start()),
+        };
+        let rows = header.rows;
+        Ok(Self { file, end, rows })
+    }
+
+    /// The last file that is there, behind its last record.
+    fn within(volume: &dyn Volume, LogBefore { end, rows }: LogBefore) -> Result<Self, Error> {
+        let file = go_on(volume, end)?;
+        Ok(Self { file, end, rows })
+    }
+
+    /// What is left where there is no room for one, as `error` says: the last file, or the room that is kept.
+    fn on_full_disk(
+        volume: &dyn Volume,
+        header: LogHeader,
+        next: &NextLog,
+        error: Error,
+    ) -> Result<Self, Error> {
+        if error.kind() != ErrorKind::NoSpace {
+            return Err(error);
+        }
+        let _ = volume.remove(&unfinished());
+        // One that was begun would take back what is appended to the last one. Where it replaces that, there is nothing to take back.
+        if !next.replaces && !take_back(volume, header.number) {
+            return Err(error);
+        }
+        if let Some(before) = next.before {
+            return Self::within(volume, before);
+        }
+        let rows = header.rows;
+        let begun = Unfinished::begin_in_room(volume, header);
+        let started = begun.map_err(Error::from).and_then(|begun| {
+            let Some(mut file) = begun else {
+                return Ok(None);
+            };
+            if let Some(from) = next.undurable {
+                copy(volume, from, next.sequence, &mut file)?;
+            }
+            let end = file.end;
+            let file = file.finish()?;
+            Ok(Some(Self { file, end, rows }))
+        });
+        match started {
+            Ok(started) => started.ok_or(error),
+            Err(error) => {
+                drop_log_room(volume);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Whether a record is one for which room is kept.
+fn is_delete(record: &LogRecord<'_>) -> bool {
+    matches!(record, LogRecord::Delete { .. })
 }
 
 /// The same error once more, for another of those who waited for it.

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Index, OpenOptions};
 use crate::Error;
 use crate::plan::{self, Needs};
+use crate::progress::Progress;
 
 /// A lender has no room for more.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +38,13 @@ pub(crate) trait Lender: Send + Sync {
     fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error>;
 
     /// Memory for an index that is opened for changes in the place of the one that has the number `instead`. Gives its own budget, and what it counts as.
-    /// `None`: there is no limit.
+    /// `None`: there is no limit. Where it has to be waited for, `progress` may end that.
     fn for_changes(
         self: Arc<Self>,
         path: &Path,
         needs: &Needs,
         instead: u64,
+        progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
     /// Lends so many bytes more to the index in a directory that has this number.
@@ -112,9 +114,10 @@ impl Lent {
         &self,
         path: &Path,
         needs: &Needs,
+        progress: &dyn Progress,
     ) -> Result<Option<(u64, Lent)>, Error> {
         let lender = self.lender.clone();
-        let granted = lender.for_changes(path, needs, self.number)?;
+        let granted = lender.for_changes(path, needs, self.number, progress)?;
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
     }
 

@@ -373,7 +373,7 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        Self::open_lent(path.as_ref(), open, options, None)
+        Self::open_lent(path.as_ref(), open, options, None, &Silent)
     }
 
     /// As [`open`](Self::open), in the place of an index that has its memory from there.
@@ -382,6 +382,7 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
         lent: Option<&Lent>,
+        progress: &dyn Progress,
     ) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
         let path = &*stored::home(path)?;
@@ -390,7 +391,7 @@ impl LiveIndex {
         // And the lock before the copies, of what nobody else changes while they are made.
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
-        let index = Arc::new(Index::open_for_changes(volume, path, open, lent)?);
+        let index = Arc::new(Index::open_for_changes(volume, path, open, lent, progress)?);
         let has_budget = index.memory().budget.is_some();
         let live = Self::start(lock, home, index, options)?;
         if has_budget {
@@ -410,7 +411,13 @@ impl LiveIndex {
         // Looked at before the lock, which is a file: a folder that is no index is left as it is.
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
-        let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, None)?);
+        let index = Arc::new(Index::open_for_changes(
+            volume.clone(),
+            path,
+            open,
+            None,
+            &Silent,
+        )?);
         Self::start(lock, volume, index, options)
     }
 
@@ -424,6 +431,18 @@ impl LiveIndex {
     /// # Errors
     /// As [`LiveIndex::open`]; a budget of a catalog that has no room for it ([`Error::Memory`]), or not beside what callers hold ([`Error::Crowded`]).
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
+        Self::over_observed(index, options, &Silent)
+    }
+
+    /// As [`over`](LiveIndex::over); `progress` is asked every few milliseconds whether to go on waiting for memory of a catalog.
+    ///
+    /// # Errors
+    /// As there; [`Error::Interrupted`], where nothing was opened.
+    pub fn over_observed(
+        index: &Arc<Index>,
+        options: &WriteOptions,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
             // Copies that are only searched are not written to, and may be shared with other processes. What is opened is what stands at
             // the path, which is to be the index that is open.
@@ -433,6 +452,7 @@ impl LiveIndex {
                 index.opener().options(),
                 options,
                 index.lent(),
+                progress,
             );
         }
         let lock = index.volume().lock()?;
@@ -449,7 +469,8 @@ impl LiveIndex {
         }
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
-        let index = Arc::new(Index::open_for_changes(volume.clone(), path, open, lent)?);
+        let index = Index::open_for_changes(volume.clone(), path, open, lent, progress)?;
+        let index = Arc::new(index);
         Self::start(lock, volume, index, options)
     }
 
@@ -537,6 +558,7 @@ impl LiveIndex {
             home: Home::here(),
             _lock: lock,
         })
+        .inspect(Self::keep_room)
         .and_then(Self::with_fresh_drained)
     }
 

@@ -454,6 +454,7 @@ impl Check<'_> {
             let known = name == MANIFEST
                 || name == FILE_NAME
                 || log_number(&name).is_some()
+                || durable::is_room(&name)
                 || self.manifest.files.iter().any(|e| e.name == name);
             if !known {
                 let whose = match durable::is_ours(&name) {

@@ -1,11 +1,12 @@
 //! What a catalog lends of its budget to indexes that are changed: as much as is of use, more where more waits, and to one after the other.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use stratann::{
-    BuildOptions, Catalog, CatalogOptions, Error, ErrorKind, LiveIndex, Preset, Row, RowTable,
-    Silent, build,
+    BuildOptions, Catalog, CatalogOptions, Error, ErrorKind, LiveIndex, Preset, Progress, Row,
+    RowTable, Silent, WriteOptions, build,
 };
 
 use super::catalog::{Place, base, change, codebook, small};
@@ -150,4 +151,53 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
     for name in ["0", "1", "2"] {
         assert_eq!(catalog.index(name).unwrap().live(), 404, "{name}");
     }
+}
+
+/// Interrupts when it was asked so often.
+struct Impatient(AtomicUsize);
+
+impl Impatient {
+    const ASKED: usize = 3;
+
+    fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+}
+
+impl Progress for Impatient {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) >= Self::ASKED
+    }
+    fn warn(&self, _: &str) {}
+}
+
+/// The catalog would let both wait for hours.
+#[test]
+fn who_waits_for_memory_of_a_catalog_is_interrupted() {
+    let place = with_one(Preset::AISAQ, "0");
+    for name in ["1", "2"] {
+        place.link("0", name);
+    }
+    let alone = match change(&place.catalog(Some(place.budget(1 << 20))), "0") {
+        Err(Error::Memory { needs, .. }) => needs,
+        other => panic!("{other:?}"),
+    };
+    let options = CatalogOptions {
+        memory: Some(alone + (1 << 18)),
+        patience: Duration::from_secs(3_600),
+        ..CatalogOptions::default()
+    };
+    let catalog = Catalog::open(place.path(""), &options).unwrap();
+    let other = catalog.index("1").unwrap();
+    let held = change(&catalog, "0").unwrap();
+    let progress = Impatient::new();
+    let error = LiveIndex::over_observed(&other, &WriteOptions::default(), &progress).unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert!(progress.0.load(Ordering::Relaxed) > Impatient::ASKED);
+    // Nothing of it is left behind: it is to be had when the other one is done.
+    drop(held);
+    LiveIndex::over(&other, &WriteOptions::default()).unwrap();
 }

@@ -343,8 +343,10 @@ class Index:
         *,
         attributes: Optional[_Attributes] = None,
         payload: Any = None,
+        resume: bool = False,
         progress: _Progress = None,
     ) -> _Ids: ...
+    def forget_cut_off(self) -> int: ...
     def upsert(
         self,
         vectors: _Vectors,

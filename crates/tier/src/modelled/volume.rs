@@ -23,7 +23,7 @@ impl ModelledVolume {
 }
 
 impl Volume for ModelledVolume {
-    leave_to!(inner: name place create open open_pages read read_at open_reader len exists rename remove list sync lock);
+    leave_to!(inner: name place create open open_pages read read_at open_reader len exists rename remove list sync keep_room lock);
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let tier = self.inner.open_tier(name)?;

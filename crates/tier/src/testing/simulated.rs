@@ -68,6 +68,16 @@ struct Inode {
     current: Vec<u8>,
     /// Changes since the last sync, with their place in the order of all changes.
     unsynced: Vec<(u64, Change)>,
+    /// Bytes from its start that are on blocks of its own, whatever its length is.
+    kept: u64,
+}
+
+impl Inode {
+    /// Bytes of its blocks beyond its end.
+    fn beyond_end(&self) -> u64 {
+        let end = self.current.len().next_multiple_of(BLOCK) as u64;
+        self.kept.saturating_sub(end)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +117,10 @@ struct State {
     /// Whether a failed sync of a file, or of the names, discards what it was to make durable.
     discards_files: bool,
     discards_names: bool,
+    /// Whether files get blocks ahead of their bytes.
+    keeps_room: bool,
+    /// Bytes of blocks that files have given back since the disk is full, which others may be given ahead.
+    freed: u64,
 }
 
 /// Makes one volume of the disks of a machine.
@@ -220,6 +234,18 @@ impl State {
     fn names_of(&self, disk: usize, inode: usize) -> usize {
         let names = self.disks[disk].names.values();
         names.filter(|&&named| named == inode).count()
+    }
+
+    /// A file is about to lose a name.
+    fn free(&mut self, disk: usize, name: &str) {
+        let Some(&inode) = self.disks[disk].names.get(name) else {
+            return;
+        };
+        if self.names_of(disk, inode) == 1 {
+            let inode = &self.inodes[inode];
+            let blocks = inode.current.len().next_multiple_of(BLOCK) as u64;
+            self.freed += blocks.max(inode.kept);
+        }
     }
 
     /// Fills `out` from a file.
@@ -341,6 +367,7 @@ impl SimVolume {
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
+        state.freed = 0;
         state.failure = Some((state.operations + operations + during, failure));
     }
 
@@ -366,6 +393,11 @@ impl SimVolume {
         }
     }
 
+    /// From now on the volume keeps room where it is asked to ([`Volume::keep_room`]), as file systems do that give blocks ahead; at first it does not.
+    pub fn gives_room(&self) {
+        self.lock_state().keeps_room = true;
+    }
+
     /// True if the machine has crashed.
     pub fn has_crashed(&self) -> bool {
         self.lock_state().alive("").is_err()
@@ -384,8 +416,55 @@ impl SimVolume {
             tripped: state.tripped.clone(),
             discards_files: state.discards_files,
             discards_names: state.discards_names,
+            keeps_room: state.keeps_room,
+            freed: state.freed,
         };
         Self::with(copy, self.join())
+    }
+}
+
+impl SimVolume {
+    /// Creates a file; `space` as for [`State::change`].
+    fn create_in(&self, name: &str, space: Option<u64>) -> Result<Box<dyn VolumeFile>, TierError> {
+        check_name(PLACE, name)?;
+        let mut state = self.lock_state();
+        let verdict = state.change(Operation::Create, "create", name, 0, space)?;
+        // Another file in its place, as a directory makes it: nothing is emptied.
+        if state.disks[self.disk].names.contains_key(name) {
+            state.disks[self.disk]
+                .unsynced_names
+                .push(NameChange::Remove {
+                    name: name.to_owned(),
+                });
+        }
+        let inode = state.inodes.len();
+        state.inodes.push(Inode {
+            disk: self.disk,
+            ..Inode::default()
+        });
+        state.disks[self.disk].names.insert(name.to_owned(), inode);
+        state.disks[self.disk]
+            .unsynced_names
+            .push(NameChange::Create {
+                name: name.to_owned(),
+                inode,
+            });
+        match verdict {
+            Verdict::Done => Ok(Box::new(SimFile {
+                volume: self.clone(),
+                name: name.to_owned(),
+                inode,
+            })),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
+    /// The number of an empty file, and what it has of blocks.
+    fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
+        let state = self.lock_state();
+        let inode = *state.disks[self.disk].names.get(name)?;
+        let empty = state.inodes[inode].current.is_empty();
+        (empty && state.names_of(self.disk, inode) == 1).then(|| (inode, state.inodes[inode].kept))
     }
 }
 
@@ -416,39 +495,9 @@ impl Volume for SimVolume {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
-        if let Some(whole) = self.whole() {
-            return whole.create(name);
-        }
-        check_name(PLACE, name)?;
-        let mut state = self.lock_state();
-        let verdict = state.change(Operation::Create, "create", name, 0, Some(0))?;
-        // Another file in its place, as a directory makes it: nothing is emptied.
-        if state.disks[self.disk].names.contains_key(name) {
-            state.disks[self.disk]
-                .unsynced_names
-                .push(NameChange::Remove {
-                    name: name.to_owned(),
-                });
-        }
-        let inode = state.inodes.len();
-        state.inodes.push(Inode {
-            disk: self.disk,
-            ..Inode::default()
-        });
-        state.disks[self.disk].names.insert(name.to_owned(), inode);
-        state.disks[self.disk]
-            .unsynced_names
-            .push(NameChange::Create {
-                name: name.to_owned(),
-                inode,
-            });
-        match verdict {
-            Verdict::Done => Ok(Box::new(SimFile {
-                volume: self.clone(),
-                name: name.to_owned(),
-                inode,
-            })),
-            Verdict::Fails(error) => Err(error),
+        match self.whole() {
+            Some(whole) => whole.create(name),
+            None => self.create_in(name, Some(0)),
         }
     }
 
@@ -569,6 +618,7 @@ impl Volume for SimVolume {
             from: from.to_owned(),
             to: to.to_owned(),
         };
+        state.free(self.disk, to);
         apply_name(&mut state.disks[self.disk].names, &change);
         state.disks[self.disk].unsynced_names.push(change);
         match verdict {
@@ -589,6 +639,7 @@ impl Volume for SimVolume {
         let change = NameChange::Remove {
             name: name.to_owned(),
         };
+        state.free(self.disk, name);
         apply_name(&mut state.disks[self.disk].names, &change);
         state.disks[self.disk].unsynced_names.push(change);
         match verdict {
@@ -628,6 +679,52 @@ impl Volume for SimVolume {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Blocks survive a crash with the file.
+    fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.keep_room(name, bytes);
+        }
+        if !self.lock_state().keeps_room {
+            return Ok(false);
+        }
+        let there = self.inode_of_room(name);
+        if there.is_some_and(|(_, kept)| kept >= bytes) {
+            return Ok(true);
+        }
+        if there.is_none() {
+            drop(self.create_in(name, None)?);
+        }
+        let more = bytes - there.map_or(0, |(_, kept)| kept);
+        let mut state = self.lock_state();
+        let room = (state.freed < more).then_some(more);
+        let changed = state.change(Operation::KeepRoom, "keep room in", name, 0, room);
+        if changed.is_err() && there.is_none() && state.alive(name).is_ok() {
+            let disk = &mut state.disks[self.disk];
+            disk.names.remove(name);
+            let name = name.to_owned();
+            disk.unsynced_names.push(NameChange::Remove { name });
+        }
+        let verdict = changed?;
+        let inode = state.inode(self.disk, "keep room in", name)?;
+        state.inodes[inode].kept = bytes;
+        state.freed = state.freed.saturating_sub(more);
+        match verdict {
+            Verdict::Done => Ok(true),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
+    fn kept_room(&self, name: &str) -> Result<u64, TierError> {
+        match self.whole() {
+            Some(whole) => whole.kept_room(name),
+            None => {
+                let state = self.lock_state();
+                let inode = state.disks[self.disk].names.get(name);
+                Ok(inode.map_or(0, |&inode| state.inodes[inode].beyond_end()))
+            }
+        }
     }
 
     fn lock(&self) -> Result<LockGuard, TierError> {
@@ -704,7 +801,9 @@ impl VolumeFile for SimFile {
             offset,
             bytes: bytes.into(),
         };
-        match state.change(Operation::Write, "write", &self.name, offset, Some(len)) {
+        let is_kept = offset.saturating_add(len) <= state.inodes[self.inode].kept;
+        let room = (!is_kept).then_some(len);
+        match state.change(Operation::Write, "write", &self.name, offset, room) {
             Ok(verdict) => {
                 state.write(self.inode, write(bytes));
                 match verdict {
@@ -733,6 +832,11 @@ impl VolumeFile for SimFile {
         let room = grows.then_some(0);
         let verdict = state.change(Operation::Resize, "resize", &self.name, len, room)?;
         state.write(self.inode, Change::Resize { len });
+        let end = len.next_multiple_of(BLOCK as u64);
+        let kept = &mut state.inodes[self.inode].kept;
+        let cut = kept.saturating_sub(end);
+        *kept -= cut;
+        state.freed += cut;
         match verdict {
             Verdict::Done => Ok(()),
             Verdict::Fails(error) => Err(error),

@@ -418,3 +418,58 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let reader = volume.open_reader("a").unwrap();
     assert!(!directory.create("c").unwrap().share(&*reader).unwrap());
 }
+
+/// Bytes of room that a directory keeps under a name, if its file system does that.
+fn kept(directory: &Directory, name: &str, bytes: u64) -> bool {
+    let kept = directory.keep_room(name, bytes).unwrap();
+    assert_eq!(
+        directory.exists(name).unwrap(),
+        kept,
+        "no file without room"
+    );
+    assert_eq!(directory.kept_room(name).unwrap() >= bytes, kept);
+    kept
+}
+
+#[test]
+fn room_is_kept_beyond_the_end_of_a_file_and_goes_with_its_name() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = Directory::open(root.path()).unwrap();
+    assert_eq!(directory.kept_room("room").unwrap(), 0);
+    if !kept(&directory, "room", 64 << 10) {
+        eprintln!("skipped: the file system of {root:?} gives no blocks ahead");
+        return;
+    }
+    assert_eq!(directory.len("room").unwrap(), 0);
+    // It is there already, and grows.
+    assert!(kept(&directory, "room", 64 << 10) && kept(&directory, "room", 96 << 10));
+    let mut file = directory.open("room").unwrap();
+    file.write_at(0, &[7; 5_000]).unwrap();
+    file.sync().unwrap();
+    directory.rename("room", "log").unwrap();
+    assert_eq!(directory.len("log").unwrap(), 5_000);
+    assert_eq!(directory.kept_room("log").unwrap(), 88 << 10);
+    assert_eq!(directory.kept_room("room").unwrap(), 0);
+    file.write_at(5_000, &[8; 60_000]).unwrap();
+    // What is cut has no blocks beyond its end.
+    file.set_len(5_000).unwrap();
+    assert_eq!(directory.kept_room("log").unwrap(), 0);
+}
+
+#[test]
+fn a_file_of_room_that_is_not_empty_or_has_other_names_is_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = Directory::open(root.path()).unwrap();
+    let (room, other) = (root.path().join("room"), root.path().join("other"));
+    fs::write(&room, "somebody's").unwrap();
+    fs::hard_link(&room, &other).unwrap();
+    if !kept(&directory, "room", 8 << 10) {
+        return;
+    }
+    assert_eq!(fs::read(&other).unwrap(), b"somebody's");
+    fs::remove_file(&other).unwrap();
+    fs::hard_link(&room, &other).unwrap();
+    assert!(kept(&directory, "room", 8 << 10));
+    fs::write(&other, "somebody's").unwrap();
+    assert_eq!(fs::read(&room).unwrap(), b"");
+}

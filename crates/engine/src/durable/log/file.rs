@@ -1,13 +1,14 @@
 //! The file of a log that is written: made whole or not at all, appended to, synced, and marked as synced.
 
 use stratann_layout::log::encode_record;
-use stratann_layout::log::marks::{MARKS, encode_mark};
+use stratann_layout::log::marks::{MARK_BYTES, MARKS, encode_mark};
 use stratann_layout::{LogHeader, LogRecords, LogShape, RecordPlace};
 use stratann_tier::{TierError, Volume, VolumeFile};
 
 use super::files::{log_name, unfinished};
 use super::replay::each_from;
 use crate::Error;
+use crate::durable::room::{LOG_ROOM, drop_log_room, take_log_room};
 use crate::stored::name_of;
 
 /// Bytes of records that are copied from one log to another at a time, about.
@@ -95,10 +96,34 @@ pub(super) fn create_with(
     file.finish()
 }
 
+/// As [`create_with`], in the room that is kept for it, which is gone where that fails.
+pub(super) fn create_in_room(
+    volume: &dyn Volume,
+    header: LogHeader,
+    records: &[u8],
+    end: RecordPlace,
+) -> Result<LogFile, TierError> {
+    let created = Unfinished::begin_in_room(volume, header).and_then(|begun| {
+        let mut file = begun.ok_or_else(|| TierError::NoSpace {
+            place: volume.place(LOG_ROOM),
+            offset: 0,
+            len: header.start().offset,
+        })?;
+        file.append(records, end)?;
+        file.finish()
+    });
+    if created.is_err() {
+        drop_log_room(volume);
+    }
+    created
+}
+
 /// A log that begins with records that an earlier one has, which do not count there when this one has its name. So it gets
 /// that when they are durable here.
 pub(super) struct Unfinished<'a> {
     pub(super) volume: &'a dyn Volume,
+    /// The name that it has until it is whole.
+    name: String,
     pub(super) file: Box<dyn VolumeFile>,
     pub(super) header: LogHeader,
     /// Behind what was written.
@@ -107,11 +132,32 @@ pub(super) struct Unfinished<'a> {
 
 impl<'a> Unfinished<'a> {
     pub(super) fn begin(volume: &'a dyn Volume, header: LogHeader) -> Result<Self, TierError> {
-        let mut file = volume.create(&unfinished())?;
+        let file = volume.create(&unfinished())?;
+        Self::begin_in(volume, unfinished(), file, header)
+    }
+
+    /// As [`begin`](Self::begin), in the room that is kept for it. `None` where there is none.
+    pub(super) fn begin_in_room(
+        volume: &'a dyn Volume,
+        header: LogHeader,
+    ) -> Result<Option<Self>, TierError> {
+        let Some(file) = take_log_room(volume)? else {
+            return Ok(None);
+        };
+        Self::begin_in(volume, LOG_ROOM.to_owned(), file, header).map(Some)
+    }
+
+    fn begin_in(
+        volume: &'a dyn Volume,
+        name: String,
+        mut file: Box<dyn VolumeFile>,
+        header: LogHeader,
+    ) -> Result<Self, TierError> {
         file.write_at(0, &header.encode_front())?;
         let end = header.start();
         Ok(Self {
             volume,
+            name,
             file,
             header,
             end,
@@ -129,7 +175,7 @@ impl<'a> Unfinished<'a> {
     pub(super) fn finish(mut self) -> Result<LogFile, TierError> {
         let name = log_name(self.header.number);
         self.file.sync()?;
-        self.volume.rename(&unfinished(), &name)?;
+        self.volume.rename(&self.name, &name)?;
         // By the name that errors are to say.
         let file = self.volume.open(&name)?;
         self.volume.sync()?;
@@ -166,6 +212,21 @@ pub(super) fn copy(
             ),
         }),
     }
+}
+
+/// The file of a log that goes on behind its last record, at `end`, up to which it is durable by its mark. Nothing is written.
+pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
+    let name = log_name(end.log);
+    let mut slot = 0;
+    for (newest, at) in MARKS.into_iter().enumerate() {
+        let mut mark = [0; MARK_BYTES];
+        volume.read_at(&name, at, &mut mark)?;
+        if mark == encode_mark(end, newest) {
+            slot = 1 - newest;
+        }
+    }
+    let file = volume.open(&name)?;
+    Ok(LogFile { file, slot })
 }
 
 /// Removes a log that could not be made; says whether it is durably gone.

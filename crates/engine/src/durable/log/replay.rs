@@ -48,6 +48,17 @@ pub(crate) struct NextLog {
     pub(crate) undurable: Option<RecordPlace>,
     /// Whether the log that has it may have rows.
     pub(crate) rows: bool,
+    /// The log before it, where that could go on: it is whole to its end, all of it is durable by its mark, and its next record would be the one to append.
+    pub(crate) before: Option<LogBefore>,
+}
+
+/// The last log that was replayed, where it could go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogBefore {
+    /// The place behind its last record.
+    pub(crate) end: RecordPlace,
+    /// Whether it may have rows.
+    pub(crate) rows: bool,
 }
 
 impl NextLog {
@@ -60,6 +71,7 @@ impl NextLog {
             sequence,
             undurable: None,
             rows: false,
+            before: None,
         }
     }
 }
@@ -114,6 +126,7 @@ pub(crate) fn replay(
             sequence: from.sequence,
             undurable: None,
             rows: false,
+            before: None,
         },
         records: 0,
         torn,
@@ -184,6 +197,15 @@ pub(crate) fn replay(
             Some(next) => expected = Some(next),
             None => {
                 replayed.next.sequence = end.sequence.max(from.sequence);
+                let is_whole = reason.is_clean() && end.offset == log.len;
+                let goes_on = is_whole
+                    && log.durable == Some(end)
+                    && numbers.last() == Some(&end.log)
+                    // The marks of a log without records were written before its first sync.
+                    && end.sequence > first
+                    && end.sequence == replayed.next.sequence;
+                let rows = log.header.rows;
+                replayed.next.before = goes_on.then_some(LogBefore { end, rows });
                 if !reason.is_clean() && replayed.torn.is_none() {
                     let (whole, more) = log.whole_behind(&read, end, None)?;
                     replayed.torn = Some(Torn {
@@ -442,6 +464,7 @@ impl Reading {
             sequence: end.sequence,
             rows: undurable.is_some() && self.header.rows,
             undurable,
+            before: None,
         }
     }
 

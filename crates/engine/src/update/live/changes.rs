@@ -3,6 +3,7 @@
 //! What can fail comes before the log: once a change is there, it is made, and what it cannot be made in now is tried again.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use stratann_layout::LogRecord;
@@ -13,6 +14,7 @@ use super::reserved::Reservation;
 use super::{LiveIndex, State};
 use crate::Error;
 use crate::data::{RowSource, VectorSource, check_rows};
+use crate::durable::Log;
 use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{RowBytes, row_charge};
 use crate::threads;
@@ -215,7 +217,7 @@ impl LiveIndex {
             .iter()
             .map(|&(id, _)| LogRecord::Delete { id })
             .collect();
-        self.append(&records)?;
+        self.append_by(&records, Log::rotate_in_room, Log::append_in_room)?;
         for &(id, built) in ids {
             state.remove(id, built);
         }
@@ -226,12 +228,22 @@ impl LiveIndex {
     /// Logs records: all of them, or none. Where a sync of the log failed, in this call or before, the next one is started: what was
     /// acknowledged goes there, what was not is taken back.
     pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
+        let rotate = |log: &Log| log.rotate().map(drop);
+        self.append_by(records, rotate, Log::append_all)
+    }
+
+    fn append_by(
+        &self,
+        records: &[LogRecord<'_>],
+        rotate: impl Fn(&Log) -> Result<(), Error>,
+        append: impl FnOnce(&Log, &[LogRecord<'_>]) -> Result<Range<u64>, Error>,
+    ) -> Result<(), Error> {
         if self.log.is_broken() {
-            self.log.rotate()?;
+            rotate(&self.log)?;
         }
-        let appended = self.log.append_all(records);
+        let appended = append(&self.log, records);
         if self.log.is_broken()
-            && let Err(error) = self.log.rotate()
+            && let Err(error) = rotate(&self.log)
         {
             tracing::warn!(index = %self.path.display(), "no log after one that failed: {error}");
         }

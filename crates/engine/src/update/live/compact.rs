@@ -22,7 +22,7 @@ use super::directly::direct_of;
 use super::{Before, CompactReport, LiveIndex, State, room};
 use crate::durable::LogPosition;
 use crate::index::{Index, Lent};
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 use crate::stores::composition::CodesAt;
 use crate::update::health::Concern;
 use crate::update::ids::StoredIds;
@@ -238,7 +238,7 @@ impl LiveIndex {
                 &self.path,
                 manifest.clone(),
                 &self.open,
-                state.index.lent(),
+                (state.index.lent(), &Silent),
             )?);
             let ids = match into {
                 // Those of the build stay as they are.
@@ -313,6 +313,7 @@ impl LiveIndex {
             .store(frozen.log_from.sequence, Ordering::Relaxed);
         // What came meanwhile is in memory, and counted there.
         self.charged.store(0, Ordering::Relaxed);
+        self.keep_room();
         self.reads.clear();
         Ok(report)
     }

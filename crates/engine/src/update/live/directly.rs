@@ -21,14 +21,19 @@ use crate::update::direct::{Direct, is_taken, own_files};
 use crate::update::health::{Concern, Health};
 use crate::update::overlay::Overlay;
 use crate::update::replay;
-use crate::{Error, Update};
+use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {
     /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
     pub(super) fn with_fresh_drained(self) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
-            self.drain_few(&Silent)?;
-            self.checkpoint()?;
+            match self.drain_few(&Silent).and_then(|()| self.checkpoint()) {
+                // They are in the log, and found there. Deletes go on, and need not wait for room.
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    self.health.no_checkpoint(&error);
+                }
+                drained => _ = drained?,
+            }
         }
         Ok(self)
     }
@@ -190,6 +195,7 @@ impl LiveIndex {
         self.health.recovered(Concern::Commit);
         self.checkpointed.store(sequence, Ordering::Relaxed);
         self.charged.store(0, Ordering::Relaxed);
+        self.keep_room();
         Ok(true)
     }
 

@@ -65,6 +65,8 @@ pub struct Resumed {
     pub before: usize,
     /// Rows that it inserted.
     pub inserted: usize,
+    /// Where ids count on, that of the first row; else none.
+    pub first_id: Option<u64>,
 }
 
 /// The rows of a source behind the first ones.
@@ -155,6 +157,7 @@ impl LiveIndex {
         Ok(Resumed {
             before,
             inserted: ids.len() - before,
+            first_id: None,
         })
     }
 
@@ -198,7 +201,7 @@ impl LiveIndex {
             .iter()
             .filter(|insert| insert.done || insert.file != file);
         let kept: Vec<BegunInsert> = kept.cloned().collect();
-        inserts::write(&*self.volume, &kept)?;
+        inserts::write_fewer(&*self.volume, &kept)?;
         *begun = kept;
         Ok(cut)
     }
@@ -224,7 +227,8 @@ impl LiveIndex {
                     id,
                     format!(
                         "an id of no row that is still to come: an insert of {file} was cut off, or goes on, and has the ids from {} to {}. Go on with it first \
-                         (`stratann insert {index} {file} --resume`, with its options), forget it (`stratann insert {index} {file} --forget`), or give others",
+                         (`stratann insert {index} {file} --resume`, with its options; in Python `insert(.., resume=True)`), forget it (`stratann insert {index} {file} --forget`; `forget_cut_off()`), or \
+                         give others",
                         of_it.start,
                         of_it.end - 1,
                         file = insert.file,
@@ -281,6 +285,7 @@ impl LiveIndex {
                 return Ok(Resumed {
                     before: rows,
                     inserted: 0,
+                    first_id: Some(known.first_id),
                 });
             }
             (Some(known), CutOff::Resume) => {
@@ -349,6 +354,7 @@ impl LiveIndex {
         Ok(Resumed {
             before,
             inserted: rows - before,
+            first_id: Some(insert.first_id),
         })
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::changes::BATCH;
 use super::{LiveIndex, State};
+use crate::durable::{keep_small_room, room_for_deletes};
 use crate::progress::Progress;
 use crate::update::logged::vector_charge;
 use crate::update::merge::BEYOND_SEARCH;
@@ -34,6 +35,15 @@ pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64
 }
 
 impl LiveIndex {
+    /// Keeps room on storage for deletes on a full disk, for as many vectors as there are now.
+    pub(super) fn keep_room(&self) {
+        self.log.keep_room(room_for_deletes(self.len() as u64));
+        if let Err(error) = keep_small_room(&*self.volume) {
+            // This handle does not need it; who opens the index next on a full disk does.
+            tracing::debug!(index = %self.path.display(), "no room is kept for a manifest: {error}");
+        }
+    }
+
     /// Whether so many vectors more, and so many bytes of charges ([`row_charge`](crate::stores::columns::row_charge)) of what they have beside them, may wait in memory. Of an index that
     /// puts vectors on storage at once, rows wait for a checkpoint, and vectors have to have room in the copies of its pages that are there
     /// ([`Places`](crate::Places)).

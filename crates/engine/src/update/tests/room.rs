@@ -1,6 +1,11 @@
-//! What a budget lets in: it is counted by its bytes, has room when the index is opened again, and leaves nothing behind where it is refused.
+//! What a budget lets in: it is counted by its bytes, has room when the index is opened again, and leaves nothing behind where it is refused. And what a full
+//! disk lets in: deletes, for which room is kept.
+
+use stratann_tier::testing::Mishap;
 
 use super::*;
+use crate::data::MatrixRef;
+use crate::durable::room_for_deletes;
 use crate::update::direct::Pruning;
 
 /// Bytes of memory that an index needs at least.
@@ -214,4 +219,187 @@ fn a_vector_that_got_no_page_leaves_no_row_of_a_node_that_is_not_there() {
     drop(live);
     let report = verify_in(&volume, &Silent).unwrap();
     assert!(report.clean(), "{:?}", report.problems);
+}
+
+/// An index on a volume that keeps room, with some vectors in its log, and the ids that are in it.
+fn with_room(case: Case, folder: &Path) -> (SimVolume, Vec<u64>) {
+    let volume = base(case, folder);
+    volume.gives_room();
+    let live = open(case, &volume, folder, Durability::Always).unwrap();
+    let ids: Vec<u64> = (500..510).collect();
+    live.insert(&rows(&ids, 1), Some(&ids), &Silent).unwrap();
+    drop(live);
+    (volume, (0..BASE).chain(ids).collect())
+}
+
+/// The volume holds these ids, and nothing is wrong with it.
+fn holds(case: Case, volume: &SimVolume, folder: &Path, ids: &[u64], at: &str) {
+    let live = open(case, volume, folder, Durability::Always)
+        .unwrap_or_else(|error| panic!("{case:?}, {at}: {error}"));
+    let found: Vec<u64> = contents(&live).into_keys().collect();
+    assert_eq!(found, ids, "{case:?}, {at}");
+    drop(live);
+    let report = verify_in(volume, &Silent).unwrap();
+    assert!(report.clean(), "{case:?}, {at}: {:?}", report.problems);
+}
+
+#[test]
+fn deletes_go_on_when_the_disk_is_full() {
+    for case in WAYS {
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, mut ids) = with_room(case, folder.path());
+        let open = || open(case, &volume, folder.path(), Durability::Always);
+        volume.fail_after(0, Failure::NoSpace);
+        // A process after another: each opens the index on the full disk.
+        for round in 0..4 {
+            let live = open().unwrap_or_else(|error| panic!("{case:?}, {round}: {error}"));
+            let gone = [ids.remove(0), ids.pop().unwrap()];
+            live.delete(&gone)
+                .unwrap_or_else(|error| panic!("{case:?}, {round}: {error}"));
+            let one = [900 + round];
+            let refused = live.insert(&rows(&one, 1), Some(&one), &Silent);
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NoSpace, "{case:?}: {refused}");
+            let set = RowTable::new(vec![row(7, 1)]);
+            let refused = live.set_attributes(&[7], &set, &Silent).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NoSpace, "{case:?}: {refused}");
+            live.delete(&[ids.remove(0)]).unwrap();
+        }
+        holds(case, &volume.fork(), folder.path(), &ids, "full");
+        // With room all goes on, and room is kept again.
+        volume.heal();
+        let live = open().unwrap();
+        live.insert(&rows(&[900], 1), Some(&[900]), &Silent)
+            .unwrap();
+        ids.push(900);
+        assert!(live.stats().room_bytes >= room_for_deletes(0), "{case:?}");
+        drop(live);
+        holds(case, &volume, folder.path(), &ids, "healed");
+    }
+}
+
+#[test]
+fn rows_wait_until_room_for_deletes_is_kept_again() {
+    let (case, folder) = (PACKED, tempfile::tempdir().unwrap());
+    let (volume, _) = with_room(case, folder.path());
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    volume.fail_after(0, Failure::NoSpace);
+    live.delete(&[3]).unwrap();
+    // Its log has blocks ahead by now, which are not for rows.
+    let error = live
+        .insert(&rows(&[900], 1), Some(&[900]), &Silent)
+        .unwrap_err();
+    assert!(error.to_string().contains("log.room"), "{error}");
+    assert_eq!(
+        live.stats().room_bytes,
+        8 << 10,
+        "that of the manifest is left"
+    );
+    volume.heal();
+    live.insert(&rows(&[900], 1), Some(&[900]), &Silent)
+        .unwrap();
+    assert!(live.stats().room_bytes > room_for_deletes(0));
+}
+
+#[test]
+fn a_delete_for_which_no_room_is_left_leaves_the_index_as_it_was() {
+    let (case, folder) = (
+        Case(Layout::Packed, Update::Merge),
+        tempfile::tempdir().unwrap(),
+    );
+    let volume = base(case, folder.path());
+    volume.gives_room();
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    // Room was kept for a thousand deletes when there were few vectors.
+    let came: Vec<u64> = (1_000..3_000).collect();
+    live.insert(&rows(&came, 1), Some(&came), &Silent).unwrap();
+    volume.fail_after(0, Failure::NoSpace);
+    let mut left = came.chunks(100);
+    let mut gone = 0;
+    let error = loop {
+        match live.delete(left.next().unwrap()) {
+            Ok(()) => gone += 100,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!((1_000..1_200).contains(&gone), "{gone}");
+    drop(live);
+    volume.heal();
+    let there: Vec<u64> = (0..BASE).chain(1_000 + gone..3_000).collect();
+    holds(case, &volume, folder.path(), &there, "used up");
+}
+
+/// One operation more fails on the full disk, or the machine crashes behind it: what was acknowledged is deleted, and all else is there.
+#[test]
+fn room_that_is_taken_survives_what_happens_meanwhile() {
+    for case in [PACKED, Case(Layout::Replicated, Update::Rebalance)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (start, ids) = with_room(case, folder.path());
+        let deletes = |volume: &SimVolume| {
+            let mut gone = Vec::new();
+            volume.fail_after(0, Failure::NoSpace);
+            let live = open(case, volume, folder.path(), Durability::Always)?;
+            for id in [3, 500, 4] {
+                if live.delete(&[id]).is_ok() {
+                    gone.push(id);
+                }
+            }
+            Ok::<_, Error>(gone)
+        };
+        let whole = start.fork();
+        let before = whole.calls();
+        assert_eq!(deletes(&whole).unwrap(), [3, 500, 4], "{case:?}");
+        let calls = whole.calls() - before;
+        for call in (0..calls).step_by(step(7)) {
+            for mishap in [Mishap::Undone, Mishap::Done, Mishap::NoRoom] {
+                let volume = start.fork();
+                volume.fail_call(call, mishap);
+                let gone = deletes(&volume).unwrap_or_default();
+                for mode in Crash::ALL {
+                    let image = volume.crash_image(call, mode);
+                    let at = format!("{case:?}, call {call}, {mishap:?}, {mode:?}");
+                    let live = open(case, &image, folder.path(), Durability::Always)
+                        .unwrap_or_else(|error| panic!("{at}: {error}"));
+                    let found: Vec<u64> = contents(&live).into_keys().collect();
+                    for id in &ids {
+                        let is_free = [3, 500, 4].contains(id);
+                        let is_there = found.contains(id);
+                        assert!(!gone.contains(id) || !is_there, "{at}: {id} is back");
+                        assert!(is_free || is_there, "{at}: {id} is lost");
+                    }
+                    drop(live);
+                    let report = verify_in(&image, &Silent).unwrap();
+                    assert!(report.clean(), "{at}: {:?}", report.problems);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_insert_is_forgotten_on_a_full_disk() {
+    let (case, folder) = (PACKED, tempfile::tempdir().unwrap());
+    let (volume, _) = with_room(case, folder.path());
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    let names = ["first", "second"];
+    for (number, name) in names.into_iter().enumerate() {
+        let ids: Vec<u64> = (0..600)
+            .map(|id| 10_000 * (number as u64 + 1) + id)
+            .collect();
+        volume.fail_after(20, Failure::NoSpace);
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| vector(id, 1)).collect();
+        let named = MatrixRef::new(&bytes, ids.len(), DIM, Element::U8).unwrap();
+        live.insert_resumable(&named.named(name), None, None, CutOff::Refuse, &Silent)
+            .unwrap_err();
+        volume.heal();
+    }
+    assert_eq!(live.cut_off_inserts().len(), 2);
+    volume.fail_after(0, Failure::NoSpace);
+    for name in names {
+        assert_eq!(live.forget_cut_off(name).unwrap().len(), 1);
+    }
+    drop(live);
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    assert!(live.cut_off_inserts().is_empty());
 }

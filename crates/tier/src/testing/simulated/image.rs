@@ -33,6 +33,7 @@ impl SimVolume {
             durable: inode.durable.clone(),
             current: Vec::new(),
             unsynced: inode.unsynced.clone(),
+            kept: inode.kept,
         };
         let mut inodes: Vec<_> = state.inodes.iter().map(left).collect();
         for (number, disk) in state.disks.iter().enumerate() {
@@ -48,6 +49,7 @@ impl SimVolume {
         let state = State {
             inodes,
             disks,
+            keeps_room: state.keeps_room,
             ..State::default()
         };
         Self::with(state, self.join())
@@ -111,6 +113,7 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
             durable: bytes.clone(),
             current: bytes,
             unsynced: Vec::new(),
+            kept: inode.kept,
         };
     }
 }

@@ -17,6 +17,8 @@ pub enum Operation {
     Write,
     /// A file is cut or filled up.
     Resize,
+    /// Blocks are given to a file ahead of its bytes.
+    KeepRoom,
     /// A file is made durable.
     Sync,
     /// Names are made durable: the directory.

@@ -1,0 +1,121 @@
+//! Room on storage that an index keeps, so that deletes go on when the disk is full.
+//!
+//! ```text
+//!   log.room        empty, with blocks for the deletes of the next log      a delete that finds no room:  it becomes log-00000N
+//!   MANIFEST.room   empty, with blocks for one small file                   opening for changes:          it becomes MANIFEST, whose old blocks are kept in its place
+//!                                                                           forgetting an insert:         it becomes INSERTS
+//! ```
+//!
+//! Blocks go over with the name, so nobody else gets them in between. Both files are kept anew when there is room again; until `log.room` is, rows are refused,
+//! and deletes go on. Where the file system gives no blocks ahead ([`Volume::keep_room`]), neither file is there, and a full disk takes no deletes.
+
+use stratann_layout::LogRecord;
+use stratann_layout::log::FIRST_RECORD;
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_tier::{BLOCK, TierError, Volume, VolumeFile};
+
+/// The name of the file that becomes the next log.
+pub(super) const LOG_ROOM: &str = "log.room";
+/// The name of the file that becomes a small one.
+const SMALL_ROOM: &str = "MANIFEST.room";
+
+/// For how many deletes there is room: as many as an index has vectors, within these bounds.
+const FEWEST_DELETES: u64 = 1_000;
+const MOST_DELETES: u64 = 10_000;
+
+/// Bytes of storage for the deletes of an index of so many vectors.
+pub(crate) fn room_for_deletes(vectors: u64) -> u64 {
+    let deletes = vectors.clamp(FEWEST_DELETES, MOST_DELETES);
+    let each = LogRecord::Delete { id: 0 }.encoded_bytes() as u64;
+    (FIRST_RECORD + deletes * each).next_multiple_of(BLOCK as u64)
+}
+
+/// Whether a name is that of a file of room.
+pub(crate) fn is_room(name: &str) -> bool {
+    name == LOG_ROOM || name == SMALL_ROOM
+}
+
+/// Bytes of storage that an index keeps for deletes.
+///
+/// # Errors
+/// The volume fails.
+pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
+    Ok(volume.kept_room(LOG_ROOM)? + volume.kept_room(SMALL_ROOM)?)
+}
+
+/// Keeps all room of an index of so many vectors, as far as there is any.
+pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
+    let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
+    if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {
+        tracing::warn!("no room is kept for deletes on a full disk: {error}");
+    }
+}
+
+/// Keeps the room of a manifest like the one that is there, which may grow by a block.
+///
+/// # Errors
+/// There is not so much, or the volume fails.
+pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
+    let block = BLOCK as u64;
+    if volume.keep_room(SMALL_ROOM, block)? {
+        let bytes = volume.len(MANIFEST)?.next_multiple_of(block) + block;
+        volume.keep_room(SMALL_ROOM, bytes)?;
+    }
+    Ok(())
+}
+
+/// The room of the next log, taken: what is to become that log. `None` where none is kept.
+///
+/// # Errors
+/// The volume fails.
+pub(super) fn take_log_room(volume: &dyn Volume) -> Result<Option<Box<dyn VolumeFile>>, TierError> {
+    take(volume, LOG_ROOM)
+}
+
+/// Removes the room of the next log, which could not become one.
+pub(super) fn drop_log_room(volume: &dyn Volume) {
+    let _ = volume.remove(LOG_ROOM);
+}
+
+/// Writes a small file anew on a full disk, durably: in the room that is kept, which goes over to it. False where there is none, and nothing is changed.
+///
+/// # Errors
+/// The volume fails; then the file is the old one or the new one.
+pub(super) fn replace_in_room(
+    volume: &dyn Volume,
+    name: &str,
+    bytes: &[u8],
+) -> Result<bool, TierError> {
+    let Some(mut file) = take(volume, SMALL_ROOM)? else {
+        return Ok(false);
+    };
+    let written = file
+        .write_at(0, bytes)
+        // The blocks that it does not need.
+        .and_then(|()| file.set_len(bytes.len() as u64))
+        .and_then(|()| file.sync());
+    drop(file);
+    if let Err(error) = written {
+        let _ = volume.remove(SMALL_ROOM);
+        return Err(error);
+    }
+    volume.rename(SMALL_ROOM, name)?;
+    volume.sync()?;
+    // In the blocks of the one that was replaced.
+    if let Err(error) = keep_small_room(volume) {
+        tracing::warn!("{}: not kept any more: {error}", volume.place(SMALL_ROOM));
+    }
+    Ok(true)
+}
+
+fn take(volume: &dyn Volume, name: &str) -> Result<Option<Box<dyn VolumeFile>>, TierError> {
+    if volume.kept_room(name)? == 0 {
+        return Ok(None);
+    }
+    match volume.open(name) {
+        Ok(file) if file.is_empty() => Ok(Some(file)),
+        // What was begun there, or a backup has it as well: whoever keeps room next makes another one.
+        Ok(_) | Err(TierError::Missing { .. } | TierError::NotPlain { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,49 @@
+//! Blocks that a file has ahead: storage that is its own, beyond its end, so that it can be written to on a full disk.
+//!
+//! ```text
+//!   bytes of the file   |============|
+//!   its blocks          |============|. . . . . . . . |     its length says nothing of these; `du` counts them
+//! ```
+//!
+//! They stay with the file under any name, until it is cut or removed. Not every file system gives them: FAT, NFS before 4.2 and most network disks do not.
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::Stat;
+#[cfg(target_os = "linux")]
+use rustix::fs::{FallocateFlags, fallocate};
+#[cfg(target_os = "linux")]
+use rustix::io::Errno;
+
+use crate::BLOCK;
+
+/// Bytes of the unit in which the operating system counts a file's blocks.
+const COUNTED: u64 = 512;
+
+/// Has the first `bytes` bytes of a file be on blocks of its own, and leaves its length. False where the file system does not do that.
+#[cfg(target_os = "linux")]
+pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
+    loop {
+        return match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+            Ok(()) => Ok(true),
+            Err(Errno::INTR) => continue,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM) => Ok(false),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn allocate(_: &File, _: u64) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// Bytes of the blocks that a file has beyond its end.
+pub(crate) fn beyond_end(facts: &Stat) -> u64 {
+    let blocks = u64::try_from(facts.st_blocks).unwrap_or(0);
+    let length = u64::try_from(facts.st_size).unwrap_or(0);
+    blocks
+        .saturating_mul(COUNTED)
+        .saturating_sub(length.next_multiple_of(BLOCK as u64))
+}
