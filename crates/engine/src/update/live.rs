@@ -35,7 +35,7 @@ mod submit;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -283,6 +283,8 @@ pub struct LiveIndex {
     reads: Arc<Reads>,
     /// What the last look told of what probes read.
     scattered: Scattered,
+    /// Whether whoever opened it had no patience for vectors of the log to go into the graph on storage: then closing leaves them where they wait.
+    hurries: AtomicBool,
     /// Calls that let rows wait, and merge them by themselves.
     filling: AtomicUsize,
     /// Searches that were submitted and have not ended.
@@ -348,8 +350,11 @@ impl LiveIndex {
         if self.index().memory().budget.is_some() {
             release_code_pages();
         }
-        let left = self
-            .drain_few(&Silent)
+        let drained = match self.hurries.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.drain_few(&Silent),
+        };
+        let left = drained
             .and_then(|()| self.checkpoint())
             .and_then(|_| self.leave_nothing());
         if let Err(error) = left {
@@ -393,7 +398,7 @@ impl LiveIndex {
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent, progress)?);
         let has_budget = index.memory().budget.is_some();
-        let live = Self::start(lock, home, index, options)?;
+        let live = Self::start(lock, home, index, options, progress)?;
         if has_budget {
             release_code_pages();
         }
@@ -418,7 +423,7 @@ impl LiveIndex {
             None,
             &Silent,
         )?);
-        Self::start(lock, volume, index, options)
+        Self::start(lock, volume, index, options, &Silent)
     }
 
     /// Opens an index for changes that is open for reading, whose tables it goes on with, or, where it has a memory budget, whose place it takes.
@@ -434,7 +439,8 @@ impl LiveIndex {
         Self::over_observed(index, options, &Silent)
     }
 
-    /// As [`over`](LiveIndex::over); `progress` is asked every few milliseconds whether to go on waiting for memory of a catalog.
+    /// As [`over`](LiveIndex::over); `progress` is asked whether to go on, every few milliseconds while it waits for memory of a catalog, and before each batch of vectors
+    /// of the log that goes into the graph on storage. Where it ends the latter, the others go on waiting, and the index is open.
     ///
     /// # Errors
     /// As there; [`Error::Interrupted`], where nothing was opened.
@@ -465,13 +471,14 @@ impl LiveIndex {
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
-            return Self::start(lock, index.volume().clone(), index.clone(), options);
+            let (volume, index) = (index.volume().clone(), index.clone());
+            return Self::start(lock, volume, index, options, progress);
         }
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
         let index = Index::open_for_changes(volume.clone(), path, open, lent, progress)?;
         let index = Arc::new(index);
-        Self::start(lock, volume, index, options)
+        Self::start(lock, volume, index, options, progress)
     }
 
     /// Opens what is behind `index`, whose files are in `storage`; its lock is held.
@@ -480,6 +487,7 @@ impl LiveIndex {
         storage: Arc<dyn Volume>,
         index: Arc<Index>,
         options: &WriteOptions,
+        progress: &dyn Progress,
     ) -> Result<Self, Error> {
         bounds::writing(options)?;
         match (options.update, index.has_clusters()) {
@@ -535,6 +543,7 @@ impl LiveIndex {
             health,
             reads: Arc::default(),
             scattered: Scattered::default(),
+            hurries: AtomicBool::new(false),
             filling: AtomicUsize::new(0),
             rebalance_after: AtomicU64::new(0),
             submitted: Arc::default(),
@@ -559,7 +568,7 @@ impl LiveIndex {
             _lock: lock,
         })
         .inspect(Self::keep_room)
-        .and_then(Self::with_fresh_drained)
+        .and_then(|live| live.with_fresh_drained(progress))
     }
 
     fn state(&self) -> Arc<State> {

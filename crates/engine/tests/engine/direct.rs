@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
     BuildOptions, DirectOptions, Due, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix,
-    MergeWhen, Metric, OpenOptions, Preset, SearchOptions, SearchResults, Silent, Strategy, Update,
-    VectorSource, WriteOptions, brute_force, build, verify,
+    MergeWhen, Metric, OpenOptions, Preset, Progress, SearchOptions, SearchResults, Silent,
+    Strategy, Update, VectorSource, WriteOptions, brute_force, build, verify,
 };
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows, slow};
@@ -523,4 +523,43 @@ fn a_layout_that_takes_no_direct_inserts_merges_them() {
         .filter(|&&distance| distance == 0.0)
         .count();
     assert!(exact >= 495, "{exact} of 500");
+}
+
+/// Wants no work to go on.
+struct Impatient;
+
+impl Progress for Impatient {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+    fn interrupted(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn whoever_opens_an_index_may_leave_what_waits_in_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    built(&head(SIFT_BASE, 1_000), Preset::STRATANN, &path);
+    let waits = WriteOptions {
+        update: Some(Update::Merge),
+        ..alone(None)
+    };
+    let live = LiveIndex::open(&path, &OpenOptions::default(), &waits).unwrap();
+    live.insert(&rows(SIFT_BASE, 1_000, 100), None, &Silent)
+        .unwrap();
+    drop(live);
+    let index = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
+    // Neither opening it nor closing it puts them into the graph.
+    for _ in 0..2 {
+        let live = LiveIndex::over_observed(&index, &alone(None), &Impatient).unwrap();
+        assert_eq!((live.stats().logged, live.len()), (100, 1_100));
+    }
+    let live = LiveIndex::over_observed(&index, &alone(None), &Impatient).unwrap();
+    live.delete(&[1_000]).unwrap();
+    drop(live);
+    let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
+    assert_eq!((live.stats().logged, live.len()), (0, 1_099));
 }

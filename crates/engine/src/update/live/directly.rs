@@ -24,10 +24,12 @@ use crate::update::replay;
 use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {
-    /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
-    pub(super) fn with_fresh_drained(self) -> Result<Self, Error> {
+    /// With what was replayed from the log in the graph on storage, where that is how vectors get in. Where `progress` ends that, the rest goes on waiting: whoever asked
+    /// for a change asks again whether to go on.
+    pub(super) fn with_fresh_drained(self, progress: &dyn Progress) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
-            match self.drain_few(&Silent).and_then(|()| self.checkpoint()) {
+            match self.drain_few(progress).and_then(|()| self.checkpoint()) {
+                Err(Error::Interrupted) => self.hurries.store(true, Ordering::Relaxed),
                 // They are in the log, and found there. Deletes go on, and need not wait for room.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     self.health.no_checkpoint(&error);
