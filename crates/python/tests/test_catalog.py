@@ -397,3 +397,36 @@ def test_filters_that_do_not_fit_the_indexes_are_told(parts, queries):
         catalog.search(queries[:2], names=["autumn"], filter="part == 3")
     with pytest.raises(TypeError, match="filter"):
         catalog.search(queries[:2], fliter="part == 3")
+
+
+def test_ctrl_c_ends_a_wait_for_memory(own, small):
+    with pytest.raises(ValueError) as refused:
+        stratann.Catalog(own, memory=9 << 20)["spring"].insert(small[:1], ids=[9000])
+    # What one change needs, and what two indexes take that are open for searches.
+    memory = int(re.search(r"(\d+) bytes are needed", str(refused.value))[1]) + (1 << 20)
+    catalog = stratann.Catalog(own, memory=memory)
+    index, other = catalog["spring"], catalog["summer"]
+    index.insert(small[:1], ids=[9000])
+
+    def press(signal_number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, press)
+    try:
+        while True:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                other.insert(small[1:2], ids=[9001])
+            except stratann.Interrupted:
+                break
+            except KeyboardInterrupt:
+                # It came before the wait.
+                continue
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert 9001 not in other
+    index.close()
+    other.insert(small[1:2], ids=[9001])
+    assert 9001 in other
+    other.close()
