@@ -244,7 +244,7 @@ def evening(path, collection, day, preset, full):
     stratann.build(vectors, fresh, ids=ids, preset=preset, overwrite=True)
     options = SEARCHES.get(preset, {})
     ours, at_once = (found(stratann.open(it), queries, truth, options) for it in (path, fresh))
-    cap = CAP.get(preset, 12_000_000)
+    cap = CAP.get(preset, 11_000_000)
     capped, grown = found_under(cap, path, queries, truth, options)
     memory = stratann.open(path, memory=cap).stats()["memory"]
     sizes = size(path), size(fresh)

@@ -49,7 +49,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
 fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     let live = open(&arguments.index, &arguments.write)?;
     let start = Instant::now();
-    let given = arguments.vectors.to_string_lossy().into_owned();
+    let given = whole(&arguments.vectors).to_string_lossy().into_owned();
     let mut cut = live.cut_off_inserts().into_iter().map(|insert| insert.file);
     let file = cut.find(|file| is_same(&arguments.vectors, file));
     let file = file.unwrap_or(given);

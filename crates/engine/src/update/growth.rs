@@ -4,7 +4,7 @@
 //!   vectors of the last build or merge     0 to 127                               128 to 999                           1,000 and more
 //!   there are 4 times as many, when a merge is due:
 //!     fewer than 1,000                     searches scan them all                 scan                                 (as ever)
-//!     1,000 to 9,999                       scan                                   walks rank all on pages that         as ever
+//!     1,000 to 9,999                       scan, but for clusters                 walks rank all on pages that         as ever
 //!                                                                                 they read, where vectors lie there
 //!     10,000 and more                      walks rank all on pages that they       the same, without trouble            as ever
 //!                                          read, and trouble is said
@@ -48,7 +48,9 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     if !outgrown || built >= FEW {
         return LooksAt::Chosen;
     }
-    match live < if built < LEAST_TRAINED { SCANNED } else { FEW } {
+    // Heads lead to clusters of whatever came.
+    let tells_nothing = built < LEAST_TRAINED && !index.has_clusters();
+    match live < if tells_nothing { SCANNED } else { FEW } {
         true => LooksAt::All,
         false => LooksAt::WholePages,
     }
@@ -74,8 +76,9 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
 /// Why a part of the vectors of an index is found badly, if it is since they are many times as many as those of the last build or merge.
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let times = growth(index, live, 1)?;
-    let missed = looks_at(index, live) == LooksAt::WholePages;
-    (missed && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
+    // Those that wait in memory are in a graph of their own, which goes by no codes.
+    let linked = index.nodes() as u64 >= SCANNED && !index.has_clusters();
+    (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
 }
 
 /// What is said of an index of which a part is found badly.

@@ -210,3 +210,54 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
     assert_eq!(live.delete_matching(&filter).unwrap(), matched - deleted);
     assert_eq!(live.len(), 0);
 }
+
+/// However large rows are with what stays: it takes no more memory than to set them, and what is too long is named.
+#[test]
+fn an_update_of_large_rows_goes_piece_by_piece() {
+    const MOST: usize = 60_000;
+    let folder = tempfile::tempdir().unwrap();
+    let index = live_of(Preset::STRATANN, 300, folder.path());
+    let ids: Vec<u64> = (0..300).collect();
+    let large = row(&[("a", 1)], Some(&format!("\"{}\"", "x".repeat(MOST))));
+    index
+        .set_attributes(&ids, &RowTable::new(vec![large; 300]), &Silent)
+        .unwrap();
+    drop(index);
+    let path = folder.path().join("index");
+    let open = OpenOptions {
+        memory: Some(24_000_000),
+        ..OpenOptions::default()
+    };
+    let index = LiveIndex::open(&path, &open, &WriteOptions::default()).unwrap();
+    let update = RowTable::new(vec![row(&[("b", 2)], None); 300]);
+    index.update_attributes(&ids, &update, &Silent).unwrap();
+    let [Some(last)] = &index.attributes(&[299]).unwrap()[..] else {
+        panic!("no row");
+    };
+    assert_eq!(last.attributes.len(), 2);
+    assert_eq!(last.payload.as_ref().map(String::len), Some(MOST + 2));
+
+    // Texts that are too long together: of the third of four, the two before it are set.
+    let text = |length: usize| Value::String("y".repeat(length));
+    let long = |name: &str, length| Row {
+        attributes: [(name.to_owned(), text(length))].into(),
+        payload: None,
+    };
+    let lists = |name: &str| Row {
+        attributes: (0..5)
+            .map(|part| (format!("{name}{part}"), text(30_000)))
+            .collect(),
+        payload: None,
+    };
+    index
+        .set_attributes(&[7], &RowTable::new(vec![lists("c")]), &Silent)
+        .unwrap();
+    let rows = vec![long("d", 10), long("d", 10), lists("e"), long("d", 10)];
+    let error = index
+        .update_attributes(&[5, 6, 7, 8], &RowTable::new(rows), &Silent)
+        .unwrap_err();
+    assert!(error.to_string().contains("id 7"), "{error}");
+    assert!(matches!(error, Error::PartlySet { done: 2, .. }), "{error}");
+    let filter = Filter::parse("exists d").unwrap();
+    assert_eq!(index.ids_matching(&filter, None, 9).unwrap(), [5, 6]);
+}

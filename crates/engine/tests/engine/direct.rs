@@ -83,7 +83,13 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             .map(|file| file.unwrap().metadata().unwrap().len())
             .sum()
     };
-    for preset in [Preset::ODINANN, Preset::STRATANN] {
+    // The last is large beside what is worth a merge.
+    let cases = [
+        (Preset::ODINANN, 1_000, 1.8),
+        (Preset::STRATANN, 1_000, 1.8),
+        (Preset::ODINANN, 50, 2.4),
+    ];
+    for (preset, least, bound) in cases {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
         built(&head(SIFT_BASE, 1_000), preset, &path);
@@ -98,7 +104,10 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
                 index.insert(&new, None, &Silent).unwrap();
                 next += 60;
                 index.flush().unwrap();
-                let when = MergeWhen::default();
+                let when = MergeWhen {
+                    least,
+                    ..MergeWhen::default()
+                };
                 if matches!(index.due(&when), Some(Due::Garbage(share)) if share >= 0.4) {
                     due += 1;
                     if merges {
@@ -112,7 +121,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
                 most = times.max(most);
                 let tenth = next - merged >= next / 10;
                 assert!(
-                    !merges || !tenth || times < 1.8,
+                    !merges || !tenth || times < bound,
                     "{}: {times} times",
                     preset.name
                 );
@@ -126,7 +135,9 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             preset.name
         );
         eprintln!("{said}, {due}");
-        assert!(merged < grown && merges > 0 && due > 0, "{said}");
+        assert!(merges > 0 && due > 0, "{said}");
+        // The last case merges so seldom that its largest size is about that without merges.
+        assert!(least == 50 || merged < grown, "{said}");
     }
 }
 

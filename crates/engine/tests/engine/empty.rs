@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
     BuildOptions, DirectOptions, Durability, Element, Error, ErrorKind, ExportOptions, Filter,
-    Index, LiveIndex, Matrix, MergeWhen, Metric, NoRows, OpenOptions, Preset, Progress, Range,
+    Index, LiveIndex, MergeWhen, Metric, NoRows, OpenOptions, Preset, Progress, Range,
     RepairOptions, SearchOptions, Silent, Strategy, VectorSource, WriteOptions, brute_force, build,
     create, plan_build, repair, verify,
 };
@@ -409,24 +409,40 @@ fn what_is_emptied_and_filled_again_counts_right() {
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    // Vectors that cost little to put in.
+    // As little work for each vector as there is.
     let options = BuildOptions {
-        preset: Preset::DECOUPLEVS,
-        degree: Some(8),
-        build_list: 8,
+        degree: Some(16),
+        build_list: 16,
         ..BuildOptions::default()
     };
-    create(&path, Element::U8, 1, &options, &Silent).unwrap();
+    create(
+        &path,
+        Element::U8,
+        head(SIFT_BASE, 1).dim(),
+        &options,
+        &Silent,
+    )
+    .unwrap();
     let index = live(&path);
     let grow = |count: usize| {
-        let more = (index.len()..count).map(|row| (row % 251) as u8).collect();
-        let rows = Matrix::new(more, count - index.len(), 1, Element::U8).unwrap();
+        let rows = rows(SIFT_BASE, index.len(), count - index.len());
         index.insert(&rows, None, &Silent).unwrap();
     };
+    let missed = || {
+        let asked = rows(SIFT_BASE, 5_000, 100);
+        let options = SearchOptions {
+            k: 1,
+            exact: true,
+            ..SearchOptions::default()
+        };
+        let found = index.search(&asked, &options).unwrap();
+        found.distances.iter().filter(|&&far| far > 0.0).count()
+    };
     grow(9_999);
-    assert_eq!(index.stats().trouble, None);
+    assert_eq!((index.stats().trouble, missed()), (None, 0));
     grow(10_000);
     let trouble = index.stats().trouble.unwrap();
+    assert!(missed() > 10, "{} of 100", missed());
     assert!(trouble.contains("found badly"), "{trouble}");
     assert!(trouble.contains("10000 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");

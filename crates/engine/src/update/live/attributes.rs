@@ -467,20 +467,11 @@ impl LiveIndex {
         nodes: &HashMap<u64, u32>,
     ) -> Result<usize, Error> {
         self.health.check()?;
-        if others == Others::Stay {
-            let overlay = &state.overlay;
-            let reading = Reading::new(&state.index, overlay, overlay.now(), Some(&state.ids));
-            let mut windows = Windows::default();
-            for (&id, row) in ids.iter().zip(&mut *rows) {
-                let Some(before) = reading.row(id, &mut windows)? else {
-                    continue;
-                };
-                let mut before = decoded(&before)?;
-                before.attributes.append(&mut row.attributes);
-                before.payload = row.payload.take().or(before.payload);
-                *row = before;
-            }
-        }
+        let whole = match others {
+            Others::Go => rows.len(),
+            Others::Stay => complete(state, ids, rows)?,
+        };
+        let (ids, rows) = (&ids[..whole], &mut rows[..whole]);
         let (columns, rows) = declared(state, rows)?;
         let bytes = rows.iter().map(|row| row_charge(row)).sum();
         self.check_room(state, 0, 0, bytes)?;
@@ -498,6 +489,38 @@ impl LiveIndex {
         }
         Ok(ids.len())
     }
+}
+
+/// Adds to rows what their vectors have already and they do not give. Of so many of the first ones, at least 1, as come to about [`READ_AT_ONCE`] with it, or as stand before one
+/// that is too long then; says how many.
+///
+/// # Errors
+/// The first one is too long then; a row that cannot be read.
+fn complete(state: &State, ids: &[u64], rows: &mut [Row]) -> Result<usize, Error> {
+    let overlay = &state.overlay;
+    let reading = Reading::new(&state.index, overlay, overlay.now(), Some(&state.ids));
+    let (mut windows, mut bytes) = (Windows::default(), 0);
+    for (at, (&id, row)) in ids.iter().zip(&mut *rows).enumerate() {
+        if bytes >= READ_AT_ONCE {
+            return Ok(at);
+        }
+        if let Some(before) = reading.row(id, &mut windows)? {
+            let mut before = decoded(&before)?;
+            before.attributes.append(&mut row.attributes);
+            before.payload = row.payload.take().or(before.payload);
+            *row = before;
+        }
+        match encoded(row) {
+            Ok(whole) => bytes += whole.len(),
+            // Those before it come first.
+            Err(_) if at > 0 => return Ok(at),
+            Err(error) => {
+                let what = format!("the row of id {id}, with what it has already");
+                return Err(Error::call(what, error, "a row that its columns can take"));
+            }
+        }
+    }
+    Ok(rows.len())
 }
 
 /// What ended a call of which a part is done: its text must not say that nothing was changed.

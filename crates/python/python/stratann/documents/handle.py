@@ -51,7 +51,7 @@ class Handle:
         with cls._opening:
             found = cls._open.get(name)
             if found is None:
-                found = cls._open[name] = cls(pathlib.Path(os.path.abspath(path)), memory)
+                found = cls._open[name] = cls(pathlib.Path(name), memory)
         # Apart from the lock of all handles: another thread may be writing to this one.
         if memory is not None and memory != found._memory:
             found._reopen(memory)
@@ -153,8 +153,7 @@ class Handle:
         return not os.path.lexists(self.path) or not os.listdir(self.path)
 
     def _lock_file(self) -> str:
-        """The same by whatever path the folder is named."""
-        return f"{os.path.realpath(self.path)}.lock"
+        return f"{self.path}.lock"
 
     def _has_begun(self) -> bool:
         try:
