@@ -77,7 +77,7 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let times = growth(index, live, 1)?;
     // Those that wait in memory are in a graph of their own, which goes by no codes.
-    let linked = index.nodes() as u64 >= SCANNED && !index.has_clusters();
+    let linked = live.min(index.nodes() as u64) >= SCANNED && !index.has_clusters();
     (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
 }
 

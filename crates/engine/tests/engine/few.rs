@@ -157,7 +157,6 @@ fn codes_of_128_vectors_serve_the_first_thousands() {
             let said = format!("{}, {file}, {count} rows: {recall}", preset.name);
             eprintln!("{said}");
             assert!(recall >= 0.95, "{said}");
-            assert_eq!(index.stats().trouble, None, "{said}");
         }
     }
 }
