@@ -13,7 +13,7 @@ import pytest
 from test_documents import child, document, vector
 
 import stratann
-from stratann.documents import Documents
+from stratann.documents import Document, Documents
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 
@@ -294,9 +294,13 @@ def test_a_first_put_that_fails_leaves_nothing_that_is_said_of_what_comes_later(
 
     with Documents(tmp_path / "a.idx") as documents:
         documents.put([document(n) for n in range(20)])
-    copied = Documents(tmp_path / "b.idx", progress=stop)
+    # Whether it is heard before the index is there is left to chance.
     with pytest.raises(RuntimeError, match="stopped"):
-        copied.put([document(n) for n in range(20)])
+        Documents(tmp_path / "c.idx", progress=stop).put([document(n) for n in range(20)])
+    assert (tmp_path / "c.idx.lock").read_bytes() == b""
+    copied = Documents(tmp_path / "b.idx")
+    with pytest.raises(ValueError, match="NaN"):
+        copied.put([Document("of no number", "text", {}, numpy.full(3, numpy.nan))])
     copied.close()
     del copied
     assert (tmp_path / "b.idx.lock").read_bytes() == b"" and not (tmp_path / "b.idx").exists()

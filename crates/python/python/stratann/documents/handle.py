@@ -246,8 +246,8 @@ class Handle:
                 self._note(_BEGUN)
             _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=before is not None, **options)
         except BaseException:
-            # It leaves nothing behind. What comes there later is not of this build.
-            if self._beginning and self._is_empty():
+            # It leaves nothing behind, or was done when a callback raised. What comes there later is not of this build.
+            if self._beginning and (self._is_empty() or os.path.exists(os.path.join(self.path, "MANIFEST"))):
                 self._note_end()
             raise
         finally:
