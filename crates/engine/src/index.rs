@@ -326,7 +326,7 @@ impl Index {
             tables: kind.metadata_bytes() + columns.memory_bytes(),
             cache: cache.as_ref().map_or(0, |cache| cache.memory_bytes()),
             navigation: navigation.map_or(0, |entry| entry.length),
-            changes: logged_bytes(&*volume, &manifest)?,
+            changes: logged_bytes(&*volume, &manifest)? + carried.charge(),
             beside: options.beside,
             inserting: kind.inserting_bytes(&manifest),
             rows: 0,

@@ -90,7 +90,7 @@ pub(crate) struct Needs {
     pub(crate) cache: u64,
     /// The navigation graph; 0 if there is none.
     pub(crate) navigation: u64,
-    /// What the log holds, once it is in memory.
+    /// What the log holds, once it is in memory, and which vectors were deleted since the last merge.
     pub(crate) changes: u64,
     /// What the caller holds beside the index: queries, answers, more threads than two.
     pub(crate) beside: u64,
@@ -383,7 +383,7 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
         return Err(Error::Memory {
             budget,
             needs: must,
-            part: "the program, the index and its log (`stratann compact` merges the log, with more memory, into the index)".into(),
+            part: "the program, the index, its log and what was deleted since its last merge (`stratann compact` merges both, with more memory, into the index)".into(),
         });
     }
     if budget < must && budget.saturating_add(needs.places) >= must {

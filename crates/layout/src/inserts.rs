@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is replaced as a whole, by a rename. A file that is damaged says nothing: no vector depends on it. Neither does one of version 1, which knew no
-//! attributes apart. One of a later version belongs to a later program, and stays as it is.
+//! attributes apart. In version 2 the checksum is of the body alone. A file of a later version belongs to a later program, and stays as it is.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub const UNFINISHED: &str = "INSERTS.new";
 /// What the first line begins with, in front of the version.
 const FIRST_WORDS: &str = "STRATANN INSERTS ";
 /// The format version that is written, and the newest that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Why a text of the file says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +65,13 @@ pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The checksum of a body and of the version in front of it, which says how it is read.
+/// The checksum of a body and of the version in front of it, which says how it is read; version 2 had it of the body alone.
 fn checksum(version: &str, body: &str) -> String {
-    format!("{:08x}", crc32c(format!("{version}\n{body}").as_bytes()))
+    let crc = match version {
+        "2" => crc32c(body.as_bytes()),
+        _ => crc32c(format!("{version}\n{body}").as_bytes()),
+    };
+    format!("{crc:08x}")
 }
 
 /// The inserts that a text of the file names.
@@ -84,7 +88,7 @@ pub fn decode(text: &[u8]) -> Result<Vec<BegunInsert>, Unreadable> {
         return Err(damaged);
     }
     match version.parse() {
-        Ok(VERSION) => {}
+        Ok(2 | VERSION) => {}
         Ok(later) if later > VERSION => return Err(Unreadable::Later(later)),
         _ => return Err(damaged),
     }
@@ -123,18 +127,20 @@ mod tests {
     /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that nothing could be told by them.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
-        let text = "STRATANN INSERTS 2 de849115\n\
-            {\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\
+        let lines = "{\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\
             {\"file\":\"b.npy\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":\"ff00\",\"done\":true,\"replaced_by\":\"77\"}\n";
-        assert_eq!(str::from_utf8(&encode(&two())), Ok(text));
-        assert_eq!(decode(text.as_bytes()).as_deref(), Ok(&two()[..]));
+        let text = format!("STRATANN INSERTS 3 f71cd6c0\n{lines}");
+        assert_eq!(String::from_utf8(encode(&two())), Ok(text.clone()));
+        for text in [text, format!("STRATANN INSERTS 2 c3c88100\n{lines}")] {
+            assert_eq!(decode(text.as_bytes()).as_deref(), Ok(&two()[..]));
+        }
         let of = |version: &str| {
             let stored = checksum(version, "");
             decode(format!("STRATANN INSERTS {version} {stored}\n").as_bytes())
         };
-        assert_eq!(of("2"), Ok(Vec::new()));
+        assert_eq!(of("3"), Ok(Vec::new()));
         assert_eq!(of("1"), Err(Unreadable::Damaged));
-        assert_eq!(of("3"), Err(Unreadable::Later(3)));
+        assert_eq!(of("4"), Err(Unreadable::Later(4)));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -37,14 +36,12 @@ pub struct Index {
     report: Option<Py<PyAny>>,
     /// What it was opened with, as Python has it, to be opened so again; `None` of one whose memory is that of a catalog.
     arguments: Option<Py<PyDict>>,
-    /// Whether an insert of this object was cut off, and its exception named the ids of the other rows.
-    named_others: AtomicBool,
 }
 
 /// What vectors are called that are inserted.
 const VECTORS: &str = "vectors";
 
-/// Rows of an insert that is noted where ids count on, so that it can go on after a kill: fewer are in at once.
+/// Rows of an insert that is noted where ids count on, so that it can go on after a kill; of fewer, those that are missing are soon found.
 const NOTED: usize = 1_000;
 
 impl Index {
@@ -63,7 +60,6 @@ impl Index {
             path,
             report,
             arguments: Some(arguments.unbind()),
-            named_others: AtomicBool::new(false),
         })
     }
 
@@ -74,7 +70,6 @@ impl Index {
             path,
             report: None,
             arguments: None,
-            named_others: AtomicBool::new(false),
         }
     }
 
@@ -705,7 +700,7 @@ impl Index {
     /// resume : bool
     ///     Go on with an insert of the same vectors, and the same of all other arguments, that was cut off: only the rows are inserted that are not in, and all are
     ///     durable at the end. With `ids` these tell which are in, so that it may be True from the beginning. Without them an insert of 1,000 vectors and more is known
-    ///     again by its vectors, until the next one begins; a ValueError says that it is not. If all were in, nothing is inserted. Without `resume`, vectors of
+    ///     again by its vectors: until all rows are in, and then until the next one begins; a ValueError says that it is not. If all were in, nothing is inserted. Without `resume`, vectors of
     ///     an insert that was cut off are refused (FileExistsError): they would be in twice.
     /// progress : callable, optional
     ///     As in `stratann.build`.
@@ -758,7 +753,6 @@ impl Index {
             (false, None) => None,
         };
         let inserted = run_rows(py, &listener, Some(total), |progress| {
-            self.give_up_cut_off(&live, ids.as_deref())?;
             if let Some(cut_off) = cut_off {
                 let ids = ids.as_deref();
                 let put = live.insert_resumable(&source, beside, ids, cut_off, progress)?;
@@ -771,9 +765,6 @@ impl Index {
                 None => live.insert(&source, ids.as_deref(), progress),
             }
         });
-        if inserted.is_err() && cut_off.is_some() && ids.is_none() {
-            self.named_others.store(true, Ordering::Relaxed);
-        }
         let inserted = inserted.map_err(|error| changing(py, error))?;
         Ok(PyArray1::from_vec(py, inserted))
     }
@@ -826,12 +817,9 @@ impl Index {
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
         let (listener, source) = (Listener::new(progress)?, rows.source()?);
         let live = self.handle.change(py)?;
-        run_rows(py, &listener, Some(rows.rows()), |progress| {
-            self.give_up_cut_off(&live, Some(&ids))?;
-            match &beside {
-                Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
-                None => live.upsert(&source, &ids, progress),
-            }
+        run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
+            Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
+            None => live.upsert(&source, &ids, progress),
         })
         .map_err(|error| changing(py, error))
     }
@@ -1160,27 +1148,6 @@ impl Index {
             None => index.attributes(&ids),
         })
         .map_err(to_python)
-    }
-
-    /// Forgets the insert of this object that was cut off where ids of its rows are given that are still to come: its exception named these, so that its caller
-    /// goes on in this way.
-    fn give_up_cut_off(
-        &self,
-        live: &LiveIndex,
-        ids: Option<&[u64]>,
-    ) -> Result<(), stratann::Error> {
-        let Some(ids) = ids.filter(|_| self.named_others.load(Ordering::Relaxed)) else {
-            return Ok(());
-        };
-        for insert in live.cut_off_inserts() {
-            let of_it = insert.first_id..insert.first_id + insert.rows;
-            if insert.file == VECTORS && ids.iter().any(|id| of_it.contains(id)) {
-                live.forget_cut_off(VECTORS)?;
-                self.named_others.store(false, Ordering::Relaxed);
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Vectors like those of this index: those to be asked for or to be inserted.

@@ -50,9 +50,13 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     let live = open(&arguments.index, &arguments.write)?;
     let start = Instant::now();
     let given = whole(&arguments.vectors).to_string_lossy().into_owned();
-    let mut cut = live.cut_off_inserts().into_iter().map(|insert| insert.file);
-    let file = cut.find(|file| is_same(&arguments.vectors, file));
-    let file = file.unwrap_or(given);
+    let cut: Vec<String> = (live.cut_off_inserts().into_iter())
+        .map(|insert| insert.file)
+        .collect();
+    let of_file = cut.iter().find(|file| is_same(&arguments.vectors, file));
+    // Those of Python are of no file: their name stands for itself.
+    let named = || (cut.iter()).find(|file| arguments.vectors.as_os_str() == file.as_str());
+    let file = of_file.or_else(named).cloned().unwrap_or(given);
     let forgotten = live.forget_cut_off(&file).map_err(changing)?;
     let changed = Changed::by_forgetting(&file, forgotten.len(), start.elapsed().as_secs_f64());
     finish(&live, changed, false, arguments.json, &Shown::new(quiet))
@@ -101,14 +105,18 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
             continue;
         }
         let index = quoted(arguments.index.as_os_str());
-        let file = quoted(insert.file.as_ref());
+        let name = quoted(insert.file.as_ref());
+        let file = match Path::new(&insert.file).is_absolute() {
+            true => &*name,
+            false => "FILE-OF-THESE-VECTORS",
+        };
         let beside = match insert.attributes {
             true => ", with its `--attributes`, `--payload` and `--times` again,",
             false => "",
         };
         shown.warn(&format!(
-            "an insert of {file} was cut off, and not all of its rows are in: `stratann insert --resume {index} {file}`{beside} goes on with it; \
-             `stratann insert --forget {index} {file}` leaves the rows that are in, and says no more of it; the same insert then puts all rows in again"
+            "an insert of {name} was cut off, and not all of its rows are in: `stratann insert --resume {index} {file}`{beside} goes on with it; \
+             `stratann insert --forget {index} {name}` leaves the rows that are in, and says no more of it; the same insert then puts all rows in again"
         ));
     }
 }

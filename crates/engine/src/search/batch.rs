@@ -467,12 +467,12 @@ impl<'a> Batch<'a> {
                 let found = ranking.nearest.found().len();
                 let is_dry = source.is_dry();
                 enough = !all && !is_dry && found >= plan.k.min(live);
-                list = self.longer(length);
-                if enough && further > 0 && source.ranking().has_drifted() {
+                list = self.longer(length).filter(|&list| list <= plan.longest);
+                if enough && further > 0 && source.ranking().an_answer_came() {
                     list = Some(std::mem::take(&mut further).max(length));
                     (enough, is_further) = (false, true);
                 }
-                list = list.filter(|&list| !all && list <= plan.longest);
+                list = list.filter(|_| !all);
             }
             if !enough && live > 0 {
                 if !all {

@@ -24,7 +24,6 @@
 //! **A second walk from the beginning.** To go on from the state of the first walk would save the reads of that walk, an eighth. But each query would have to keep the candidates
 //! that it drops now. So queries with other answers would compute more than in an index that has not drifted.
 
-use super::promise::Ends;
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
 use crate::Rerank;
@@ -40,22 +39,30 @@ pub(crate) struct Uses {
 }
 
 /// How many times as long the list is; less under a memory budget that has no room for it.
-const TIMES: [usize; 3] = [8, 4, 2];
+const TIMES: usize = 8;
 
-/// The list with which a search looks further that goes by a plan: 0 if it does not.
+/// The list with which a search looks further that goes by a plan: 0 if it does not. A search for a recall has the longest list that such a search takes as its own, but it was
+/// measured before the drift.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
-    if plan.drifted_from.is_none() {
+    let most = index.nodes() / SCAN_FROM;
+    if plan.drifted_from.is_none() || plan.list >= most {
         return 0;
     }
-    if let Ends::AtDepth(_) = plan.ends {
-        // It is the longest that such a search may take.
-        return plan.list;
-    }
-    let most = index.nodes() / SCAN_FROM;
-    let longer = TIMES.map(|times| plan.list.saturating_mul(times).min(most));
     let fits = |list: usize| index.most_at_once(walked_further(plan, list), 1) > 0;
-    let mut longer = longer.into_iter().filter(|&list| list > plan.list);
-    longer.find(|&list| fits(list)).unwrap_or(0)
+    let longest = plan.list.saturating_mul(TIMES).min(most);
+    if fits(longest) {
+        return longest;
+    }
+    // The list itself has room, and whole pages serve it the second time.
+    let (mut shorter, mut longer) = (plan.list, longest);
+    while longer - shorter > 1 {
+        let between = shorter + (longer - shorter) / 2;
+        match fits(between) {
+            true => shorter = between,
+            false => longer = between,
+        }
+    }
+    shorter
 }
 
 /// Nodes that a walk is expected to go through that looks further with a list: with this, what does not match a filter.

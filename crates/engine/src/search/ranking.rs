@@ -48,10 +48,10 @@ pub(crate) struct Ranking<'a> {
     /// When the search may end before its list does.
     pub(crate) promise: Promise,
     /// Nodes from this on are not ruled out by their codes, if their vectors are at hand.
-    trusted: u32,
+    untrusted_from: u32,
     /// The first node of those of which codes say little, and the distance of the nearest of them that was ranked.
     drifted_from: u32,
-    drifted: f32,
+    nearest_drifted: f32,
     /// What may be an answer.
     admission: Admission<'a>,
     /// The k-th answer is no farther than this, whatever it will be.
@@ -75,9 +75,9 @@ impl<'a> Ranking<'a> {
             computations: 0,
             error: CodeError::default(),
             promise: Promise::default(),
-            trusted: u32::MAX,
+            untrusted_from: u32::MAX,
             drifted_from: u32::MAX,
-            drifted: f32::INFINITY,
+            nearest_drifted: f32::INFINITY,
             admission,
             limit: f32::INFINITY,
         }
@@ -92,24 +92,24 @@ impl<'a> Ranking<'a> {
     /// Says which codes are trusted: all of the index or none, and of these none of the nodes that came from `drifted_from` on.
     pub(crate) fn trust(&mut self, codes: bool, drifted_from: Option<u32>) {
         self.drifted_from = drifted_from.unwrap_or(u32::MAX);
-        self.trusted = match codes {
+        self.untrusted_from = match codes {
             true => self.drifted_from,
             false => 0,
         };
     }
 
     /// Whether an answer is one of the nodes of which codes say little, as far as nodes on storage were ranked.
-    pub(crate) fn has_drifted(&self) -> bool {
+    pub(crate) fn an_answer_came(&self) -> bool {
         // By leading parts, where these stand beside lists.
         let kth = self.leading.bound().or(self.nearest.bound());
-        self.drifted < f32::INFINITY && kth.is_none_or(|kth| self.drifted <= kth)
+        self.nearest_drifted < f32::INFINITY && kth.is_none_or(|kth| self.nearest_drifted <= kth)
     }
 
     /// Notes that a node was ranked at a distance.
     #[inline]
     fn met(&mut self, node: u32, distance: f32) {
         if node >= self.drifted_from {
-            self.drifted = self.drifted.min(distance);
+            self.nearest_drifted = self.nearest_drifted.min(distance);
         }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Ranking<'a> {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
         self.computations = 0;
-        self.drifted = f32::INFINITY;
+        self.nearest_drifted = f32::INFINITY;
         self.error = CodeError::default();
         for (estimate, distance) in estimates.iter().zip(distances) {
             self.error.add(distance - estimate);
@@ -265,7 +265,7 @@ impl<'a> Ranking<'a> {
     pub(crate) fn worth_decoding(&self) -> Worth {
         Worth {
             estimate: self.bound(WORTH_DECODING),
-            trusted: self.trusted,
+            untrusted_from: self.untrusted_from,
         }
     }
 
@@ -295,14 +295,14 @@ impl<'a> Ranking<'a> {
 pub(crate) struct Worth {
     estimate: f32,
     /// Nodes from this on are, whatever their estimate is.
-    trusted: u32,
+    untrusted_from: u32,
 }
 
 impl Worth {
     /// Whether a node is of which the code says that it is so far.
     #[inline]
     pub(crate) fn admits(self, node: u32, estimate: f32) -> bool {
-        estimate <= self.estimate || node >= self.trusted
+        estimate <= self.estimate || node >= self.untrusted_from
     }
 }
 

@@ -296,8 +296,8 @@ impl LiveIndex {
         })
     }
 
-    /// Looks before a checkpoint, if enough vectors came since the last look. A thread that searches does not look: the sample may have to be read by that thread.
-    pub(super) fn look_before_checkpoint(&self) {
+    /// Looks if enough vectors came since the last look. A thread that searches does not look: the sample may have to be read by that thread.
+    pub(super) fn look_if_many_came(&self) {
         if !is_worker() {
             self.drift(WORTH_A_LOOK);
         }

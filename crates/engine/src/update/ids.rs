@@ -10,6 +10,7 @@ use std::sync::Arc;
 use stratann_layout::{Manifest, PlacementFile};
 
 use super::contents::each_vector;
+use super::overlay::TOMBSTONE;
 use crate::bits::Bits;
 use crate::build::{IdSorter, LEAST_MEMORY, PLACEHOLDER_ID};
 use crate::durable::Checkpoint;
@@ -32,6 +33,11 @@ pub(crate) struct CarriedIds {
 }
 
 impl CarriedIds {
+    /// Bytes that a budget counts for the records that do not count.
+    pub(crate) fn charge(&self) -> u64 {
+        self.dead as u64 * TOMBSTONE
+    }
+
     /// Those of a checkpoint that is a build: none, but that its placeholder does not count if it was built of no rows.
     pub(crate) fn of_build(manifest: &Manifest) -> Self {
         match manifest.has_placeholder() {

@@ -135,8 +135,9 @@ impl Overlay {
     }
 }
 
-/// Bytes of an id that does not count: sixteen, a byte of control, and a table that is two thirds full.
-pub(super) const TOMBSTONE: u64 = 26;
+/// Bytes of an id that does not count: sixteen, a byte of control, and a table that is two thirds full; and sixteen in the list that a checkpoint keeps of
+/// them.
+pub(super) const TOMBSTONE: u64 = 42;
 
 /// Parts of the set, each with a lock: every ranked vector is looked up, on all threads.
 const SHARDS: usize = 64;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
-    BuildOptions, DirectOptions, Due, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix,
-    MergeWhen, Metric, OpenOptions, Preset, Progress, SearchOptions, SearchResults, Silent,
+    BuildOptions, DirectOptions, Due, Durability, Error, GroundTruth, Index, Layout, LiveIndex,
+    Matrix, MergeWhen, Metric, OpenOptions, Preset, Progress, SearchOptions, SearchResults, Silent,
     Strategy, Update, VectorSource, WriteOptions, brute_force, build, verify,
 };
 
@@ -425,6 +425,44 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         let found = live.search(&part(&near, 0, n + 1), &options).unwrap();
         let answers = &found.ids[n * 10..][..10];
         assert!(answers.contains(&id), "{id}: {answers:?}");
+    }
+}
+
+/// A checkpoint keeps the ids that were deleted until a merge: a tenth of all, which is more than a budget leaves over.
+#[test]
+fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
+    for preset in [Preset::ODINANN, Preset::AISAQ, Preset::STRATANN] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        built(&head(SIFT_BASE, 1_000), preset, &path);
+        let index = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
+        let deleted: Vec<u64> = (0..400).collect();
+        index.delete(&deleted).unwrap();
+        index
+            .insert(&rows(SIFT_BASE, 1_000, 50), None, &Silent)
+            .unwrap();
+        index.flush().unwrap();
+        drop(index);
+        let of = |memory| {
+            let options = OpenOptions {
+                memory: Some(memory),
+                ..OpenOptions::default()
+            };
+            Index::open(&path, &options).map(|index| index.stats().memory)
+        };
+        let plan = of(100 << 20).unwrap();
+        assert!(plan.changes > 10_000, "{preset}: {plan:?}");
+        let least = match of(1) {
+            Err(Error::Memory { needs, .. }) => needs,
+            other => panic!("{other:?}"),
+        };
+        for memory in [least, least + (plan.graph_pages + plan.vector_pages) / 2] {
+            let plan = of(memory).unwrap();
+            let index = plan.codes + plan.codebook + plan.tables + plan.navigation;
+            let pages = plan.graph_pages + plan.vector_pages;
+            let taken = plan.program + plan.queries + index + pages + plan.changes;
+            assert!(taken <= memory, "{preset}: {taken} of {memory}: {plan:?}");
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use stratann::{
-    BuildOptions, Counters, DirectOptions, Due, Element, Filter, GroundTruth, Index, LiveIndex,
-    Matrix, MergeWhen, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, SearchResults,
-    Silent, Strategy, Update, Way, WriteOptions, brute_force, build, build_with_rows,
+    BuildOptions, Counters, DirectOptions, Due, Element, Error, Filter, GroundTruth, Index,
+    LiveIndex, Matrix, MergeWhen, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions,
+    SearchResults, Silent, Strategy, Update, Way, WriteOptions, brute_force, build,
+    build_with_rows,
 };
 
 const DIM: usize = 24;
@@ -83,6 +84,11 @@ fn options(preset: Preset) -> BuildOptions {
 
 /// Open for direct inserts, of which `checkpoint` are between two checkpoints.
 fn live(path: &Path, checkpoint: Option<u64>) -> LiveIndex {
+    opened(path, checkpoint, None)
+}
+
+/// The same within a memory budget.
+fn opened(path: &Path, checkpoint: Option<u64>, memory: Option<u64>) -> LiveIndex {
     let direct = DirectOptions {
         checkpoint,
         ..DirectOptions::default()
@@ -95,7 +101,11 @@ fn live(path: &Path, checkpoint: Option<u64>) -> LiveIndex {
         direct,
         ..WriteOptions::default()
     };
-    LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
+    let within = OpenOptions {
+        memory,
+        ..OpenOptions::default()
+    };
+    LiveIndex::open(path, &within, &options).unwrap()
 }
 
 fn reader(path: &Path) -> Index {
@@ -136,14 +146,19 @@ fn looks_further(preset: Preset, least: f64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     build(&rows.built, &path, &options(preset), &Silent).unwrap();
-    let index = live(&path, Some(u64::MAX));
+    // With so little memory nobody looks.
+    let index = opened(&path, Some(u64::MAX), Some(12 << 20));
     index.insert(&rows.came, None, &Silent).unwrap();
+    drop(index);
+    let index = reader(&path);
     assert_eq!(index.stats().health.drifted, None, "nobody has looked");
+    let of = |queries| index.search(queries, &searches()).unwrap();
+    let (old_before, new_before) = (of(&rows.old.0), of(&rows.new.0));
     let searched = |index: &LiveIndex| {
         let of = |queries| index.search(queries, &searches()).unwrap();
         (of(&rows.old.0), of(&rows.new.0))
     };
-    let (old_before, new_before) = searched(&index);
+    let index = live(&path, Some(u64::MAX));
     let due = index.due(&MergeWhen::default());
     assert!(matches!(due, Some(Due::Drifted(_))), "{due:?}");
     let (old, new) = searched(&index);
@@ -163,6 +178,8 @@ fn looks_further(preset: Preset, least: f64) {
     assert_eq!(old.ids, old_before.ids, "{said}");
     assert!(recall(&new, &rows.new.1) > least, "{said}");
     assert!(hops(&new) > 4 * LIST as u64, "{said}");
+    // A change, which is no answer, so that there is another checkpoint.
+    index.insert(&matrix(&[500.0; DIM]), None, &Silent).unwrap();
     drop(index);
 
     assert!(manifest(&path).contains("\"drift\""), "{said}");
@@ -209,25 +226,31 @@ fn searches_of_what_drifted_look_further_in_decouplevs() {
     looks_further(Preset::DECOUPLEVS, 0.9);
 }
 
-/// Who closes an index has looked, though nobody has asked whether a merge is due.
+/// Who inserts looks, though nobody has asked whether a merge is due; so does who closes the index.
 #[test]
-fn a_checkpoint_says_what_has_drifted() {
+fn an_insert_sees_what_has_drifted() {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     build(&rows.built, &path, &options(Preset::STRATANN), &Silent).unwrap();
-    live(&path, None).insert(&rows.came, None, &Silent).unwrap();
-    let index = reader(&path);
-    let found = index.search(&rows.new.0, &searches()).unwrap();
-    assert!(
-        recall(&found, &rows.new.1) > 0.95,
-        "{:.3}",
-        recall(&found, &rows.new.1)
+    let index = live(&path, Some(u64::MAX));
+    index.insert(&rows.came, None, &Silent).unwrap();
+    let looks = |found: &SearchResults, how: &SearchOptions| {
+        let recall = recall(found, &rows.new.1);
+        assert!(recall > 0.985, "{how:?}: {recall:.3}");
+        assert!(hops(found) > 4 * LIST as u64, "{how:?}: {}", hops(found));
+    };
+    looks(
+        &index.search(&rows.new.0, &searches()).unwrap(),
+        &searches(),
     );
+    drop(index);
     // It is known without a look, when the index is open for changes again.
     let trouble = live(&path, None).stats().trouble;
     assert!(trouble.is_some_and(|trouble| trouble.contains("found badly")));
+    let index = reader(&path);
     for how in [
+        searches(),
         SearchOptions {
             stop_early: true,
             ..searches()
@@ -236,10 +259,50 @@ fn a_checkpoint_says_what_has_drifted() {
             strategy: Some(Strategy::Pipelined),
             ..searches()
         },
+        SearchOptions {
+            recall: Some(0.95),
+            ..SearchOptions::default()
+        },
     ] {
-        let found = index.search(&rows.new.0, &how).unwrap();
-        let recall = recall(&found, &rows.new.1);
-        assert!(recall > 0.95, "{how:?}: {recall:.3}");
+        looks(&index.search(&rows.new.0, &how).unwrap(), &how);
+    }
+}
+
+/// A budget that has no room for a list 8 times as long has room for another one: the longer the list that is asked for, the more is found.
+#[test]
+fn under_a_memory_budget_a_longer_list_finds_no_less() {
+    let rows = rows();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    build(&rows.built, &path, &options(Preset::ODINANN), &Silent).unwrap();
+    live(&path, None).insert(&rows.came, None, &Silent).unwrap();
+    let least = match Index::open(&path, &within(1)) {
+        Err(Error::Memory { needs, .. }) => needs,
+        other => panic!("{other:?}"),
+    };
+    for memory in [least, least + 100_000, least + 400_000, least + (1 << 20)] {
+        let index = Index::open(&path, &within(memory)).unwrap();
+        let mut before = 0.0;
+        for list in [20, 35, 50, 70, 100, 140, 200] {
+            let how = SearchOptions { list, ..searches() };
+            let Ok(found) = index.search(&rows.new.0, &how) else {
+                break;
+            };
+            let recall = recall(&found, &rows.new.1);
+            assert!(
+                recall > before - 0.03,
+                "{memory}, {list}: {recall:.3} after {before:.3}"
+            );
+            before = recall;
+        }
+        assert!(before > 0.7, "{memory}: {before:.3}");
+    }
+}
+
+fn within(memory: u64) -> OpenOptions {
+    OpenOptions {
+        memory: Some(memory),
+        ..OpenOptions::default()
     }
 }
 
@@ -291,7 +354,8 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
                 preset.name
             );
             eprintln!("{said}");
-            // A query that found too little went on by the other way.
+            // The other way is for queries that find too little; these do not.
+            assert_eq!(explained.dry, 0, "{said}");
             let most = if explained.way == Way::Before {
                 3.0
             } else {

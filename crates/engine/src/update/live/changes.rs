@@ -75,8 +75,12 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
         self.check_all(vectors, attributes)?;
-        self.check_unclaimed(ids.unwrap_or(&[]))?;
-        self.insert_checked(vectors, attributes, ids, progress)
+        let rest_of = self.check_unclaimed(ids.unwrap_or(&[]))?;
+        let ids = self.insert_checked(vectors, attributes, ids, progress)?;
+        if let Some(insert) = rest_of {
+            self.end(&insert)?;
+        }
+        Ok(ids)
     }
 
     /// Refuses rows that the index does not take.
@@ -386,6 +390,8 @@ impl LiveIndex {
             }
         }
         drop(stage);
+        // Searches that begin after the call look further where these are of another kind.
+        self.look_if_many_came();
         Ok(())
     }
 

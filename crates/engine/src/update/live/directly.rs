@@ -180,7 +180,7 @@ impl LiveIndex {
     /// in memory.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
         // Inserts go on meanwhile. Those that come in between are as those before, as far as anybody knows.
-        self.look_before_checkpoint();
+        self.look_if_many_came();
         let _gate = self.gate.write();
         let state = self.state();
         let waits = state.overlay.fresh.iter().any(|fresh| fresh.slots() > 0);

@@ -48,7 +48,7 @@ pub enum CutOff {
 /// An insert that counts ids on, and was cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOffInsert {
-    /// What its vectors were called: the path of their file, as it was given.
+    /// What its vectors were called: the absolute path of their file, or another name where they came from none.
     pub file: String,
     /// Its rows, those that are in and those that are to come.
     pub rows: u64,
@@ -143,7 +143,7 @@ impl LiveIndex {
             return self.insert_counted(source, cut_off, progress);
         };
         check_ids(ids, vectors.rows())?;
-        self.check_unclaimed(ids)?;
+        let rest_of = self.check_unclaimed(ids)?;
         let before = match cut_off {
             CutOff::Resume => {
                 let before = self.in_before(vectors, ids, progress)?;
@@ -153,7 +153,10 @@ impl LiveIndex {
             CutOff::Refuse | CutOff::Forget => 0,
         };
         self.insert_behind(source, ids, before, progress)?;
-        self.flush()?;
+        match rest_of {
+            Some(insert) => self.end(&insert)?,
+            None => self.flush()?,
+        }
         Ok(Resumed {
             before,
             inserted: ids.len() - before,
@@ -206,8 +209,9 @@ impl LiveIndex {
         Ok(cut)
     }
 
-    /// Refuses ids of rows that are still to come, of an insert that was cut off or goes on: it could not tell any more which of its rows are in.
-    pub(super) fn check_unclaimed(&self, ids: &[u64]) -> Result<(), Error> {
+    /// Refuses ids of rows that are still to come, of an insert that was cut off or goes on: it could not tell any more which of its rows are in. Ids of all of
+    /// these rows, in their order, go on with it, as its error says: it is given then.
+    pub(super) fn check_unclaimed(&self, ids: &[u64]) -> Result<Option<BegunInsert>, Error> {
         let open: Vec<BegunInsert> = {
             let begun = self.begun.lock();
             begun
@@ -222,13 +226,16 @@ impl LiveIndex {
                 if self.contains(*id)? {
                     continue;
                 }
+                if self.are_the_rest(ids, &insert)? {
+                    return Ok(Some(insert));
+                }
                 return Err(Error::call(
                     format!("ids: row {row}"),
                     id,
                     format!(
                         "an id of no row that is still to come: an insert of {file} was cut off, or goes on, and has the ids from {} to {}. Go on with it first \
-                         (`stratann insert {index} {file} --resume`, with its options; in Python `insert(.., resume=True)`), forget it (`stratann insert {index} {file} --forget`; `forget_cut_off()`), or \
-                         give others",
+                         (`stratann insert {index} FILE --resume`, with the file of its vectors and its options; in Python `insert(vectors, resume=True)`), forget it \
+                         (`stratann insert {index} {file} --forget`; `forget_cut_off()`), or give others",
                         of_it.start,
                         of_it.end - 1,
                         file = insert.file,
@@ -237,6 +244,34 @@ impl LiveIndex {
                 ));
             }
         }
+        Ok(None)
+    }
+
+    /// Whether ids are those of all rows of an insert that are still to come, in their order.
+    fn are_the_rest(&self, ids: &[u64], insert: &BegunInsert) -> Result<bool, Error> {
+        let of_it = insert.first_id..insert.first_id + insert.rows;
+        let first = of_it.end.saturating_sub(ids.len() as u64);
+        if first < of_it.start || !ids.iter().copied().eq(first..of_it.end) {
+            return Ok(false);
+        }
+        if first > of_it.start && !self.contains(first - 1)? {
+            return Ok(false);
+        }
+        for &id in ids {
+            if self.contains(id)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes that all rows of an insert are in.
+    ///
+    /// # Errors
+    /// They could not be made durable: it goes on to be known as one that was cut off.
+    pub(super) fn end(&self, insert: &BegunInsert) -> Result<(), Error> {
+        self.flush()?;
+        self.note_end(insert, true);
         Ok(())
     }
 
@@ -293,8 +328,8 @@ impl LiveIndex {
                 (known, before)
             }
             (None, CutOff::Resume) => {
-                let expected = "one that was cut off. It never began, or it ended and another has begun since, or INSERTS is damaged: look whether the index has its rows (`stratann get`), and \
-                                insert them without `--resume` if it has none";
+                let expected = "one that was cut off. It never began, or was not noted (in Python those of fewer than 1,000 vectors are not), or it ended and another has begun since, or INSERTS is \
+                                damaged. Look whether the index has its rows (`stratann get`; in Python `index.ids()`), and insert those that it has not without resuming";
                 return Err(Error::call(
                     format!("the insert of {}", vectors.name()),
                     "not known to this index",
@@ -349,8 +384,7 @@ impl LiveIndex {
                 error
             }
         })?;
-        self.flush()?;
-        self.note_end(&insert, true);
+        self.end(&insert)?;
         Ok(Resumed {
             before,
             inserted: rows - before,

@@ -1,5 +1,5 @@
-//! What new vectors and rows may take in memory, under a memory budget: where they wait for a merge, stand in copies of pages, or are on their way into
-//! clusters.
+//! Room in memory and on storage. What new vectors and rows may take under a memory budget: where they wait for a merge, stand in copies of pages, or are
+//! on their way into clusters. And what is kept on storage for deletes on a full disk.
 //!
 //! What is let in is charged as the log of it is when the index is opened again ([`logged_bytes`](crate::update::logged_bytes)), and against no more
 //! than there is for it then.
@@ -10,7 +10,7 @@ use super::changes::BATCH;
 use super::{LiveIndex, State};
 use crate::durable::{keep_small_room, room_for_deletes};
 use crate::progress::Progress;
-use crate::update::logged::vector_charge;
+use crate::update::logged::{FIRST_FRESH, vector_charge};
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
 use crate::{Error, stored};
@@ -69,7 +69,11 @@ impl LiveIndex {
             return self.check_rows(state, attributes, budget);
         }
         let room = memory.for_waiting() + state.index.lent_since();
-        let more = rows as u64 * vector_charge(row_bytes) + attributes;
+        let first = match rows > 0 && state.fresh().slots() == 0 {
+            true => FIRST_FRESH,
+            false => 0,
+        };
+        let more = rows as u64 * vector_charge(row_bytes) + attributes + first;
         let waits = state.overlay.charged_bytes() + state.index.columns().new_bytes();
         let wanted = waits + more;
         if wanted > room
