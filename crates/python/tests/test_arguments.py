@@ -378,7 +378,7 @@ def test_a_plan_says_what_a_build_takes(small, tmp_path):
 def test_a_warning_is_of_the_line_of_its_caller(tmp_path):
     index = stratann.build(numpy.eye(8, dtype=numpy.float32), tmp_path / "a.idx")
     # What a later program says of inserts, which this one does not read: `verify` warns of it.
-    (tmp_path / "a.idx" / "INSERTS").write_bytes(b"STRATANN INSERTS 3 ee2ae5f0\n")
+    (tmp_path / "a.idx" / "INSERTS").write_bytes(b"STRATANN INSERTS 4 94472cb5\n")
     with warnings.catch_warnings(record=True) as caught:
         # Each text once for each line.
         warnings.simplefilter("default")

@@ -640,21 +640,34 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
         };
         (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
     };
-    let lists = [lists_of(0..around), lists_of(around..known)].concat();
+    let apart = [lists_of(0..around), lists_of(around..known)].concat();
+    // The row around that is farthest from the crowd: no search for one of the crowd comes by.
+    let sum = |node: &usize| -> u32 {
+        rows[node * dim..][..dim]
+            .iter()
+            .map(|&x| u32::from(x))
+            .sum()
+    };
+    let farthest = (0..around).min_by_key(sum).unwrap();
+    let mut misled = apart.clone();
+    misled[farthest][0] = known as u32 - 1;
     let points = Points::new(&rows, Element::U8, dim);
     let order: Vec<u32> = (0..all as u32).collect();
-    // One around the crowd, and a new one.
-    for entry in [3, known as u32] {
-        let known = Lists(&lists);
-        let graph =
-            super::vamana::grow(&points, &order, &known, entry, &parameters(1), &Silent).unwrap();
-        check_graph(&graph, 24, entry);
-        // Wherever in the crowd searches come in.
-        for from in [entry, around as u32, all as u32 - 1] {
-            let recall = recall_of(around..all, &rows, Element::U8, dim, from, &|node| {
-                graph.neighbours(node).to_vec()
-            });
-            assert!(recall > 0.95, "{entry}, from {from}: {recall}");
+    for lists in [apart, misled] {
+        // One around the crowd, and a new one.
+        for entry in [3, known as u32] {
+            let known = Lists(&lists);
+            let graph =
+                super::vamana::grow(&points, &order, &known, entry, &parameters(1), &Silent)
+                    .unwrap();
+            check_graph(&graph, 24, entry);
+            // Wherever in the crowd searches come in.
+            for from in [entry, around as u32, all as u32 - 1] {
+                let recall = recall_of(around..all, &rows, Element::U8, dim, from, &|node| {
+                    graph.neighbours(node).to_vec()
+                });
+                assert!(recall > 0.95, "{entry}, from {from}: {recall}");
+            }
         }
     }
 }

@@ -159,6 +159,9 @@ pub(super) fn build_in(
     Ok(())
 }
 
+/// Nodes that a search is tried for where a graph grows, at most.
+const TRIED: u64 = 512;
+
 /// A graph that passes go over.
 struct Growing<'a> {
     points: &'a Points<'a>,
@@ -207,6 +210,20 @@ impl Growing<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Inserts again those nodes of an even sample that a search for them does not find, though an edge leads to them: each links what the search finds
+    /// with what is near the node.
+    fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) {
+        let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
+        let nodes = self.points.rows() as u64;
+        let tried = nodes.min(TRIED);
+        for n in 0..tried {
+            let node = (n * nodes / tried) as u32;
+            if is_in(node) && !worker.finds(node) {
+                worker.insert(node);
+            }
+        }
     }
 
     fn resumed(&self, what: String) {
@@ -284,7 +301,12 @@ pub(super) fn grow(
         growing(known).pass(&pass, &[entry], 0)?;
     }
     link_known(entry);
-    growing(entry).pass(&pass, &turn, 0)?;
+    let growing = growing(entry);
+    // A crowd may be left with edges to it that no search takes.
+    growing.link_lost(&pass, |node| !alone(&node));
+    growing.pass(&pass, &turn, 0)?;
+    // New nodes of one kind that come on several threads do not see each other.
+    growing.link_lost(&pass, |_| true);
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
 }
@@ -475,6 +497,17 @@ impl<'a> Worker<'a> {
             chosen: Vec::new(),
             distances: Vec::new(),
         }
+    }
+
+    /// Whether a search for `node` finds it, or one like it.
+    fn finds(&mut self, node: u32) -> bool {
+        let vector = self.points.row(node);
+        self.search
+            .run(self.points, self.slots, vector, self.entry, self.pass.list);
+        self.distances.resize(1, 0.0);
+        self.points.distances(vector, &[node], &mut self.distances);
+        let nearest = self.search.nearest().next();
+        nearest.is_some_and(|nearest| nearest.distance <= self.distances[0])
     }
 
     /// Finds the neighbours of `node` and links both ways.

@@ -75,11 +75,9 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
         self.check_all(vectors, attributes)?;
-        let rest_of = self.check_unclaimed(ids.unwrap_or(&[]))?;
+        let rest_of = self.check_unclaimed(ids.unwrap_or(&[]), attributes.is_some())?;
         let ids = self.insert_checked(vectors, attributes, ids, progress)?;
-        if let Some(insert) = rest_of {
-            self.end(&insert)?;
-        }
+        rest_of.map_or(Ok(()), |insert| self.end(&insert))?;
         Ok(ids)
     }
 
@@ -180,9 +178,11 @@ impl LiveIndex {
         self.check(vectors)?;
         check_ids(ids, vectors.rows())?;
         self.check_attributes(attributes, vectors.rows())?;
-        self.check_unclaimed(ids)?;
-        let _reservation = self.reserved.all(ids, progress)?;
-        self.put(vectors, attributes, ids, progress)
+        let rest_of = self.check_unclaimed(ids, attributes.is_some())?;
+        let reservation = self.reserved.all(ids, progress)?;
+        self.put(vectors, attributes, ids, progress)?;
+        drop(reservation);
+        rest_of.map_or(Ok(()), |insert| self.end(&insert))
     }
 
     /// Deletes ids: no search that begins after this answers them. Waits while another call changes one of them.

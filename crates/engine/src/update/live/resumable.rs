@@ -143,7 +143,7 @@ impl LiveIndex {
             return self.insert_counted(source, cut_off, progress);
         };
         check_ids(ids, vectors.rows())?;
-        let rest_of = self.check_unclaimed(ids)?;
+        let rest_of = self.check_unclaimed(ids, attributes.is_some())?;
         let before = match cut_off {
             CutOff::Resume => {
                 let before = self.in_before(vectors, ids, progress)?;
@@ -210,8 +210,12 @@ impl LiveIndex {
     }
 
     /// Refuses ids of rows that are still to come, of an insert that was cut off or goes on: it could not tell any more which of its rows are in. Ids of all of
-    /// these rows, in their order, go on with it, as its error says: it is given then.
-    pub(super) fn check_unclaimed(&self, ids: &[u64]) -> Result<Option<BegunInsert>, Error> {
+    /// these rows, in their order, go on with it, as its error says, if these have `attributes` as it had: it is given then.
+    pub(super) fn check_unclaimed(
+        &self,
+        ids: &[u64],
+        attributes: bool,
+    ) -> Result<Option<BegunInsert>, Error> {
         let open: Vec<BegunInsert> = {
             let begun = self.begun.lock();
             begun
@@ -226,7 +230,7 @@ impl LiveIndex {
                 if self.contains(*id)? {
                     continue;
                 }
-                if self.are_the_rest(ids, &insert)? {
+                if insert.beside.is_some() == attributes && self.are_the_rest(ids, &insert)? {
                     return Ok(Some(insert));
                 }
                 return Err(Error::call(

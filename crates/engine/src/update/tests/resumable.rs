@@ -208,6 +208,45 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     assert!(none.contains("none was cut off"), "{none}");
 }
 
+/// As the error of an insert that is cut off says; by whatever process.
+#[test]
+fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, there) = killed(case, folder.path());
+    let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always).unwrap();
+    let rest: Vec<u64> = (there..BASE + rows_of(case)).collect();
+    let beside = RowTable::new(rest.iter().map(|&id| super::row(id, 1)).collect());
+    let vectors = wide_rows(open(&volume).index().dim(), &rest, 1);
+    for upserts in [false, true] {
+        let volume = volume.fork();
+        let live = open(&volume);
+        // What is in may be replaced, and the insert stays known.
+        let replaced = wide_rows(live.index().dim(), &[BASE], 1);
+        let row = RowTable::new(vec![super::row(BASE, 1)]);
+        live.upsert_rows(&replaced, &row, &[BASE], &Silent).unwrap();
+        live.insert(&vectors, Some(&rest), &Silent)
+            .expect_err("without what its rows have beside them");
+        let others: Vec<u64> = (0..rest.len() as u64).map(|n| rest[0] + 1 + n).collect();
+        live.insert_rows(&vectors, &beside, Some(&others), &Silent)
+            .expect_err("one row on");
+        assert_eq!(cut_off(&live), ["array"]);
+        match upserts {
+            false => drop(
+                live.insert_rows(&vectors, &beside, Some(&rest), &Silent)
+                    .unwrap(),
+            ),
+            true => live.upsert_rows(&vectors, &beside, &rest, &Silent).unwrap(),
+        }
+        assert_eq!(cut_off(&live), [""; 0]);
+        assert_eq!(contents(&live), all(case));
+        let done = insert(case, &live, false, CutOff::Resume).unwrap();
+        assert_eq!(done.before as u64, rows_of(case));
+        drop(live);
+        assert_eq!(contents(&open(&volume)), all(case));
+    }
+}
+
 #[test]
 fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -283,7 +322,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
         .unwrap();
     let unknown = insert(case, &live, false, CutOff::Resume).unwrap_err();
     assert!(
-        unknown.to_string().contains("without `--resume`"),
+        unknown.to_string().contains("without resuming"),
         "{unknown}"
     );
 }
@@ -337,14 +376,14 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
 fn inserts_of_a_later_program_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let volume = base(PACKED, folder.path());
-    let text = b"STRATANN INSERTS 3 ee2ae5f0\n";
+    let text = b"STRATANN INSERTS 4 94472cb5\n";
     let mut file = volume.create(INSERTS).unwrap();
     file.write_at(0, text).unwrap();
     drop(file);
     let warnings = Warnings::default();
     assert!(verify_in(&volume, &warnings).unwrap().clean());
     let told = warnings.0.lock().join("\n");
-    assert!(told.contains("version 3"), "{told}");
+    assert!(told.contains("version 4"), "{told}");
     let shared: Arc<dyn Volume> = Arc::new(volume.clone());
     let repair = |force| {
         let options = RepairOptions {
@@ -356,7 +395,7 @@ fn inserts_of_a_later_program_stay_as_they_are() {
     let opened = open(PACKED, &volume, folder.path(), Durability::Always).map(drop);
     for refused in [repair(false), opened] {
         let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("version 3"), "{refused}");
+        assert!(refused.contains("version 4"), "{refused}");
     }
     assert_eq!(volume.read(INSERTS).unwrap(), text);
     repair(true).unwrap();

@@ -97,6 +97,33 @@ fn what_was_accepted_under_a_budget_opens_again_under_it() {
     }
 }
 
+/// With so little memory that one vector has room to wait, and what its segment takes.
+#[test]
+fn the_first_vector_that_was_accepted_opens_again() {
+    for case in &WAYS[2..] {
+        let case = *case;
+        let folder = tempfile::tempdir().unwrap();
+        let before = base(case, folder.path());
+        let mut memory = least(case, &before, folder.path());
+        // As an error says how much it takes.
+        let volume = loop {
+            let volume = before.fork();
+            let put = open_within(case, &volume, folder.path(), memory)
+                .and_then(|live| live.insert(&rows(&[1_000], 1), Some(&[1_000]), &Silent));
+            match put {
+                Ok(_) => break volume,
+                Err(Error::Memory { needs, .. }) if needs > memory => memory = needs,
+                Err(error) => panic!("{case:?}: {error}"),
+            }
+        };
+        let live = open_within(case, &volume, folder.path(), memory)
+            .unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        live.delete(&[1_000]).unwrap();
+        drop(live);
+        open_within(case, &volume, folder.path(), memory).unwrap();
+    }
+}
+
 #[test]
 fn rows_of_one_vector_are_counted_once_by_the_log_too() {
     for case in WAYS {
