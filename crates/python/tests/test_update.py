@@ -760,6 +760,27 @@ def test_an_insert_that_was_interrupted_goes_on_or_is_forgotten(path, base, ctrl
     assert len(index) == there
 
 
+def test_an_interrupted_insert_goes_on_as_its_exception_says_in_another_object(path, base, ctrl_c):
+    rows = base[2000:6000]
+    with stratann.open(path, merges=False) as index, pytest.raises(stratann.Interrupted) as raised:
+        index.insert(rows, progress=ctrl_c(lambda stage, done, total: done > 0))
+    done = raised.value.done
+    ids = range(BUILT + done, BUILT + len(rows))
+    assert f"vectors[{done}:], with ids=range({ids.start}, {ids.stop})" in str(raised.value)
+    with stratann.open(path, merges=False) as index:
+        # Whatever else is called, the same rows are not in twice.
+        index.upsert(rows[:1], [BUILT])
+        with pytest.raises(ValueError, match="no row that is still to come"):
+            index.upsert(rows[-1:], [ids[-1]])
+        with pytest.raises(ValueError):
+            index.insert(rows, range(BUILT, ids.stop))
+        with pytest.raises(FileExistsError):
+            index.insert(rows)
+        index.insert(rows[done:], ids=ids)
+        assert len(index) == BUILT + len(rows) and index.forget_cut_off() == 0
+        numpy.testing.assert_array_equal(index.get(range(BUILT, ids.stop)).vectors, rows)
+
+
 def test_what_is_known_again_is_an_insert_of_many_rows(index, small):
     index.insert(small[1000:1010])
     with pytest.raises(ValueError, match="not known to this index"):

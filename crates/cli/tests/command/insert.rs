@@ -2,6 +2,9 @@
 #![cfg(unix)]
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stratann::{CutOff, Element, Error, LiveIndex, Matrix, OpenOptions, Progress, WriteOptions};
 
 use crate::support::{DIM, Place, ROWS, Ran, bin, u8s};
 use crate::update::{lines, logged_or_ended};
@@ -229,6 +232,50 @@ fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     assert_eq!(forgotten["vectors"], ROWS + there);
     forget("more.u8bin").refused(2, &["none was cut off"]);
     place.write("one.u8bin", &u8s(1, DIM, 6));
+    let quiet = place.run(&["insert", "index", "one.u8bin"]).done();
+    assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
+}
+
+/// Ends what goes on when a part of it is done.
+struct Ends(AtomicU64);
+
+impl Progress for Ends {
+    fn begin(&self, _: &str, _: u64) {}
+
+    fn advance(&self, done: u64) {
+        self.0.fetch_add(done, Ordering::Relaxed);
+    }
+
+    fn end(&self) {}
+
+    fn warn(&self, _: &str) {}
+
+    fn interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// As Python's are: what they are called is no file.
+#[test]
+fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
+    let place = place();
+    let (open, write) = (OpenOptions::default(), WriteOptions::default());
+    let live = LiveIndex::open(place.path("index"), &open, &write).unwrap();
+    let rows = Matrix::new(u8s(MORE, DIM, 8)[8..].to_vec(), MORE, DIM, Element::U8).unwrap();
+    let ends = Ends(AtomicU64::new(0));
+    let cut = live.insert_resumable(&rows, None, None, CutOff::Refuse, &ends);
+    assert!(matches!(cut, Err(Error::Partly { .. })), "{cut:?}");
+    drop(live);
+    place.write("one.u8bin", &u8s(1, DIM, 6));
+    let other = place.run(&["insert", "index", "one.u8bin"]).done();
+    for said in [
+        "an insert of array was cut off",
+        "`stratann insert --resume index FILE-OF-THESE-VECTORS`",
+        "`stratann insert --forget index array`",
+    ] {
+        assert!(other.stderr.contains(said), "{said}: {other:?}");
+    }
+    place.run(&["insert", "index", "array", "--forget"]).done();
     let quiet = place.run(&["insert", "index", "one.u8bin"]).done();
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
 }
