@@ -9,8 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::data::RowSource;
 use stratann::{
-    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent,
-    VectorSource,
+    CutOff, Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent, VectorSource,
 };
 
 use crate::arguments::{existing, places, shown};
