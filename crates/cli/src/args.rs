@@ -640,7 +640,7 @@ pub struct SetAttributesArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Keeps what a line does not give: attributes of other names, and the payload of a line that has none. A null is as if it were not given
+    /// Keeps what a line does not give: attributes of other names, and the payload of a line that has none. A null takes away what it names
     #[arg(long)]
     pub keep: bool,
 

@@ -73,8 +73,8 @@ pub use build::{
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{
-    DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, RowSource, RowTable,
-    VectorFile, VectorSource, brute_force,
+    Cleared, DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, RowSource,
+    RowTable, VectorFile, VectorSource, brute_force,
 };
 pub use durable::Durability;
 pub use error::{Error, ErrorKind};

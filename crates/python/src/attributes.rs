@@ -6,16 +6,24 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use stratann::{ColumnType, DataError, Row, RowSource, Schema, Value};
+use stratann::{Cleared, ColumnType, DataError, Row, RowSource, Schema, Value};
 
 use crate::errors::to_python;
 
 /// What an allocator adds to an allocation.
 const ALLOCATION: usize = 16;
 
+/// A column that a user gives.
+struct Given {
+    name: String,
+    values: Vec<Option<Value>>,
+    /// Which rows name it, where others do not.
+    named: Option<Vec<bool>>,
+}
+
 /// What vectors that a user gives have beside them, by column.
 pub struct Table {
-    columns: Vec<(String, Vec<Option<Value>>)>,
+    columns: Vec<Given>,
     payload: Option<Vec<Option<String>>>,
     rows: usize,
 }
@@ -38,8 +46,12 @@ impl Table {
         let (named, payload): (Bound<'_, PyDict>, Option<Vec<Option<String>>>) = found.extract()?;
         let mut columns = Vec::with_capacity(named.len());
         for (name, column) in named {
-            let (kind, values): (String, Bound<'_, PyAny>) = column.extract()?;
-            columns.push((name.extract()?, values_of(&kind, &values)?));
+            let (kind, values, named): (String, Bound<'_, PyAny>, _) = column.extract()?;
+            columns.push(Given {
+                name: name.extract()?,
+                values: values_of(&kind, &values)?,
+                named,
+            });
         }
         Ok(Some(Self {
             columns,
@@ -52,15 +64,20 @@ impl Table {
 impl Table {
     /// Bytes that it takes in memory, about.
     pub fn memory_bytes(&self) -> u64 {
-        let values = self.columns.iter().flat_map(|(_, values)| values);
+        let values = self.columns.iter().flat_map(|column| &column.values);
         let values: usize = values
             .map(|value| size_of::<Option<Value>>() + value.as_ref().map_or(0, beside))
             .sum();
+        let named = self
+            .columns
+            .iter()
+            .filter_map(|column| column.named.as_ref());
+        let named: usize = named.map(Vec::len).sum();
         let payload = self.payload.iter().flatten();
         let payload: usize = payload
             .map(|text| size_of::<Option<String>>() + text.as_ref().map_or(0, text_bytes))
             .sum();
-        (values + payload) as u64
+        (values + named + payload) as u64
     }
 }
 
@@ -93,15 +110,28 @@ impl RowSource for Table {
 
     fn row(&self, at: usize) -> Result<Row, DataError> {
         let mut attributes = BTreeMap::new();
-        for (name, values) in &self.columns {
-            if let Some(value) = values.get(at).cloned().flatten() {
-                attributes.insert(name.clone(), value);
+        for column in &self.columns {
+            if let Some(value) = column.values.get(at).cloned().flatten() {
+                attributes.insert(column.name.clone(), value);
             }
         }
         let payload = self.payload.as_ref();
         Ok(Row {
             attributes,
             payload: payload.and_then(|payload| payload.get(at).cloned().flatten()),
+        })
+    }
+
+    fn cleared(&self, at: usize) -> Result<Cleared, DataError> {
+        let is_cleared = |column: &&Given| {
+            let is_named = (column.named.as_ref()).is_none_or(|named| named.get(at) == Some(&true));
+            is_named && column.values.get(at).is_some_and(Option::is_none)
+        };
+        let cleared = self.columns.iter().filter(is_cleared);
+        let payload = self.payload.as_ref();
+        Ok(Cleared {
+            attributes: cleared.map(|column| column.name.clone()).collect(),
+            payload: payload.is_some_and(|payload| payload.get(at) == Some(&None)),
         })
     }
 }

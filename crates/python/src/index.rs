@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::data::RowSource;
 use stratann::{
-    CutOff, Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent, VectorSource,
+    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent,
+    VectorSource,
 };
 
 use crate::arguments::{existing, places, shown};
@@ -567,15 +568,14 @@ impl Index {
                 "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
             ));
         };
-        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
-        run_rows(py, &listener, Some(ids.len()), |progress| {
+        self.set_rows(py, ids.len(), progress, |live, progress| {
             live.set_attributes(&ids, &rows, progress)
         })
-        .map_err(|error| changing(py, error))
     }
 
-    /// As `set_attributes`, but what is not given stays: attributes of other names, those that are None, and the payload where none is given. Calls of several threads
-    /// for the same id are put in order, so that none loses what another one set.
+    /// As `set_attributes`, but what is not given stays: attributes of other names, and the payload. None takes an attribute away, as does an empty list, and a
+    /// payload of None the payload. In a list of dicts each leaves alone what it does not name; a table names all of its columns for each row, so that NaN takes away. Calls of
+    /// several threads for the same id are put in order, so that none loses what another one set.
     ///
     /// Parameters
     /// ----------
@@ -595,11 +595,9 @@ impl Index {
                 "update_attributes takes attributes, a payload, or both",
             ));
         };
-        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
-        run_rows(py, &listener, Some(ids.len()), |progress| {
+        self.set_rows(py, ids.len(), progress, |live, progress| {
             live.update_attributes(&ids, &rows, progress)
         })
-        .map_err(|error| changing(py, error))
     }
 
     /// Ids and vectors of all that is in the index, in the order of ids, some at a time: an iterator over `stratann.Rows`. What is in the index
@@ -1114,6 +1112,19 @@ impl Index {
 }
 
 impl Index {
+    /// Gives so many vectors other attributes, as `set` does.
+    fn set_rows(
+        &self,
+        py: Python<'_>,
+        ids: usize,
+        progress: Option<&Bound<'_, PyAny>>,
+        set: impl FnOnce(&LiveIndex, &dyn Progress) -> Result<(), stratann::Error> + Send,
+    ) -> PyResult<()> {
+        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
+        run_rows(py, &listener, Some(ids), |progress| set(&live, progress))
+            .map_err(|error| changing(py, error))
+    }
+
     /// The vectors of ids; watched for Ctrl-C where they are many.
     fn look_up(
         &self,

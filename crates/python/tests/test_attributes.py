@@ -487,7 +487,8 @@ def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
     rows = [{"colour": "red", "stock": n} for n in range(50)]
     with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows, payload=[{"n": n} for n in range(50)]) as index:
         index.update_attributes([3, 4], [{"stock": 7}, {"colour": None, "price": 1.5}])
-        assert index.attributes([3, 4]) == [{"colour": "red", "stock": 7}, {"colour": "red", "stock": 4, "price": 1.5}]
+        # Each leaves alone what it does not name, and takes away what is None.
+        assert index.attributes([3, 4]) == [{"colour": "red", "stock": 7}, {"stock": 4, "price": 1.5}]
         assert index.payload([3, 4]) == [{"n": 3}, {"n": 4}]
         index.update_attributes(3, {"colour": "blue"})
         index.update_attributes([3], payload=["other"])
@@ -499,4 +500,12 @@ def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
         with pytest.raises(TypeError, match="attributes, a payload, or both"):
             index.update_attributes([3])
         assert index.attributes([3]) == [{"colour": "blue", "stock": 7}]
-    assert stratann.open(tmp_path / "a.idx").attributes([4]) == [{"colour": "red", "stock": 4, "price": 1.5}]
+        index.update_attributes([5, 6], [{"colour": []}, None], payload=[None, "new"])
+        assert index.attributes([5, 6]) == [{"stock": 5}, {"colour": "red", "stock": 6}]
+        assert index.payload([5, 6]) == [None, "new"]
+        # A table names all of its columns.
+        index.update_attributes([7, 8], {"stock": [70, None], "size": [1.0, numpy.nan]})
+        assert index.attributes([7, 8]) == [{"colour": "red", "stock": 70, "size": 1.0}, {"colour": "red"}]
+        index.update_attributes([9], {"colour": [None], "never": [None]})
+        assert index.attributes([9]) == [{"stock": 9}] and "never" not in index.columns
+    assert stratann.open(tmp_path / "a.idx").attributes([4, 5, 9]) == [{"stock": 4, "price": 1.5}, {"stock": 5}, {"stock": 9}]

@@ -329,7 +329,18 @@ fn attributes_are_changed_without_vectors() {
         json!({"id": 9, "attributes": {"price": 0.5, "note": "new"}, "payload": [3]}),
     ];
     assert_eq!(get(&["8", "9"]), kept);
-    let [eighth, ninth] = kept;
+    // And null takes away what it names.
+    place.write(
+        "set.jsonl",
+        b"{\"id\": 8, \"more\": null, \"other\": null}\n{\"id\": 9, \"note\": null, \"price\": []}\n",
+    );
+    set(&["set.jsonl", "--keep", "--payload", "more"]).done();
+    let cleared = [
+        json!({"id": 8, "attributes": {"price": 8.0, "made": 1_000_000}, "payload": null}),
+        json!({"id": 9, "attributes": {}, "payload": [3]}),
+    ];
+    assert_eq!(get(&["8", "9"]), cleared);
+    let [eighth, ninth] = cleared;
     let changed = [eighth, ninth, changed[2].clone()];
 
     // What is wrong changes nothing.

@@ -34,7 +34,7 @@ pub use ids::read_ids;
 pub use none::NoRows;
 pub(crate) use npy::NpyHeader;
 pub(crate) use output::Output;
-pub use rows::{JsonColumns, JsonRows, RowSource, RowTable, json_of};
+pub use rows::{Cleared, JsonColumns, JsonRows, RowSource, RowTable, json_of};
 pub(crate) use source::{
     Check, check_range, check_stored_rows, extension, extension_error, room_for,
 };

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A line is an object: a key is a column, a value a boolean, a number, a string, or a list of strings or of integers. `null`, an empty list and a key
-//! that is missing are no value. Whole numbers are integers, unless the column has others somewhere in the file: then all are floats. What
+//! that is missing are no value; an update takes away what is `null` or an empty list, and leaves alone what is missing. Whole numbers are integers, unless the column has others somewhere in the file: then all are floats. What
 //! columns are times, and which key holds the payload, a file does not say: [`JsonColumns`] does.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,24 @@ pub trait RowSource: Send + Sync {
     /// # Errors
     /// It cannot be read, is not there, or is none.
     fn row(&self, at: usize) -> Result<Row, DataError>;
+
+    /// What a row says that its vector has not: an update of attributes takes that away, and leaves alone what a row does not name. Nothing, where a source cannot
+    /// say so.
+    ///
+    /// # Errors
+    /// As those of [`row`](RowSource::row).
+    fn cleared(&self, _at: usize) -> Result<Cleared, DataError> {
+        Ok(Cleared::default())
+    }
+}
+
+/// What a row names without a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Names of attributes.
+    pub attributes: Vec<String>,
+    /// Whether the payload is.
+    pub payload: bool,
 }
 
 /// Rows that are in memory.
@@ -129,9 +147,9 @@ impl JsonRows {
                 break;
             }
             let number = rows.lines.len() - 1;
-            let (row, id) = rows.parse(number, &line)?;
-            rows.ids.extend(id);
-            for (name, value) in row.attributes {
+            let line = rows.parse(number, &line)?;
+            rows.ids.extend(line.id);
+            for (name, value) in line.row.attributes {
                 let is_whole = match value {
                     Value::Integer(_) => true,
                     Value::Float(_) => false,
@@ -157,7 +175,7 @@ impl JsonRows {
         &self.ids
     }
 
-    fn parse(&self, at: usize, line: &[u8]) -> Result<(Row, Option<u64>), DataError> {
+    fn parse(&self, at: usize, line: &[u8]) -> Result<Line, DataError> {
         let wrong = |what: &'static str, found: String, expected: &str| DataError::Field {
             file: format!("{}, line {}", self.name, at + 1),
             offset: self.lines.get(at).copied().unwrap_or_default(),
@@ -178,12 +196,13 @@ impl JsonRows {
                 Some(id.ok_or_else(|| wrong("an id", found, ID))?)
             }
         };
-        let mut row = Row::default();
+        let (mut row, mut cleared) = (Row::default(), Cleared::default());
         for (key, value) in parsed {
             let shown = value.get();
             if self.columns.payload.as_ref() == Some(&key) {
                 // To the letter: it is nobody's to read here.
                 row.payload = (shown != "null").then(|| shown.to_owned());
+                cleared.payload = row.payload.is_none();
                 continue;
             }
             let is_time = self.columns.times.contains(&key);
@@ -200,7 +219,7 @@ impl JsonRows {
             };
             match value {
                 Ok(Some(value)) => _ = row.attributes.insert(key, value),
-                Ok(None) => {}
+                Ok(None) => cleared.attributes.push(key),
                 Err(expected) => {
                     let mut found = format!("{shown:.80}");
                     found.push_str(&format!(" in {key:?}"));
@@ -208,8 +227,36 @@ impl JsonRows {
                 }
             }
         }
-        Ok((row, id))
+        Ok(Line { row, cleared, id })
     }
+
+    /// A line, by its number from 0 on.
+    fn line(&self, at: usize) -> Result<Line, DataError> {
+        let (Some(&from), Some(&to)) = (self.lines.get(at), self.lines.get(at + 1)) else {
+            return Err(DataError::Range {
+                name: self.name.clone(),
+                first: at as u64,
+                end: at as u64 + 1,
+                rows: self.rows() as u64,
+            });
+        };
+        let mut line = vec![0; (to - from) as usize];
+        let read = self.file.read_exact_at(&mut line, from);
+        read.map_err(|source| DataError::Io {
+            file: self.name.clone(),
+            action: format!("read at offset {from}"),
+            source,
+        })?;
+        self.parse(at, &line)
+    }
+}
+
+/// What a line says.
+struct Line {
+    row: Row,
+    cleared: Cleared,
+    /// The id, if there is a key of ids.
+    id: Option<u64>,
 }
 
 const ID: &str = "a whole number from 0 to 18446744073709551614";
@@ -297,22 +344,11 @@ impl RowSource for JsonRows {
     }
 
     fn row(&self, at: usize) -> Result<Row, DataError> {
-        let (Some(&from), Some(&to)) = (self.lines.get(at), self.lines.get(at + 1)) else {
-            return Err(DataError::Range {
-                name: self.name.clone(),
-                first: at as u64,
-                end: at as u64 + 1,
-                rows: self.rows() as u64,
-            });
-        };
-        let mut line = vec![0; (to - from) as usize];
-        let read = self.file.read_exact_at(&mut line, from);
-        read.map_err(|source| DataError::Io {
-            file: self.name.clone(),
-            action: format!("read at offset {from}"),
-            source,
-        })?;
-        Ok(self.parse(at, &line)?.0)
+        Ok(self.line(at)?.row)
+    }
+
+    fn cleared(&self, at: usize) -> Result<Cleared, DataError> {
+        Ok(self.line(at)?.cleared)
     }
 }
 

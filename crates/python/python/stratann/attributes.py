@@ -24,8 +24,8 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _LARGEST = 2**63 - 1
 
-Column = Tuple[str, List[Any]]
-"""A type's name, and a value of it or None for each row."""
+Column = Tuple[str, List[Any], Optional[List[bool]]]
+"""A type's name, a value of it or None for each row, and which rows name the column where others do not: an update leaves it alone there."""
 
 
 def table(
@@ -103,7 +103,7 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
             raise ValueError(f"attributes[{name!r}] has {len(values)} values: it must have {rows}, one for each vector")
         if types.get(name) == "integer" and getattr(getattr(column, "dtype", None), "kind", None) == "f":
             values = _whole_where_all_are(values, column.dtype)
-        made[name] = _column(name, values)
+        made[name] = (*_column(name, values), None)
     return made
 
 
@@ -120,6 +120,7 @@ def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
     if len(given) != rows:
         raise ValueError(f"attributes has {len(given)} rows: it must have {rows}, one for each vector")
     columns: Dict[str, List[Any]] = {}
+    named: Dict[str, List[bool]] = {}
     for row, one in enumerate(given):
         if one is None:
             continue
@@ -128,9 +129,9 @@ def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
         for name in one:
             if name not in columns:
                 _check_name(name)
-                columns[name] = [None] * rows
-            columns[name][row] = one[name]
-    return {name: _column(name, values) for name, values in columns.items()}
+                columns[name], named[name] = [None] * rows, [False] * rows
+            columns[name][row], named[name][row] = one[name], True
+    return {name: (*_column(name, values), named[name]) for name, values in columns.items()}
 
 
 def _check_name(name: Any) -> None:
@@ -152,7 +153,7 @@ def _listed(column: Any, what: str) -> List[Any]:
     return list(column)
 
 
-def _column(name: str, values: List[Any]) -> Column:
+def _column(name: str, values: List[Any]) -> Tuple[str, List[Any]]:
     kind, kind_of = None, 0
     made: List[Any] = []
     for row, given in enumerate(values):

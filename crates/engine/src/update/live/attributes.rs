@@ -10,7 +10,7 @@ use stratann_layout::attributes::Row;
 use super::changes::{BATCH, check_ids};
 use super::{LiveIndex, State};
 use crate::Error;
-use crate::data::RowSource;
+use crate::data::{Cleared, RowSource};
 use crate::filter::{Checked, Filter, Schema};
 use crate::index::Index;
 use crate::progress::{Progress, Silent, Stage};
@@ -24,7 +24,7 @@ const SOME: usize = 1024;
 /// How often ids are looked for again that are not found, while there are changes; then nobody changes anything.
 const TRIES: usize = 8;
 
-/// What becomes of the attributes and the payload that a row does not give.
+/// What becomes of the attributes and the payload that a row does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
     /// They go: a row is in place of the whole row before.
@@ -346,8 +346,8 @@ impl LiveIndex {
         self.set_rows(ids, rows, Others::Go, progress)
     }
 
-    /// As [`set_attributes`](LiveIndex::set_attributes), but what is not given stays: the attributes of other names, and the payload where a row has none. Calls that
-    /// change the same vector are put in order, so that none loses what another one set.
+    /// As [`set_attributes`](LiveIndex::set_attributes), but what a row does not name stays: the attributes of other names, and the payload. What it names without a
+    /// value goes ([`RowSource::cleared`]). Calls that change the same vector are put in order, so that none loses what another one set.
     ///
     /// # Errors
     /// As there; a row that is too long with what stays: those before it are set then.
@@ -415,12 +415,18 @@ impl LiveIndex {
         &self,
         all: &[u64],
         first: usize,
-        (rows, others): (&dyn RowSource, Others),
+        (source, others): (&dyn RowSource, Others),
         places: &mut Places,
     ) -> Result<usize, Error> {
         let ids = &all[first..all.len().min(first + BATCH)];
-        let mut rows = read_rows(Some(rows), first, ids.len())?;
+        let mut rows = read_rows(Some(source), first, ids.len())?;
         let ids = &ids[..rows.len()];
+        let cleared = (first..first + ids.len()).map(|at| source.cleared(at));
+        let cleared: Option<Vec<Cleared>> = match others {
+            Others::Go => None,
+            Others::Stay => Some(cleared.collect::<Result<_, _>>()?),
+        };
+        let cleared = cleared.as_deref();
         for _ in 0..TRIES {
             {
                 let _gate = self.gate.read();
@@ -428,7 +434,7 @@ impl LiveIndex {
                 let (mut nodes, mut unknown) = stored_nodes(&state, ids)?;
                 places.add(&state.index, &mut unknown, &mut nodes);
                 if unknown.is_empty() {
-                    return self.log_and_set(&state, ids, &mut rows, others, &nodes);
+                    return self.log_and_set(&state, ids, (&mut rows, cleared), &nodes);
                 }
             }
             // Others change what they like meanwhile, but not these: a merge, or what moves vectors to storage, may have to be waited out.
@@ -454,22 +460,21 @@ impl LiveIndex {
                 ),
             });
         }
-        self.log_and_set(&state, ids, &mut rows, others, &nodes)
+        self.log_and_set(&state, ids, (&mut rows, cleared), &nodes)
     }
 
-    /// Under the gate: what counts is the state's.
+    /// Under the gate: what counts is the state's. With `cleared`, what rows do not name stays.
     fn log_and_set(
         &self,
         state: &State,
         ids: &[u64],
-        rows: &mut [Row],
-        others: Others,
+        (rows, cleared): (&mut [Row], Option<&[Cleared]>),
         nodes: &HashMap<u64, u32>,
     ) -> Result<usize, Error> {
         self.health.check()?;
-        let whole = match others {
-            Others::Go => rows.len(),
-            Others::Stay => complete(state, ids, rows)?,
+        let whole = match cleared {
+            None => rows.len(),
+            Some(cleared) => complete(state, ids, rows, cleared)?,
         };
         let (ids, rows) = (&ids[..whole], &mut rows[..whole]);
         let (columns, rows) = declared(state, rows)?;
@@ -491,23 +496,34 @@ impl LiveIndex {
     }
 }
 
-/// Adds to rows what their vectors have already and they do not give. Of so many of the first ones, at least 1, as come to about [`READ_AT_ONCE`] with it, or as stand before one
+/// Adds to rows what their vectors have already and they do not name. Of so many of the first ones, at least 1, as come to about [`READ_AT_ONCE`] with it, or as stand before one
 /// that is too long then; says how many.
 ///
 /// # Errors
 /// The first one is too long then; a row that cannot be read.
-fn complete(state: &State, ids: &[u64], rows: &mut [Row]) -> Result<usize, Error> {
+fn complete(
+    state: &State,
+    ids: &[u64],
+    rows: &mut [Row],
+    cleared: &[Cleared],
+) -> Result<usize, Error> {
     let overlay = &state.overlay;
     let reading = Reading::new(&state.index, overlay, overlay.now(), Some(&state.ids));
     let (mut windows, mut bytes) = (Windows::default(), 0);
-    for (at, (&id, row)) in ids.iter().zip(&mut *rows).enumerate() {
+    for (at, ((&id, row), cleared)) in ids.iter().zip(&mut *rows).zip(cleared).enumerate() {
         if bytes >= READ_AT_ONCE {
             return Ok(at);
         }
         if let Some(before) = reading.row(id, &mut windows)? {
             let mut before = decoded(&before)?;
+            for name in &cleared.attributes {
+                before.attributes.remove(name);
+            }
             before.attributes.append(&mut row.attributes);
-            before.payload = row.payload.take().or(before.payload);
+            before.payload = match cleared.payload {
+                true => None,
+                false => row.payload.take().or(before.payload),
+            };
             *row = before;
         }
         match encoded(row) {

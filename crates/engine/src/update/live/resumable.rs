@@ -19,7 +19,7 @@ use stratann_vector::Element;
 
 use super::LiveIndex;
 use super::changes::check_ids;
-use crate::data::{DataError, RowSource, VectorSource};
+use crate::data::{Cleared, DataError, RowSource, VectorSource};
 use crate::durable::inserts;
 use crate::progress::Progress;
 use crate::stores::columns::encoded;
@@ -112,6 +112,10 @@ impl RowSource for Rest<&dyn RowSource> {
 
     fn row(&self, at: usize) -> Result<crate::Row, DataError> {
         self.source.row(self.first + at)
+    }
+
+    fn cleared(&self, at: usize) -> Result<Cleared, DataError> {
+        self.source.cleared(self.first + at)
     }
 }
 
