@@ -570,7 +570,7 @@ pub struct InsertArguments {
     #[arg(long, conflicts_with_all = ["upsert", "resume", "ids"])]
     pub no_resume: bool,
 
-    /// Inserts nothing: forgets an insert of VECTORS that was cut off. Its rows that are in stay. The file need not be there any more
+    /// Inserts nothing: forgets an insert of VECTORS that was cut off. VECTORS is its file, which need not be there any more, or the name that `verify` gives it. Its rows that are in stay
     #[arg(long, conflicts_with_all = ["upsert", "resume", "no_resume", "ids", "compact"])]
     pub forget: bool,
 

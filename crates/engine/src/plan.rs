@@ -90,8 +90,10 @@ pub(crate) struct Needs {
     pub(crate) cache: u64,
     /// The navigation graph; 0 if there is none.
     pub(crate) navigation: u64,
-    /// What the log holds, once it is in memory, and which vectors were deleted since the last merge.
+    /// What the log holds, once it is in memory.
     pub(crate) changes: u64,
+    /// Which vectors were deleted since the last merge, as the checkpoint says: as far as there is room for it.
+    pub(crate) deleted: u64,
     /// What the caller holds beside the index: queries, answers, more threads than two.
     pub(crate) beside: u64,
     /// What inserts would like to have beside a search: pages that they hold, changes that wait.
@@ -132,6 +134,7 @@ impl Needs {
             self.index(),
             self.places,
             self.changes,
+            self.deleted,
             self.navigation,
             query,
             changes,
@@ -150,7 +153,8 @@ impl Needs {
     /// one, and not of one that is a byte smaller.
     pub(crate) fn budget_with(&self, beside: u64) -> u64 {
         let query = self.query();
-        let must = [PROGRAM, self.beside, self.index(), self.places, query];
+        let index = self.index() + self.deleted;
+        let must = [PROGRAM, self.beside, index, self.places, query];
         let must = must.into_iter().fold(self.changes, u64::saturating_add);
         // With each query more that a budget has room for, less of it is left.
         let more = beside.div_ceil((QUERY_SHARE - 1) * query).saturating_sub(1);
@@ -198,7 +202,7 @@ pub struct MemoryPlan {
     pub graph_pages: u64,
     /// Pages with vectors alone that stay in memory.
     pub vector_pages: u64,
-    /// What was inserted and deleted since the checkpoint; a merge gives it back.
+    /// What was inserted since the checkpoint, and deleted since the last merge; a merge gives it back.
     pub changes: u64,
     /// What was given and found no use.
     pub unused: u64,
@@ -214,6 +218,9 @@ pub struct MemoryPlan {
     /// Of `inserting`, what is for rows that wait for a checkpoint.
     #[serde(skip)]
     pub(crate) rows: u64,
+    /// Of the changes, the vectors that were deleted before the checkpoint.
+    #[serde(skip)]
+    pub(crate) deleted: u64,
     /// Bytes that a query keeps of each candidate until it ends ([`PageFile::candidate`]).
     #[serde(skip)]
     pub(crate) candidate: u64,
@@ -233,7 +240,7 @@ impl MemoryPlan {
 
     /// What rows may take that wait for a checkpoint, where vectors go to storage at once and inserts take the rest.
     pub(crate) fn for_rows(&self) -> u64 {
-        self.rows - self.rows / SORTING + self.changes + self.unused
+        self.rows - self.rows / SORTING + self.changes - self.deleted + self.unused
     }
 
     /// What these are sorted in by the checkpoint that takes them.
@@ -246,7 +253,7 @@ impl MemoryPlan {
 
     /// What the changes of a log may take when the index is opened again: whatever searches can do without.
     pub(crate) fn for_log(&self) -> u64 {
-        self.for_waiting() + self.navigation + self.graph_pages + self.vector_pages
+        self.for_waiting() - self.deleted + self.navigation + self.graph_pages + self.vector_pages
     }
 
     /// Bytes that there are for queries in flight, and what one takes with candidate lists of `list`, on pages of
@@ -330,6 +337,10 @@ pub(crate) fn divide(
     };
     let must = must_have(budget, needs, query)?;
     let mut left = budget - must;
+    // Deletes that were acknowledged are no reason to refuse an index that could be opened before.
+    memory_plan.deleted = needs.deleted.min(left);
+    memory_plan.changes += memory_plan.deleted;
+    left -= memory_plan.deleted;
     let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
     memory_plan.queries = (1 + queries) * query;
     left -= queries * query;
@@ -379,45 +390,36 @@ pub(crate) fn divide(
 fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     let without = (PROGRAM + needs.beside + query + needs.index()).saturating_add(needs.places);
     let must = without.saturating_add(needs.changes);
-    if (without..must).contains(&budget) {
-        return Err(Error::Memory {
-            budget,
-            needs: must,
-            part: "the program, the index, its log and what was deleted since its last merge (`stratann compact` merges both, with more memory, into the index)".into(),
-        });
+    if budget >= must {
+        return Ok(must);
     }
-    if budget < must && budget.saturating_add(needs.places) >= must {
-        return Err(Error::Memory {
-            budget,
-            needs: must,
-            part: format!(
-                "the program, the index and {} bytes of copies in memory (the places `dram` and those of models)",
-                needs.places
-            ),
-        });
-    }
-    if budget < must {
-        if needs.codebook == 0 {
-            return Err(Error::Memory {
-                budget,
-                needs: must,
-                part: "the program, the heads of all clusters and the tables, and a query's read (larger clusters have fewer heads: `--cluster-size` of the build)".into(),
-            });
-        }
-        let (codes, remedy) = match needs.codes > needs.codebook {
-            true => (
-                "the codes of all vectors",
-                " (an index of the preset aisaq keeps its codes on storage, as does one of stratann that is built with `--search-memory`)",
-            ),
-            false => ("the codebook", ""),
-        };
-        return Err(Error::Memory {
-            budget,
-            needs: must,
-            part: format!("the program, {codes} and the tables{remedy}"),
-        });
-    }
-    Ok(must)
+    let part = if budget.saturating_add(needs.places) >= must {
+        let bytes = needs.places;
+        format!(
+            "the program, the index and {bytes} bytes of copies in memory (the places `dram` and those of models)"
+        )
+    } else if budget >= without {
+        "the program and the index".into()
+    } else if needs.codebook == 0 {
+        "the program, the heads of all clusters and the tables, and a query's read (larger clusters have fewer heads: `--cluster-size` of the build)".into()
+    } else if needs.codes > needs.codebook {
+        "the program, the codes of all vectors and the tables (an index of the preset aisaq keeps its codes on storage, as does one of stratann that is built \
+         with `--search-memory`)"
+            .into()
+    } else {
+        "the program, the codebook and the tables".into()
+    };
+    let changes = match needs.changes {
+        0 => String::new(),
+        bytes => format!(
+            ", and {bytes} bytes of what the log holds (`stratann compact` merges that, with more memory, into the index)"
+        ),
+    };
+    Err(Error::Memory {
+        budget,
+        needs: must,
+        part: format!("{part}{changes}"),
+    })
 }
 
 /// What memory may be spent on beyond what must be there, what saves most reads a byte first; `left` is what there is.
@@ -640,6 +642,7 @@ mod tests {
             cache: 0,
             navigation: 3_000_000,
             changes: 100_000,
+            deleted: 0,
             beside: 30_000,
             inserting: 50_000,
             rows: 0,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is replaced as a whole, by a rename. A file that is damaged says nothing: no vector depends on it. Neither does one of version 1, which knew no
-//! attributes apart. In version 2 the checksum is of the body alone. A file of a later version belongs to a later program, and stays as it is.
+//! attributes apart. In version 2 the checksum is of the body alone, or of both. A file of a later version belongs to a later program, and stays as it is.
 
 use serde::{Deserialize, Serialize};
 
@@ -65,13 +65,9 @@ pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The checksum of a body and of the version in front of it, which says how it is read; version 2 had it of the body alone.
+/// The checksum of a body and of the version in front of it, which says how it is read.
 fn checksum(version: &str, body: &str) -> String {
-    let crc = match version {
-        "2" => crc32c(body.as_bytes()),
-        _ => crc32c(format!("{version}\n{body}").as_bytes()),
-    };
-    format!("{crc:08x}")
+    format!("{:08x}", crc32c(format!("{version}\n{body}").as_bytes()))
 }
 
 /// The inserts that a text of the file names.
@@ -84,7 +80,8 @@ pub fn decode(text: &[u8]) -> Result<Vec<BegunInsert>, Unreadable> {
     let (first, body) = text.split_once('\n').ok_or(damaged)?;
     let words = first.strip_prefix(FIRST_WORDS);
     let (version, stored) = words.and_then(|w| w.split_once(' ')).ok_or(damaged)?;
-    if stored != checksum(version, body) {
+    let without_version = || format!("{:08x}", crc32c(body.as_bytes()));
+    if stored != checksum(version, body) && (version != "2" || stored != without_version()) {
         return Err(damaged);
     }
     match version.parse() {
@@ -131,7 +128,9 @@ mod tests {
             {\"file\":\"b.npy\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":\"ff00\",\"done\":true,\"replaced_by\":\"77\"}\n";
         let text = format!("STRATANN INSERTS 3 f71cd6c0\n{lines}");
         assert_eq!(String::from_utf8(encode(&two())), Ok(text.clone()));
-        for text in [text, format!("STRATANN INSERTS 2 c3c88100\n{lines}")] {
+        let second =
+            ["c3c88100", "de849115"].map(|crc| format!("STRATANN INSERTS 2 {crc}\n{lines}"));
+        for text in second.into_iter().chain([text]) {
             assert_eq!(decode(text.as_bytes()).as_deref(), Ok(&two()[..]));
         }
         let of = |version: &str| {

@@ -573,8 +573,8 @@ impl Index {
         })
     }
 
-    /// As `set_attributes`, but what is not given stays: attributes of other names, and the payload. None takes an attribute away, as does an empty list, and a
-    /// payload of None the payload. In a list of dicts each leaves alone what it does not name; a table names all of its columns for each row, so that NaN takes away. Calls of
+    /// As `set_attributes`, but what is not given stays: attributes of other names, and the payload. None takes an attribute away, as does an empty list; with
+    /// a list of ids a payload of None in the list takes the payload. In a list of dicts each leaves alone what it does not name; a table names all of its columns for each row, so that NaN takes away. Calls of
     /// several threads for the same id are put in order, so that none loses what another one set.
     ///
     /// Parameters

@@ -264,7 +264,7 @@ fn memory_plan(stats: &Stats) -> Table {
             memory_plan.vector_pages,
         ),
         (
-            "changes since the checkpoint".to_owned(),
+            "changes, and what was deleted".to_owned(),
             memory_plan.changes,
         ),
         ("room for inserts".to_owned(), memory_plan.inserting),

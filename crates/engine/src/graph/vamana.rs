@@ -214,16 +214,20 @@ impl Growing<'_> {
 
     /// Inserts again those nodes of an even sample that a search for them does not find, though an edge leads to them: each links what the search finds
     /// with what is near the node.
-    fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) {
+    fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
         let tried = nodes.min(TRIED);
         for n in 0..tried {
+            if self.progress.interrupted() {
+                return Err(Interrupted);
+            }
             let node = (n * nodes / tried) as u32;
             if is_in(node) && !worker.finds(node) {
                 worker.insert(node);
             }
         }
+        Ok(())
     }
 
     fn resumed(&self, what: String) {
@@ -303,10 +307,10 @@ pub(super) fn grow(
     link_known(entry);
     let growing = growing(entry);
     // A crowd may be left with edges to it that no search takes.
-    growing.link_lost(&pass, |node| !alone(&node));
+    growing.link_lost(&pass, |node| !alone(&node))?;
     growing.pass(&pass, &turn, 0)?;
     // New nodes of one kind that come on several threads do not see each other.
-    growing.link_lost(&pass, |_| true);
+    growing.link_lost(&pass, |_| true)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
 }

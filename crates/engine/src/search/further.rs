@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   walk with the list ──answers──> is one of them of what came, and has that drifted? ──no──> done
-//!                                       └──yes──> walk from the beginning, with a list 8 times as long
+//!                                       └──yes──> walk from the beginning, with a list 8 times as long, up to a quarter of all nodes
 //! ```
 //!
 //! Codes that are not made for a vector ([`drift`](crate::update)) say about the same of it and of its neighbours. So a list holds some of them by chance, and a walk
@@ -41,19 +41,18 @@ pub(crate) struct Uses {
 /// How many times as long the list is; less under a memory budget that has no room for it.
 const TIMES: usize = 8;
 
-/// The list with which a search looks further that goes by a plan: 0 if it does not. A search for a recall has the longest list that such a search takes as its own, but it was
-/// measured before the drift.
+/// The list with which a search looks further that goes by a plan: 0 if it does not. It is never shorter than that of the plan, which whole pages serve the second time. A search for
+/// a recall has the longest list that such a search takes as its own, but it was measured before the drift.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
-    let most = index.nodes() / SCAN_FROM;
-    if plan.drifted_from.is_none() || plan.list >= most {
+    if plan.drifted_from.is_none() {
         return 0;
     }
     let fits = |list: usize| index.most_at_once(walked_further(plan, list), 1) > 0;
-    let longest = plan.list.saturating_mul(TIMES).min(most);
-    if fits(longest) {
+    let most = index.nodes() / SCAN_FROM;
+    let longest = plan.list.saturating_mul(TIMES).min(most).max(plan.list);
+    if longest == plan.list || fits(longest) {
         return longest;
     }
-    // The list itself has room, and whole pages serve it the second time.
     let (mut shorter, mut longer) = (plan.list, longest);
     while longer - shorter > 1 {
         let between = shorter + (longer - shorter) / 2;

@@ -12,6 +12,7 @@
 //!
 //! ```text
 //!   is a merge due?  ─┐                                           ┌─> searches look further (search/further.rs)
+//!   an insert        ─┤
 //!   a checkpoint     ─┴─ the process that takes inserts looks ─> Drift ─> MANIFEST ─> Drift of each process that opens the checkpoint
 //! ```
 //!

@@ -116,7 +116,7 @@ impl Overlay {
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
-        charged.sum::<u64>() + self.deleted.memory_bytes()
+        charged.sum::<u64>() + self.deleted.charged_bytes()
     }
 
     /// Of these, those of rows.
@@ -135,9 +135,10 @@ impl Overlay {
     }
 }
 
-/// Bytes of an id that does not count: sixteen, a byte of control, and a table that is two thirds full; and sixteen in the list that a checkpoint keeps of
-/// them.
-pub(super) const TOMBSTONE: u64 = 42;
+/// Bytes of an id that does not count: sixteen, a byte of control, and a table that is two thirds full.
+const STONE: u64 = 26;
+/// Bytes that a budget counts for it: also sixteen in the list that a checkpoint keeps, and those of its node once searches have met it.
+pub(super) const TOMBSTONE: u64 = STONE + 16 + 20;
 
 /// Parts of the set, each with a lock: every ranked vector is looked up, on all threads.
 const SHARDS: usize = 64;
@@ -414,7 +415,12 @@ impl Tombstones {
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
-        self.len() as u64 * TOMBSTONE + met as u64 * 10 + lists as u64 * 50
+        self.len() as u64 * STONE + met as u64 * 10 + lists as u64 * 50
+    }
+
+    /// Bytes that a budget counts for it, at least what it takes.
+    fn charged_bytes(&self) -> u64 {
+        self.memory_bytes().max(self.len() as u64 * TOMBSTONE)
     }
 }
 

@@ -441,7 +441,7 @@ impl Check<'_> {
             .filter(|insert| !insert.done && !durable::inserts::is_replaced(insert, state));
         for insert in open {
             self.progress.warn(&format!(
-                "{name}: an insert of {} was cut off, or goes on: `stratann insert` with its vectors, its options and `--resume` goes on with it, with `--forget` forgets it (in Python `insert(vectors, resume=True)` and `forget_cut_off()`)",
+                "{name}: an insert of '{}' was cut off, or goes on: `stratann insert` with its vectors, its options and `--resume` goes on with it, with `--forget` forgets it (in Python `insert(vectors, resume=True)` and `forget_cut_off()`)",
                 insert.file
             ));
         }

@@ -448,7 +448,10 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
                 memory: Some(memory),
                 ..OpenOptions::default()
             };
-            Index::open(&path, &options).map(|index| index.stats().memory)
+            let index = Index::open(&path, &options)?;
+            // Searches keep which nodes do not count.
+            index.search(&matrix(SIFT_QUERIES), &SearchOptions::default())?;
+            Ok(index.stats().memory)
         };
         let plan = of(100 << 20).unwrap();
         assert!(plan.changes > 10_000, "{preset}: {plan:?}");
@@ -456,7 +459,13 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
             Err(Error::Memory { needs, .. }) => needs,
             other => panic!("{other:?}"),
         };
-        for memory in [least, least + (plan.graph_pages + plan.vector_pages) / 2] {
+        // Whoever deletes can open the index as before.
+        of(least).unwrap();
+        let pages = plan.graph_pages + plan.vector_pages;
+        for memory in [
+            least + 2 * plan.changes,
+            least + 2 * plan.changes + pages / 2,
+        ] {
             let plan = of(memory).unwrap();
             let index = plan.codes + plan.codebook + plan.tables + plan.navigation;
             let pages = plan.graph_pages + plan.vector_pages;

@@ -75,7 +75,7 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
         self.check_all(vectors, attributes)?;
-        let rest_of = self.check_unclaimed(ids.unwrap_or(&[]), attributes.is_some())?;
+        let rest_of = self.check_unclaimed(ids.unwrap_or(&[]), vectors, attributes.is_some())?;
         let ids = self.insert_checked(vectors, attributes, ids, progress)?;
         rest_of.map_or(Ok(()), |insert| self.end(&insert))?;
         Ok(ids)
@@ -178,7 +178,7 @@ impl LiveIndex {
         self.check(vectors)?;
         check_ids(ids, vectors.rows())?;
         self.check_attributes(attributes, vectors.rows())?;
-        let rest_of = self.check_unclaimed(ids, attributes.is_some())?;
+        let rest_of = self.check_unclaimed(ids, vectors, attributes.is_some())?;
         let reservation = self.reserved.all(ids, progress)?;
         self.put(vectors, attributes, ids, progress)?;
         drop(reservation);

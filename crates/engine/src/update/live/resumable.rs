@@ -19,9 +19,9 @@ use stratann_vector::Element;
 
 use super::LiveIndex;
 use super::changes::check_ids;
-use crate::data::{Cleared, DataError, RowSource, VectorSource};
+use crate::data::{DataError, RowSource, VectorSource};
 use crate::durable::inserts;
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 use crate::stores::columns::encoded;
 use crate::{Error, ErrorKind};
 
@@ -113,10 +113,6 @@ impl RowSource for Rest<&dyn RowSource> {
     fn row(&self, at: usize) -> Result<crate::Row, DataError> {
         self.source.row(self.first + at)
     }
-
-    fn cleared(&self, at: usize) -> Result<Cleared, DataError> {
-        self.source.cleared(self.first + at)
-    }
 }
 
 /// 1 more than the largest id that inserts have which are not done.
@@ -147,7 +143,7 @@ impl LiveIndex {
             return self.insert_counted(source, cut_off, progress);
         };
         check_ids(ids, vectors.rows())?;
-        let rest_of = self.check_unclaimed(ids, attributes.is_some())?;
+        let rest_of = self.check_unclaimed(ids, vectors, attributes.is_some())?;
         let before = match cut_off {
             CutOff::Resume => {
                 let before = self.in_before(vectors, ids, progress)?;
@@ -218,6 +214,7 @@ impl LiveIndex {
     pub(super) fn check_unclaimed(
         &self,
         ids: &[u64],
+        vectors: &dyn VectorSource,
         attributes: bool,
     ) -> Result<Option<BegunInsert>, Error> {
         let open: Vec<BegunInsert> = {
@@ -234,7 +231,8 @@ impl LiveIndex {
                 if self.contains(*id)? {
                     continue;
                 }
-                if insert.beside.is_some() == attributes && self.are_the_rest(ids, &insert)? {
+                let is_alike = insert.beside.is_some() == attributes;
+                if is_alike && self.are_the_rest(ids, vectors, &insert)? {
                     return Ok(Some(insert));
                 }
                 return Err(Error::call(
@@ -242,7 +240,7 @@ impl LiveIndex {
                     id,
                     format!(
                         "an id of no row that is still to come: an insert of {file} was cut off, or goes on, and has the ids from {} to {}. Go on with it first \
-                         (`stratann insert {index} FILE --resume`, with the file of its vectors and its options; in Python `insert(vectors, resume=True)`), forget it \
+                         (`stratann insert {index} FILE --resume`, with the file of its vectors and its options; in Python `insert(vectors, resume=True)`), or give all rows that are left, with their ids and what they had beside them; forget it \
                          (`stratann insert {index} {file} --forget`; `forget_cut_off()`), or give others",
                         of_it.start,
                         of_it.end - 1,
@@ -255,22 +253,39 @@ impl LiveIndex {
         Ok(None)
     }
 
-    /// Whether ids are those of all rows of an insert that are still to come, in their order.
-    fn are_the_rest(&self, ids: &[u64], insert: &BegunInsert) -> Result<bool, Error> {
+    /// Whether ids are those of the last rows of an insert, in their order, with all that are still to come, and the vectors are its own. The first of them may be in: they were
+    /// given before, and cut off as well.
+    fn are_the_rest(
+        &self,
+        ids: &[u64],
+        vectors: &dyn VectorSource,
+        insert: &BegunInsert,
+    ) -> Result<bool, Error> {
         let of_it = insert.first_id..insert.first_id + insert.rows;
         let first = of_it.end.saturating_sub(ids.len() as u64);
         if first < of_it.start || !ids.iter().copied().eq(first..of_it.end) {
             return Ok(false);
         }
-        if first > of_it.start && !self.contains(first - 1)? {
-            return Ok(false);
-        }
+        let mut to_come = false;
         for &id in ids {
-            if self.contains(id)? {
+            let is_in = self.contains(id)?;
+            if is_in && to_come {
                 return Ok(false);
             }
+            to_come |= !is_in;
         }
-        Ok(true)
+        let before = (first - of_it.start) as usize;
+        let mut row = |at: usize, row: &mut [u8]| {
+            if at >= before {
+                vectors.read(at - before, row)?;
+                return Ok(true);
+            }
+            let found = self.vectors(&[of_it.start + at as u64], &Silent)?;
+            let found = found.vector(0).map(|found| row.copy_from_slice(found));
+            Ok(found.is_some())
+        };
+        let content = content_of(insert.rows as usize, vectors, &mut row)?;
+        Ok(content.is_some_and(|content| content == insert.content))
     }
 
     /// Notes that all rows of an insert are in.
@@ -325,6 +340,7 @@ impl LiveIndex {
         let (insert, before) = match (known, cut_off) {
             // All were in: those that are missing were deleted since.
             (Some(known), CutOff::Resume) if known.done => {
+                self.check_same(vectors, &ids_of(&known), progress)?;
                 return Ok(Resumed {
                     before: rows,
                     inserted: 0,
@@ -615,15 +631,34 @@ fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
 
 /// A hash of what the vectors of an insert are: how many of what form, and some of them.
 fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
+    let mut row = |at: usize, row: &mut [u8]| {
+        vectors.read(at, row)?;
+        Ok(true)
+    };
+    let content = content_of(vectors.rows(), vectors, &mut row)?;
+    Ok(content.unwrap_or_default())
+}
+
+/// Reads the vector of a row; false where there is none.
+type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
+
+/// The same of so many vectors like some; `None` where not all are there that are looked at.
+fn content_of(
+    rows: usize,
+    like: &dyn VectorSource,
+    read: &mut ReadRow<'_>,
+) -> Result<Option<String>, Error> {
     let mut hasher = blake3::Hasher::new();
-    let form = (vectors.rows(), vectors.dim(), vectors.element());
+    let form = (rows, like.dim(), like.element());
     hasher.update(format!("{form:?}").as_bytes());
-    let mut row = vec![0; vectors.row_bytes()];
-    for at in spread(vectors.rows(), TOLD_BY) {
-        vectors.read(at, &mut row)?;
+    let mut row = vec![0; like.row_bytes()];
+    for at in spread(rows, TOLD_BY) {
+        if !read(at, &mut row)? {
+            return Ok(None);
+        }
         hasher.update(&row);
     }
-    Ok(hasher.finalize().to_hex().to_string())
+    Ok(Some(hasher.finalize().to_hex().to_string()))
 }
 
 /// A hash of the attributes and payloads that the rows of an insert have beside them: of the same rows.

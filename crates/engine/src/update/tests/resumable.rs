@@ -3,6 +3,8 @@
 use stratann_layout::inserts::FILE_NAME as INSERTS;
 use stratann_tier::TierError;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::data::RowSource;
 use crate::progress::Progress;
@@ -208,6 +210,64 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     assert!(none.contains("none was cut off"), "{none}");
 }
 
+/// Ends what goes on once a part of it is done.
+#[derive(Default)]
+struct Ends(AtomicBool);
+
+impl Progress for Ends {
+    fn begin(&self, _: &str, _: u64) {}
+
+    fn advance(&self, _: u64) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {}
+
+    fn interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn warn(&self, _: &str) {}
+}
+
+/// Nobody was told its ids, and others may have given these.
+#[test]
+fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
+    let case = Case(Layout::Packed, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let before = base(case, folder.path());
+    let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always);
+    let begun = (0..).find_map(|at| {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::Crash);
+        let _ = open(&volume).and_then(|live| insert(case, &live, false, CutOff::Refuse));
+        let image = volume.crash_image(0, Crash::Torn);
+        let live = open(&image).unwrap();
+        let none_in = live.len() == BASE as usize && !cut_off(&live).is_empty();
+        none_in.then(|| image.clone())
+    });
+    let live = open(&begun.unwrap()).unwrap();
+    let ids: Vec<u64> = (BASE..BASE + rows_of(case)).collect();
+    let others = wide_rows(live.index().dim(), &ids, 3);
+    let beside = RowTable::new(ids.iter().map(|&id| super::row(id, 1)).collect());
+    live.insert_rows(&others, &beside, Some(&ids), &Silent)
+        .expect_err("the ids of another insert");
+    assert_eq!(cut_off(&live), ["array"]);
+    insert(case, &live, false, CutOff::Resume).unwrap();
+    assert_eq!(contents(&live), all(case));
+    // That all are in is said of these rows alone.
+    live.delete(&ids).unwrap();
+    live.insert_rows(&others, &beside, Some(&ids), &Silent)
+        .unwrap();
+    let other = insert(case, &live, false, CutOff::Resume).unwrap_err();
+    assert!(
+        other
+            .to_string()
+            .contains("another vector than the index has"),
+        "{other}"
+    );
+}
+
 /// As the error of an insert that is cut off says; by whatever process.
 #[test]
 fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
@@ -236,7 +296,13 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
                 live.insert_rows(&vectors, &beside, Some(&rest), &Silent)
                     .unwrap(),
             ),
-            true => live.upsert_rows(&vectors, &beside, &rest, &Silent).unwrap(),
+            true => {
+                // It is cut off once more, and all that was given then is upserted.
+                let cut = live.insert_rows(&vectors, &beside, Some(&rest), &Ends::default());
+                assert!(matches!(cut, Err(Error::Partly { .. })), "{cut:?}");
+                assert_eq!(cut_off(&live), ["array"]);
+                live.upsert_rows(&vectors, &beside, &rest, &Silent).unwrap();
+            }
         }
         assert_eq!(cut_off(&live), [""; 0]);
         assert_eq!(contents(&live), all(case));
