@@ -95,7 +95,7 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
         raise TypeError(
             f"attributes is of type {type(attributes).__name__}: pass a dict of columns, a list of dicts, or a table of pandas, polars or pyarrow"
         )
-    made = {}
+    made: Dict[str, Column] = {}
     for name, column in named:
         _check_name(name)
         values = _listed(column, f"attributes[{name!r}]")
