@@ -384,6 +384,13 @@ impl Frontier {
         })
     }
 
+    /// The unread candidates that count, nearest first.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = u64> + '_ {
+        (self.cursor..self.end)
+            .filter(|&at| self.entries[at].state == State::Unread)
+            .map(|at| self.keys[at])
+    }
+
     /// Whether there is an unread candidate.
     pub(crate) fn has_unread(&self) -> bool {
         let rest = self.entries.get(self.cursor..self.end);

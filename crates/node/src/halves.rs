@@ -6,12 +6,28 @@ use stratann::press::{Full, High, HighQuery, Low, LowQuery};
 use stratann::{Element, Error, Metric, Press, press};
 
 use crate::role::{
-    Done, HalfError, HighHalf, LowHalf, Met, Narrowing, NotChanged, Ranker, Sizes, Wanted,
+    Done, HalfError, HighHalf, LowHalf, Missing, Narrowing, NotChanged, Ranker, Sizes, Wanted,
 };
-use crate::wire::{Changed, Collection, Offloading, Ranked};
+use crate::wire::{Changed, Collection, Ranked};
 
 fn half(error: Error) -> HalfError {
     HalfError(error.to_string())
+}
+
+/// Has the engine put what is to be missing for into `missing`, or read it: it lends what that holds.
+fn with_missing<T>(missing: &mut Missing, with: impl FnOnce(&mut press::Missing) -> T) -> T {
+    let mut of = press::Missing {
+        nodes: std::mem::take(&mut missing.nodes),
+        most: missing.most as usize,
+        bound: missing.bound,
+    };
+    let done = with(&mut of);
+    *missing = Missing {
+        nodes: of.nodes,
+        most: u32::try_from(of.most).unwrap_or(u32::MAX),
+        bound: of.bound,
+    };
+    done
 }
 
 impl From<&press::Collection> for Collection {
@@ -90,22 +106,9 @@ impl HighHalf for High {
         self.collection().query_bytes()
     }
 
-    fn begin(
-        &self,
-        query: &mut HighQuery,
-        sent: &[u8],
-        sizes: Sizes,
-        offloading: Option<Offloading>,
-    ) -> Result<(), HalfError> {
+    fn begin(&self, query: &mut HighQuery, sent: &[u8], sizes: Sizes) -> Result<(), HalfError> {
         let Sizes { list, full, beam } = sizes;
-        let offloading = offloading.map(|of| press::Offloading {
-            kept: of.kept,
-            low_list: of.low_list as usize,
-            seeds: of.seeds as usize,
-        });
-        query
-            .begin(self, sent, list, full, beam, offloading)
-            .map_err(half)
+        query.begin(self, sent, list, full, beam).map_err(half)
     }
 
     fn refine(&self, query: &mut HighQuery, nodes: &[(u32, f32)]) -> Result<(), HalfError> {
@@ -116,16 +119,17 @@ impl HighHalf for High {
         query.advance(self, lists)
     }
 
-    fn advance_offloaded(&self, query: &mut HighQuery, met: &mut Met) -> Result<bool, HalfError> {
-        let Met {
-            known,
-            lists,
-            near,
-            offloaded,
-        } = met;
-        query
-            .advance_offloaded(self, known, lists, near, offloaded)
-            .map_err(half)
+    fn look(
+        &self,
+        query: &mut HighQuery,
+        offered: &[(u32, f32)],
+        missing: &mut Missing,
+        estimates: &mut Vec<(u32, f32)>,
+    ) -> Result<(), HalfError> {
+        with_missing(missing, |missing| {
+            query.look(self, offered, missing, estimates)
+        })
+        .map_err(half)
     }
 
     fn low_computations(&self, query: &HighQuery) -> u64 {
@@ -166,10 +170,8 @@ impl LowHalf for Low {
         self.code_bytes()
     }
 
-    fn hear(&self, query: &mut LowQuery, met: &Met, lists: &[u8]) -> Result<(), HalfError> {
-        query
-            .hear(self, &met.known, lists, &met.near, &met.offloaded)
-            .map_err(half)
+    fn hear(&self, query: &mut LowQuery, estimates: &[(u32, f32)]) {
+        query.hear(estimates);
     }
 
     fn collection(&self) -> Collection {
@@ -183,10 +185,14 @@ impl LowHalf for Low {
         list: usize,
         narrowing: Narrowing,
         nodes: &mut Vec<(u32, f32)>,
+        missing: &mut Missing,
     ) -> Result<(), HalfError> {
         let Narrowing { low, ratio, seeds } = narrowing;
         let press = Press { low, ratio, seeds };
-        query.begin(self, row, list, press, nodes).map_err(half)
+        with_missing(missing, |missing| {
+            query.begin(self, row, list, press, nodes, missing)
+        })
+        .map_err(half)
     }
 
     fn sent(query: &LowQuery) -> &[u8] {
@@ -197,8 +203,8 @@ impl LowHalf for Low {
         query.expand(self, lists).map_err(half)
     }
 
-    fn select(&self, query: &mut LowQuery, nodes: &mut Vec<(u32, f32)>) {
-        query.select(nodes);
+    fn select(&self, query: &mut LowQuery, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
+        with_missing(missing, |missing| query.select(nodes, missing));
     }
 
     fn computations(&self, query: &LowQuery) -> u64 {

@@ -7,26 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stratann_codec::ListTrainer;
-use stratann_vector::{DistanceTable, PairedQuantizer};
+use stratann_vector::DistanceTable;
 
+use super::missing::{Missing, nearest};
 use super::packed::PackedLists;
 use super::popular::{Counting, Popularity};
-use super::{Collection, LowList, check, still, width_of};
+use super::{Collection, check, still, width_of};
 use crate::codebook::Codebook;
 use crate::frontier::{Frontier, key, node_of};
 use crate::progress::{Progress, Stage};
 use crate::stores::codes::{Correction, complete, each_code};
 use crate::update::each_list;
-use crate::visited::Visited;
-use crate::{Error, Index, OpenOptions, Press, bounds};
+use crate::{Error, Index, OpenOptions};
 
 /// Lists that the tables of their codec are learned from, at most.
 const SAMPLE: usize = 10_000;
 /// Bytes of lists after which a round visits no more candidates: they are left for the next one. Any beam of use stays far below, and whoever asks for a wider one
 /// neither takes a server's memory nor makes a message that no frame carries.
 const ROUND: usize = 1 << 20;
-/// The same in nodes, of lists that are decoded.
-const ROUND_NODES: usize = 1 << 14;
 /// Lists that are read at a time to count how popular nodes are: some milliseconds.
 const COUNTED: u32 = 1 << 13;
 /// Bytes of what a compute server needs besides low codes, at most: a frame of the servers carries 16 MiB.
@@ -52,17 +50,6 @@ pub struct High {
     counting: Mutex<Option<Counting>>,
     /// Whether that met a list that does not decode.
     failed: AtomicBool,
-}
-
-/// What a compute server leaves to the memory server that has no room for all low codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offloading {
-    /// It has the codes of so many nodes, the most popular ones.
-    pub kept: u32,
-    /// The longest that its list by low codes gets.
-    pub low_list: usize,
-    /// As [`Press::seeds`](crate::Press::seeds).
-    pub seeds: usize,
 }
 
 impl High {
@@ -212,7 +199,7 @@ impl High {
         Ok(())
     }
 
-    /// Whether it is known how popular nodes are, which [`low_codes`](Self::low_codes) of some nodes and queries with [`Offloading`] go by; or that it cannot be counted, which these say
+    /// Whether it is known how popular nodes are, which [`low_codes`](Self::low_codes) of some nodes go by; or that it cannot be counted, which these say
     /// then.
     pub fn knows_popular(&self) -> bool {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
@@ -243,6 +230,15 @@ impl High {
         }
     }
 
+    /// Refuses nodes that there are not.
+    fn check_nodes<'n>(&self, mut nodes: impl Iterator<Item = &'n u32>) -> Result<(), Error> {
+        let count = self.collection.nodes;
+        match nodes.find(|&&node| node >= count) {
+            None => Ok(()),
+            Some(node) => Err(Error::call("a node", node, format!("less than {count}"))),
+        }
+    }
+
     fn popularity(&self) -> Result<&Popularity, Error> {
         loop {
             if let Some(known) = self.popularity.get() {
@@ -267,21 +263,17 @@ pub struct HighQuery {
     nodes: Vec<u32>,
     sums: Vec<f32>,
     computations: u64,
-    /// What the compute server leaves to this one, where it has no room for all low codes; and then what the low codes say that it does not have, and which nodes were met.
-    offloading: Option<Offloading>,
-    low: LowList,
-    seen: Visited,
-    /// Where it began, until the compute server is told.
-    begun: Vec<u32>,
-    neighbours: Vec<u32>,
-    /// Lists that were decoded.
-    decoded: u64,
+    /// The query's distances to every centroid of low codes, once one was asked for.
+    low: DistanceTable,
+    is_low_filled: bool,
+    low_computations: u64,
+    /// What is looked at of what was offered and asked for.
+    chosen: Vec<(u32, f32)>,
 }
 
 impl HighQuery {
     /// Begins with a query, as a compute server [sends](super::LowQuery::sent) it. `list` is D_high, `full` D_full, and `beam` how many nodes are visited
-    /// in a round. Where it begins [`LowQuery::begin`](super::LowQuery::begin) says, which is to be [refined](HighQuery::refine) first; it is known here, where low codes are
-    /// offloaded.
+    /// in a round. Where it begins [`LowQuery::begin`](super::LowQuery::begin) says, which is to be [refined](HighQuery::refine) or [looked](HighQuery::look) at first.
     ///
     /// # Errors
     /// A query of another length, with NaN or infinity, or of length 0 under cosine; a list, `full` or beam of 0.
@@ -292,7 +284,6 @@ impl HighQuery {
         list: usize,
         full: usize,
         beam: usize,
-        offloading: Option<Offloading>,
     ) -> Result<(), Error> {
         for (what, value) in [
             ("list size", list),
@@ -311,47 +302,48 @@ impl HighQuery {
         }
         let list = list.min(collection.nodes as usize);
         self.list.clear(list, 1, list);
-        (self.full, self.beam, self.computations) = (full, beam, 0);
-        (self.rounds, self.decoded) = (0, 0);
-        self.offloading = offloading;
-        match (offloading, high.codebook.paired()) {
-            (Some(offloading), Some(paired)) => {
-                self.begin_offloaded(high, offloading, paired, list)
-            }
-            _ => Ok(()),
-        }
+        (self.full, self.beam, self.rounds) = (full, beam, 0);
+        (self.computations, self.low_computations) = (0, 0);
+        self.is_low_filled = false;
+        Ok(())
     }
 
-    /// Does what the compute server would: looks where to begin.
-    fn begin_offloaded(
+    /// As [`refine`](Self::refine) where the compute server has asked for low codes that it has [offloaded](super): estimates the distances of what it `missing` for, and refines the nearest of
+    /// that and of what it has `offered`. `estimates` gets, in place of what was there, what low codes say of those that may come into its L_low.
+    ///
+    /// # Errors
+    /// A node that there is not.
+    pub fn look(
         &mut self,
         high: &High,
-        offloading: Offloading,
-        paired: &PairedQuantizer,
-        list: usize,
+        offered: &[(u32, f32)],
+        missing: &Missing,
+        estimates: &mut Vec<(u32, f32)>,
     ) -> Result<(), Error> {
-        let Offloading {
-            low_list, seeds, ..
-        } = offloading;
-        let press = Press {
-            seeds,
-            ..Press::default()
-        };
-        bounds::press(press)?;
-        high.popularity()?;
-        self.low
-            .fill(paired.low(), high.collection.metric, &self.floats);
-        self.low.begin(low_list.clamp(1, bounds::MOST_LIST), press);
-        self.seen.clear(list);
-        let mut distances = Vec::new();
-        self.begun.clear();
-        self.low
-            .seeds(&high.lows, high.entry, &mut self.begun, &mut distances);
-        for &node in &self.begun {
-            self.seen.insert(node);
+        estimates.clear();
+        let all = (missing.nodes.iter()).chain(offered.iter().map(|(node, _)| node));
+        high.check_nodes(all)?;
+        if let Some(paired) = high.codebook.paired().filter(|_| !self.is_low_filled) {
+            let metric = high.collection.metric;
+            paired.low().table(metric, &self.floats, &mut self.low);
+            self.is_low_filled = true;
         }
-        let begun: Vec<(u32, f32)> = self.begun.iter().copied().zip(distances).collect();
-        self.refine(high, &begun)
+        let count = missing.nodes.len();
+        self.sums.resize(self.sums.len().max(count), 0.0);
+        let sums = &mut self.sums[..count];
+        self.low.score(&high.lows, &missing.nodes, sums);
+        self.low_computations += count as u64;
+        let scored = missing.nodes.iter().copied().zip(sums.iter().copied());
+        // What is no number comes last in L_low.
+        estimates.extend(scored.filter(|&(_, estimate)| !(estimate > missing.bound)));
+        let mut chosen = std::mem::take(&mut self.chosen);
+        chosen.clear();
+        chosen.extend_from_slice(offered);
+        chosen.extend_from_slice(estimates);
+        nearest(&mut chosen, missing.most);
+        let refined = self.refine(high, &chosen);
+        self.chosen = chosen;
+        refined
     }
 
     /// Scores nodes by their high codes and inserts them into L_high; one that is in it already changes nothing. Of each it is told what the low code
@@ -360,10 +352,7 @@ impl HighQuery {
     /// # Errors
     /// A node that there is not.
     pub fn refine(&mut self, high: &High, nodes: &[(u32, f32)]) -> Result<(), Error> {
-        let count = high.collection.nodes;
-        if let Some((node, _)) = nodes.iter().find(|&&(node, _)| node >= count) {
-            return Err(Error::call("a node", node, format!("less than {count}")));
-        }
+        high.check_nodes(nodes.iter().map(|(node, _)| node))?;
         self.nodes.clear();
         self.nodes.extend(nodes.iter().map(|&(node, _)| node));
         self.sums.resize(self.sums.len().max(nodes.len()), 0.0);
@@ -397,72 +386,9 @@ impl HighQuery {
         any
     }
 
-    /// As [`advance`](Self::advance) where low codes are offloaded. Lists of which the compute server has the low codes of all neighbours are appended to `lists` as they are. Others are
-    /// decoded, which is the work of offloading: of their neighbours that were not met in such lists before, `near` gets those whose codes the compute server has, and
-    /// `offloaded`, of the others, those that are among its `low_list` nearest so far, with what their low codes estimate; any other would not come into its list. The first time `known` gets the nodes at
-    /// which the query began, which are not to be met again.
-    ///
-    /// # Errors
-    /// Lists that do not decode, or a query that was begun without offloading.
-    pub fn advance_offloaded(
-        &mut self,
-        high: &High,
-        known: &mut Vec<u32>,
-        lists: &mut Vec<u8>,
-        near: &mut Vec<u32>,
-        offloaded: &mut Vec<(u32, f32)>,
-    ) -> Result<bool, Error> {
-        let (Some(offloading), popularity) = (self.offloading, high.popularity()?) else {
-            let expected = "a query that was begun with offloading";
-            return Err(Error::call(
-                "a step with offloading",
-                "one without",
-                expected,
-            ));
-        };
-        known.append(&mut self.begun);
-        let width = width_of(self.rounds, self.beam);
-        self.rounds = self.rounds.saturating_add(1);
-        self.nodes.clear();
-        let (mut any, before, most) = (false, near.len(), lists.len() + ROUND);
-        for _ in 0..width {
-            if near.len() - before + self.nodes.len() >= ROUND_NODES || lists.len() >= most {
-                break;
-            }
-            let Some(key) = self.list.take_unread() else {
-                break;
-            };
-            any = true;
-            let node = node_of(key);
-            if popularity.keeps_all(node, offloading.kept) {
-                high.lists.append(node, lists);
-                continue;
-            }
-            self.decoded += 1;
-            high.lists.decode(node, &mut self.neighbours)?;
-            let (seen, fresh) = (&mut self.seen, &mut self.nodes);
-            for &node in self.neighbours.iter().filter(|&&node| seen.insert(node)) {
-                match popularity.keeps(node, offloading.kept) {
-                    true => near.push(node),
-                    false => fresh.push(node),
-                }
-            }
-        }
-        self.low.sift(&high.lows, &self.nodes, offloaded);
-        Ok(any)
-    }
-
-    /// Lists that the query has had decoded here: those with neighbours whose low codes are offloaded.
-    pub fn lists_decoded(&self) -> u64 {
-        self.decoded
-    }
-
     /// Distances by low codes that the query has taken here: those of codes that are offloaded.
     pub fn low_computations(&self) -> u64 {
-        match self.offloading {
-            Some(_) => self.low.computations(),
-            None => 0,
-        }
+        self.low_computations
     }
 
     /// Appends the D_full nearest of L_high, nearest first.

@@ -3,6 +3,8 @@
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
 
+use super::low_list::{BEGUN, spaced};
+use super::missing::{Missing, nearest};
 use super::packed::each_list;
 use super::popular::Kept;
 use super::{Collection, LowList};
@@ -134,16 +136,6 @@ impl Low {
         self.kept.as_ref().map(|kept| kept.count() as u32)
     }
 
-    /// Where the code of a node stands, of which some are offloaded.
-    fn place(&self, node: u32) -> Result<u32, Error> {
-        let place = self.kept.as_ref().and_then(|kept| kept.place(node));
-        place.ok_or_else(|| {
-            let found = format!("node {node} without an estimate");
-            let expected = "nodes whose low codes were sent";
-            Error::call("neighbours of a memory server", found, expected)
-        })
-    }
-
     /// Bytes of low codes, and of what says of which nodes they are: what [`room`](Self::room) goes by.
     pub fn code_bytes(&self) -> u64 {
         let which = self.kept.as_ref().map_or(0, Kept::memory_bytes);
@@ -168,12 +160,18 @@ pub struct LowQuery {
     /// Where the codes of these stand, where some are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
+    /// Nodes that were met since the last step, and whose codes are offloaded.
+    missing: Vec<u32>,
+    /// What was offered with those of the last step, and how many of both are taken.
+    offered: Vec<(u32, f32)>,
+    most: usize,
+    /// Whether these are where it begins.
+    begins: bool,
 }
 
 impl LowQuery {
     /// Begins with a query: one row of the collection's element type. `list` is D_high; `press` says how much longer L_low is, and what of it goes on. Appends where
-    /// the search begins, and what low codes estimate of that: what is to be [refined](super::HighQuery::refine) first. Where low codes are offloaded that is nothing:
-    /// the memory server says where it begins.
+    /// the search begins, and what low codes estimate of that: what is to be [refined](super::HighQuery::refine) first. Where a code of that is offloaded it is in `missing`, in place of what was there.
     ///
     /// # Errors
     /// A row of another length, with NaN or infinity, or of length 0 under cosine; a list of 0; numbers in `press` that a search would refuse, too.
@@ -184,6 +182,7 @@ impl LowQuery {
         list: usize,
         press: Press,
         nodes: &mut Vec<(u32, f32)>,
+        missing: &mut Missing,
     ) -> Result<(), Error> {
         if list == 0 {
             return Err(Error::call("list by low codes", 0, "at least 1"));
@@ -199,14 +198,37 @@ impl LowQuery {
             self.low.fill(quantizer, metric, &self.floats);
         }
         self.seen.clear(list);
-        if low.kept.is_some() {
-            return Ok(());
+        for of_before in [&mut self.fresh, &mut self.missing, &mut missing.nodes] {
+            of_before.clear();
         }
-        self.fresh.clear();
-        self.distances.clear();
+        (self.distances.clear(), self.offered.clear());
+        let seeds = press.seeds.min(collection.nodes as usize);
         let (fresh, distances) = (&mut self.fresh, &mut self.distances);
-        self.low.seeds(&low.codes, low.entry, fresh, distances);
-        for (&node, &distance) in fresh.iter().zip(&*distances) {
+        match &low.kept {
+            None => self.low.seeds(&low.codes, low.entry, fresh, distances),
+            // In the order of their nodes codes are in locality order, also those of some nodes.
+            Some(kept) if seeds > 0 && kept.count() >= seeds => {
+                self.low.seeds(&low.codes, 0, fresh, distances);
+                for place in fresh.iter_mut() {
+                    *place = kept.node(*place as usize).unwrap_or(low.entry);
+                }
+            }
+            Some(kept) => match (seeds, kept.place(low.entry)) {
+                (0, Some(place)) => {
+                    fresh.push(low.entry);
+                    self.low.score(&low.codes, &[place], distances);
+                }
+                (0, None) => missing.nodes.push(low.entry),
+                // Whoever has so few knows no seeds: the nearest of nodes that are evenly spaced have to do.
+                _ => missing
+                    .nodes
+                    .extend(spaced(seeds, collection.nodes as usize)),
+            },
+        }
+        self.begins = !missing.nodes.is_empty();
+        self.most = if seeds == 0 { 1 } else { BEGUN };
+        (missing.most, missing.bound) = (self.most, f32::INFINITY);
+        for (&node, &distance) in self.fresh.iter().zip(&self.distances) {
             self.seen.insert(node);
             nodes.push((node, distance));
         }
@@ -218,47 +240,42 @@ impl LowQuery {
         &self.sent
     }
 
-    /// Scores the neighbours in lists that were not seen before by their low codes, and inserts them into L_low.
+    /// Scores the neighbours in lists that were not seen before by their low codes, and inserts them into L_low. Those whose codes are offloaded are [asked](Self::select) for.
+    /// What the memory server said of those that were asked for is to be [heard](Self::hear) first.
     ///
     /// # Errors
-    /// Bytes that are no lists of this collection; a low code that is not here.
+    /// Bytes that are no lists of this collection.
     pub fn expand(&mut self, low: &Low, lists: &[u8]) -> Result<(), Error> {
         self.fresh.clear();
         self.places.clear();
         self.meet_lists(low, lists)?;
-        self.meet(low);
+        match (low.kept.is_some(), self.fresh.is_empty()) {
+            // There may be no codes, and no table.
+            (_, true) => {}
+            (true, _) => self.low.meet_at(&low.codes, &self.places, &self.fresh),
+            (false, _) => self.low.meet(&low.codes, &self.fresh),
+        }
         Ok(())
     }
 
-    /// Where low codes are offloaded, takes what the memory server [appends](super::HighQuery::advance_offloaded): nodes that are not to be met any more, lists of nodes whose codes are
-    /// here, other such nodes, and nodes of which it says what their codes estimate.
-    ///
-    /// # Errors
-    /// Bytes that are no lists of this collection; a low code that is not here.
-    pub fn hear(
-        &mut self,
-        low: &Low,
-        known: &[u32],
-        lists: &[u8],
-        near: &[u32],
-        offloaded: &[(u32, f32)],
-    ) -> Result<(), Error> {
-        self.fresh.clear();
-        self.places.clear();
-        for &node in known {
-            self.seen.insert(node);
+    /// Hears what low codes estimate of nodes that were asked for with the last step, as far as that is of use ([`HighQuery::look`](super::HighQuery::look)): they come into L_low, and what the memory
+    /// server has looked at by high codes is taken.
+    pub fn hear(&mut self, estimates: &[(u32, f32)]) {
+        let begins = std::mem::take(&mut self.begins);
+        if !begins {
+            self.low.hear(estimates);
         }
-        self.meet_lists(low, lists)?;
-        for &node in near {
-            // It may have stood in a list before.
-            if self.seen.insert(node) {
-                self.places.push(low.place(node)?);
-                self.fresh.push(node);
+        let mut taken = std::mem::take(&mut self.offered);
+        taken.extend_from_slice(estimates);
+        nearest(&mut taken, self.most);
+        for (node, estimate) in taken.drain(..) {
+            match begins {
+                // Where a search begins is no candidate of L_low.
+                true => drop(self.seen.insert(node)),
+                false => self.low.take_node(node, estimate),
             }
         }
-        self.meet(low);
-        self.low.hear(offloaded);
-        Ok(())
+        self.offered = taken;
     }
 
     /// Looks for the low codes of the neighbours in lists that were not seen before.
@@ -268,6 +285,7 @@ impl LowQuery {
             list: scratch,
             fresh,
             places,
+            missing,
             ..
         } = self;
         let count = low.collection.nodes;
@@ -281,29 +299,35 @@ impl LowQuery {
                     expected,
                 ));
             }
-            let first = fresh.len();
-            fresh.extend(neighbours.iter().copied().filter(|&node| seen.insert(node)));
-            if low.kept.is_some() {
-                for &node in &fresh[first..] {
-                    places.push(low.place(node)?);
+            let new = neighbours.iter().copied().filter(|&node| seen.insert(node));
+            let Some(kept) = &low.kept else {
+                fresh.extend(new);
+                return Ok(());
+            };
+            for node in new {
+                match kept.place(node) {
+                    Some(place) => {
+                        fresh.push(node);
+                        places.push(place);
+                    }
+                    None => missing.push(node),
                 }
             }
             Ok(())
         })
     }
 
-    /// Scores what was looked for.
-    fn meet(&mut self, low: &Low) {
-        match (low.kept.is_some(), self.fresh.is_empty()) {
-            // There may be no codes, and no table.
-            (_, true) => {}
-            (true, _) => self.low.meet_at(&low.codes, &self.places, &self.fresh),
-            (false, _) => self.low.meet(&low.codes, &self.fresh),
+    /// Appends the nearest of L_low that were not selected before, and what low codes estimate of them: at most the refinement ratio of its length. May be none. `missing` gets, in place of what was there,
+    /// the nodes that were met and whose codes are offloaded: where there are any, the memory server is to [look](super::HighQuery::look) at them, else to [refine](super::HighQuery::refine).
+    pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
+        missing.nodes.clear();
+        if !self.missing.is_empty() {
+            std::mem::swap(&mut missing.nodes, &mut self.missing);
+            self.offered.clear();
+            (missing.most, missing.bound) = self.low.offer(missing.nodes.len(), &mut self.offered);
+            self.most = missing.most;
+            return nodes.extend_from_slice(&self.offered);
         }
-    }
-
-    /// Appends the nearest of L_low that were not selected before, and what low codes estimate of them: at most the refinement ratio of its length. May be none.
-    pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>) {
         self.fresh.clear();
         self.distances.clear();
         self.low.take(&mut self.fresh, &mut self.distances);

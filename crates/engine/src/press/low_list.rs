@@ -13,6 +13,8 @@ pub(crate) struct LowList {
     /// The query's distances to what low codes stand for.
     table: DistanceTable,
     list: Frontier,
+    /// D_low.
+    size: usize,
     press: Press,
     nodes: Vec<u32>,
     keys: Vec<u64>,
@@ -21,7 +23,7 @@ pub(crate) struct LowList {
 }
 
 /// Of the seeds that are looked at so many are begun at. On photo-sift-100k 8 took 1 % more, on package-text 2 and 8 as much.
-const BEGUN: usize = 4;
+pub(super) const BEGUN: usize = 4;
 /// Around each of these so many are looked at next, in a stretch of nodes that is as many times shorter, ...
 const FAN: usize = 4;
 /// ... until it is no longer than this.
@@ -41,7 +43,7 @@ impl LowList {
     /// Begins with a query: keeps the `size` nearest. Where distances are to be computed, the table has been filled.
     pub(crate) fn begin(&mut self, size: usize, press: Press) {
         self.list.clear(size, 1, size);
-        self.press = press;
+        (self.size, self.press) = (size, press);
         self.computations = 0;
     }
 
@@ -73,7 +75,7 @@ impl LowList {
         let count = self.press.seeds.min(all);
         match count {
             0 => looked.push(entry),
-            _ => looked.extend((0..count).map(|at| ((2 * at + 1) * all / (2 * count)) as u32)),
+            _ => looked.extend(spaced(count, all)),
         }
         let mut stretch = all / count.max(1);
         loop {
@@ -126,34 +128,40 @@ impl LowList {
     }
 
     /// Keeps nodes of which somebody else has said what their low codes estimate.
-    pub(crate) fn hear(&mut self, nodes: &[(u32, f32)]) {
+    pub(super) fn hear(&mut self, nodes: &[(u32, f32)]) {
         for &(node, estimate) in nodes {
             self.list.insert(key(estimate, node));
         }
     }
 
-    /// As [`meet`](Self::meet), and appends those that are among the nearest of all that it was told of so far.
-    ///
-    /// # Panics
-    /// If a node has no code.
-    pub(crate) fn sift(&mut self, codes: &[u8], nodes: &[u32], nearest: &mut Vec<(u32, f32)>) {
-        let mut scores = std::mem::take(&mut self.scores);
-        self.score(codes, nodes, &mut scores);
-        for (&node, &score) in nodes.iter().zip(&scores) {
-            let key = key(score, node);
-            if key < self.list.bound() {
-                self.list.insert(key);
-                nearest.push((node, score));
-            }
-        }
-        self.scores = scores;
+    /// Appends the nearest that were not taken before, as many as are to be taken once `asked` nodes more are heard of, but takes none. Gives how many that is, and the estimate beyond which
+    /// whoever is asked need not tell of a node, since it would not be kept.
+    pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
+        let most = self.share(self.size.min(self.list.len() + asked));
+        let unread = self.list.unread().take(most);
+        nodes.extend(unread.map(|key| (node_of(key), distance_of(key))));
+        let bound = match self.list.bound() {
+            u64::MAX => f32::INFINITY,
+            bound => distance_of(bound),
+        };
+        (most, bound)
+    }
+
+    /// Takes a node, if it is still kept.
+    pub(super) fn take_node(&mut self, node: u32, estimate: f32) {
+        self.list.expanded(key(estimate, node));
+    }
+
+    /// How many of so many are taken at once.
+    fn share(&self, len: usize) -> usize {
+        // What is a bit less than a whole number because it was a shorter one once is that number.
+        let count = (len as f64 * self.press.ratio + 1e-4) as usize;
+        count.max(1)
     }
 
     /// Appends the nearest that were not taken before, and their distances: so many as the refinement ratio says of the list's length, or all that are left.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
-        // What is a bit less than a whole number because it was a shorter one once is that number.
-        let count = (self.list.len() as f64 * self.press.ratio + 1e-4) as usize;
-        for _ in 0..count.max(1) {
+        for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {
                 Some(key) => {
                     nodes.push(node_of(key));
@@ -179,6 +187,11 @@ impl LowList {
     pub(crate) fn computations(&self) -> u64 {
         self.computations
     }
+}
+
+/// So many nodes of `all`, evenly spaced.
+pub(super) fn spaced(count: usize, all: usize) -> impl Iterator<Item = u32> {
+    (0..count).map(move |at| ((2 * at + 1) * all / (2 * count)) as u32)
 }
 
 #[cfg(test)]

@@ -16,9 +16,8 @@
 //! knows of networks, threads or clocks, but [`Full`], which reads storage on threads of its own, and looks at the clock to give up a state that nobody goes by. In one process
 //! [`Strategy::Press`](crate::Strategy::Press) does the same on lists wherever they are.
 //!
-//! **Offloading.** A compute server without room for all low codes keeps those of the most popular nodes (`popular.rs`). Then the memory server decodes
-//! the lists with neighbours whose codes are offloaded, says which of their neighbours are new, and of those whose codes are offloaded what these estimate ([`HighQuery::advance_offloaded`],
-//! [`LowQuery::hear`]); the other lists it sends as they are: it costs no exchange more, and finds the same.
+//! **Offloading.** A compute server without room for all low codes keeps those of the most popular nodes (`popular.rs`), and asks the memory server with its next step for what the others
+//! estimate (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). It costs no exchange more, and from the same start it finds the same. Searches begin at the seeds whose codes are there.
 //!
 //! **Changes** go to [`Full`] alone, which ranks what waits for a merge together with what was found, and behind a merge in the state before it, too (`states.rs`).
 //!
@@ -29,6 +28,7 @@ mod full;
 mod high;
 mod low;
 mod low_list;
+mod missing;
 mod packed;
 mod popular;
 mod states;
@@ -42,9 +42,10 @@ use stratann_vector::{
 };
 
 pub use self::full::{Full, Ranked};
-pub use self::high::{High, HighQuery, Offloading};
+pub use self::high::{High, HighQuery};
 pub use self::low::{Low, LowQuery};
 pub(crate) use self::low_list::LowList;
+pub use self::missing::Missing;
 use crate::stores::VectorsAt;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index, stored};

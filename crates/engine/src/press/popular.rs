@@ -1,5 +1,5 @@
 //! Which low codes a compute server keeps that has no room for all: those of the most popular nodes (DistVS §3.3, "Using low-memory compute servers"). The others are
-//! *offloaded*: the memory server, which has all codes anyway, says what they estimate.
+//! *offloaded*: the memory server, which has all codes anyway, says what they estimate (`missing.rs`).
 //!
 //! A node is as popular as its list is met often: its in-degree. Nodes that many link to are met by most searches, so that half of the codes answer for more than half of
 //! the distances.
@@ -15,19 +15,16 @@ use crate::Error;
 /// Nodes whose bits are counted together.
 const BLOCK: usize = 512;
 
-/// How popular nodes are, and which lists have none but popular ones.
+/// How popular nodes are.
 pub(super) struct Popularity {
     /// By node: how many are more popular. No two have the same.
     ranks: Vec<u32>,
-    /// By node: the highest rank among its neighbours, in units of `1 << shift`; 0 also without neighbours.
-    highest: Vec<u16>,
-    shift: u32,
 }
 
 impl Popularity {
     /// Bytes that it takes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        (size_of_val(&self.ranks[..]) + size_of_val(&self.highest[..])) as u64
+        size_of_val(&self.ranks[..]) as u64
     }
 
     /// Whether a node is one of the `kept` most popular.
@@ -35,22 +32,12 @@ impl Popularity {
     pub(super) fn keeps(&self, node: u32, kept: u32) -> bool {
         self.ranks[node as usize] < kept
     }
-
-    /// Whether all neighbours of a node are among the `kept` most popular. Of more than 65,536 nodes it may say no where the least popular of them is one by little.
-    #[inline]
-    pub(super) fn keeps_all(&self, node: u32, kept: u32) -> bool {
-        (u64::from(self.highest[node as usize]) + 1) << self.shift <= u64::from(kept)
-    }
 }
 
-/// Counts how popular nodes are, some lists at a time: of many nodes all of it takes longer than anybody waits for. All lists are read twice.
+/// Counts how popular nodes are, some lists at a time: of many nodes all of it takes longer than anybody waits for.
 pub(super) struct Counting {
-    /// How many link to each node; then their ranks.
-    numbers: Vec<u32>,
-    /// Of the lists that were read once they are ranked.
-    highest: Vec<u16>,
-    shift: u32,
-    is_ranked: bool,
+    /// How many link to each node.
+    degrees: Vec<u32>,
     /// The node whose list is next.
     next: u32,
     list: Vec<u32>,
@@ -60,11 +47,7 @@ impl Counting {
     /// Of so many nodes; none is counted yet.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
-            numbers: vec![0; nodes],
-            highest: Vec::new(),
-            // Until the highest rank is one of 16 bits.
-            shift: (usize::BITS - nodes.leading_zeros()).saturating_sub(16),
-            is_ranked: false,
+            degrees: vec![0; nodes],
             next: 0,
             list: Vec::new(),
         }
@@ -79,49 +62,22 @@ impl Counting {
         lists: &PackedLists,
         most: u32,
     ) -> Result<Option<Popularity>, Error> {
-        let nodes = self.numbers.len() as u32;
+        let nodes = self.degrees.len() as u32;
         let end = self.next.saturating_add(most).min(nodes);
         while self.next < end {
             lists.decode(self.next, &mut self.list)?;
-            match self.is_ranked {
-                false => self.count(),
-                true => self.look(),
+            for &neighbour in &self.list {
+                if let Some(degree) = self.degrees.get_mut(neighbour as usize) {
+                    *degree = degree.saturating_add(1);
+                }
             }
             self.next += 1;
         }
         if self.next < nodes {
             return Ok(None);
         }
-        if !self.is_ranked {
-            self.numbers = ranked(std::mem::take(&mut self.numbers));
-            (self.is_ranked, self.next) = (true, 0);
-            self.highest.reserve_exact(nodes as usize);
-            if nodes > 0 {
-                return Ok(None);
-            }
-        }
-        Ok(Some(Popularity {
-            ranks: std::mem::take(&mut self.numbers),
-            highest: std::mem::take(&mut self.highest),
-            shift: self.shift,
-        }))
-    }
-
-    /// Counts the links of the list that was read.
-    fn count(&mut self) {
-        for &neighbour in &self.list {
-            if let Some(degree) = self.numbers.get_mut(neighbour as usize) {
-                *degree = degree.saturating_add(1);
-            }
-        }
-    }
-
-    /// Keeps the highest rank in it. A neighbour that there is not ranks behind all.
-    fn look(&mut self) {
-        let rank = |&node: &u32| self.numbers.get(node as usize).copied();
-        let ranks = self.list.iter().map(|node| rank(node).unwrap_or(u32::MAX));
-        let highest = ranks.max().unwrap_or(0) >> self.shift;
-        self.highest.push(highest.min(u32::from(u16::MAX)) as u16);
+        let ranks = ranked(std::mem::take(&mut self.degrees));
+        Ok(Some(Popularity { ranks }))
     }
 }
 
@@ -196,6 +152,26 @@ impl Kept {
         self.count
     }
 
+    /// The node whose code stands in a place; `None` behind the last.
+    pub(super) fn node(&self, place: usize) -> Option<u32> {
+        let block = (self
+            .before
+            .partition_point(|&before| before as usize <= place))
+        .checked_sub(1)?;
+        let mut left = place - self.before[block] as usize;
+        let first = block * (BLOCK / 64);
+        for (at, &word) in self.bits.iter().enumerate().skip(first) {
+            let ones = word.count_ones() as usize;
+            if left < ones {
+                let mut word = word;
+                (0..left).for_each(|_| word &= word - 1);
+                return Some((64 * at) as u32 + word.trailing_zeros());
+            }
+            left -= ones;
+        }
+        None
+    }
+
     /// Where the code of a node stands, if it is there.
     #[inline]
     pub(super) fn place(&self, node: u32) -> Option<u32> {
@@ -216,32 +192,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_whose_neighbours_are_all_kept_are_told_from_others() {
-        let mut counting = Counting::new(70_000);
-        assert_eq!(counting.shift, 1);
-        counting.numbers = (0..70_000).collect();
-        for list in [&[][..], &[7, 3], &[69_999, 0], &[1, 70_000]] {
-            counting.list = list.to_vec();
-            counting.look();
-        }
-        let popularity = Popularity {
-            ranks: counting.numbers,
-            highest: counting.highest,
-            shift: counting.shift,
-        };
-        for (node, kept, all) in [
-            (0, 2, true),
-            (1, 8, true),
-            (1, 7, false),
-            (2, 69_999, false),
-            (2, 70_000, true),
-            (3, 70_000, false),
-        ] {
-            assert_eq!(popularity.keeps_all(node, kept), all, "{node} {kept}");
-        }
-    }
-
-    #[test]
     fn nodes_that_as_many_link_to_are_ranked_by_number() {
         assert_eq!(ranked(vec![3, 0, 7, 3, 7, 1]), [2, 5, 0, 3, 1, 4]);
         assert!(ranked(Vec::new()).is_empty());
@@ -260,9 +210,17 @@ mod tests {
             for node in 0..nodes {
                 let expected = is_kept(node).then_some(place);
                 assert_eq!(kept.place(node as u32), expected, "node {node} of {nodes}");
+                if is_kept(node) {
+                    assert_eq!(
+                        kept.node(place as usize),
+                        Some(node as u32),
+                        "{place} of {nodes}"
+                    );
+                }
                 place += u32::from(is_kept(node));
             }
             assert_eq!(kept.count(), place as usize);
+            assert_eq!(kept.node(place as usize), None);
             assert_eq!(kept.place(nodes as u32 + 64), None);
             assert!(Kept::new(&sent[1..], nodes).is_none());
         }

@@ -12,7 +12,7 @@ use super::out::Out;
 use super::searching::{Common, Line, Peer, Query, Share, Stage};
 use super::vouching::Vouching;
 use super::waiting::GIVEN_UP;
-use super::{HalfError, LowHalf, Met, Narrowing, Request, Shelf, Wants};
+use super::{HalfError, LowHalf, Missing, Narrowing, Request, Shelf, Wants};
 use crate::wire::{Counters, Frame, HEADER, Head, Message, Reason, Token, WireError};
 
 /// For each search that walks so many may be ranked.
@@ -75,7 +75,8 @@ impl<L: LowHalf> Worker<L> {
                 lane,
                 scored: Vec::new(),
                 refused_share: Share::default(),
-                met: Met::default(),
+                missing: Missing::default(),
+                estimates: Vec::new(),
                 next: first,
                 memory: Line::default(),
                 storage: Line::default(),
@@ -322,22 +323,20 @@ impl<L: LowHalf> Worker<L> {
         match message {
             Message::Met {
                 step,
-                known,
                 lists,
-                near,
-                offloaded,
+                estimates,
             } if step == current => {
                 let Some(low) = common.low_of(query.state) else {
                     return Ok(());
                 };
-                let nodes = low.collection().nodes;
-                let met = &mut common.met;
-                let read = (known.read(nodes, &mut met.known))
-                    .and_then(|()| near.read(nodes, &mut met.near))
-                    .and_then(|()| offloaded.read(nodes, &mut met.offloaded));
+                let heard = &mut common.estimates;
+                let read = estimates.read(low.collection().nodes, heard);
                 let read = read.map_err(|error| HalfError(error.to_string()));
-                let heard = read.and_then(|()| low.hear(&mut query.low, met, lists));
-                common.next_step(now, query, &*low, heard, out);
+                let expanded = read.and_then(|()| {
+                    low.hear(&mut query.low, heard);
+                    low.expand(&mut query.low, lists)
+                });
+                common.next_step(now, query, &*low, expanded, out);
             }
             Message::Lists { step, lists } if step == current => {
                 let Some(low) = common.low_of(query.state) else {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::out::append_refusal;
-use super::{HalfError, HighHalf, Met, Sizes, other_state};
+use super::{HalfError, HighHalf, Missing, Sizes, other_state};
 use crate::wire::{
-    Collection, Frame, HEADER, Head, MOST_BODY, Message, Offloading, Reason, Scored, WireError,
+    Collection, Frame, HEADER, Head, MOST_BODY, Message, MissingNodes, Reason, Scored, WireError,
     append_codes, append_done, append_lists, append_met,
 };
 
@@ -43,12 +43,37 @@ struct Walk<Q> {
     answer: Vec<u8>,
     /// Whether that said that it is done.
     done: bool,
-    /// Whether the compute server has offloaded low codes.
-    offloads: bool,
     /// When it is given up.
     until: Duration,
     /// D_high, by which its buffers grow.
     list: usize,
+}
+
+/// Room for the nodes of a step.
+#[derive(Default)]
+struct Room {
+    nodes: Vec<u32>,
+    scored: Vec<(u32, f32)>,
+    missing: Missing,
+    estimates: Vec<(u32, f32)>,
+}
+
+impl Room {
+    /// Takes nodes of a message: those whose low codes are missing, and what is refined or offered.
+    ///
+    /// # Errors
+    /// They are none of a collection of so many nodes.
+    fn read(
+        &mut self,
+        end: u32,
+        missing: MissingNodes<'_>,
+        scored: Scored<'_>,
+    ) -> Result<(), HalfError> {
+        (self.missing.most, self.missing.bound) = (missing.most, missing.bound);
+        let read = missing.nodes.read(end, &mut self.missing.nodes);
+        read.and_then(|()| scored.read(end, &mut self.scored))
+            .map_err(|error| HalfError(error.to_string()))
+    }
 }
 
 /// The graph and the codes of one checkpoint.
@@ -131,9 +156,7 @@ pub struct MemoryState<H: HighHalf> {
     walks: HashMap<u64, Walk<H::Query>>,
     /// Those that are over, for the next ones.
     spare: Vec<Walk<H::Query>>,
-    nodes: Vec<u32>,
-    scored: Vec<(u32, f32)>,
-    met: Met,
+    room: Room,
     /// When to look for walks that are to be given up.
     sweep: Duration,
     /// Of which it was asked for what goes by how popular nodes are, before that was known.
@@ -159,9 +182,7 @@ impl<H: HighHalf> MemoryState<H> {
             options,
             walks: HashMap::new(),
             spare: Vec::new(),
-            nodes: Vec::new(),
-            scored: Vec::new(),
-            met: Met::default(),
+            room: Room::default(),
             sweep: Duration::MAX,
             uncounted: None,
         }
@@ -295,8 +316,8 @@ impl<H: HighHalf> MemoryState<H> {
                 list,
                 full,
                 beam,
+                missing,
                 query,
-                offloading,
                 nodes,
             } => {
                 let sizes = Sizes {
@@ -304,15 +325,16 @@ impl<H: HighHalf> MemoryState<H> {
                     full: full as usize,
                     beam: beam as usize,
                 };
-                self.begin(
-                    now,
-                    held,
-                    frame.head,
-                    (query, sizes, offloading, nodes),
-                    out,
-                );
+                self.begin(now, held, frame.head, (query, sizes, missing, nodes), out);
             }
-            Message::Refine { step, nodes } => self.refine(now, held, head, (step, nodes), out),
+            Message::Refine { step, nodes } => {
+                self.step(now, held, head, (step, MissingNodes::NONE, nodes), out);
+            }
+            Message::Look {
+                step,
+                missing,
+                offered,
+            } => self.step(now, held, head, (step, missing, offered), out),
             Message::End => {
                 if let Some(walk) = self.walks.remove(&frame.head.id) {
                     self.keep(walk);
@@ -333,7 +355,7 @@ impl<H: HighHalf> MemoryState<H> {
         now: Duration,
         held: &Held<H>,
         asked: Head,
-        (query, sizes, offloading, nodes): (&[u8], Sizes, Option<Offloading>, Scored<'_>),
+        (query, sizes, missing, nodes): (&[u8], Sizes, MissingNodes<'_>, Scored<'_>),
         out: &mut Vec<u8>,
     ) {
         let head = Head { left: 0, ..asked };
@@ -352,9 +374,6 @@ impl<H: HighHalf> MemoryState<H> {
             );
             return append_refusal(head, Reason::Busy, &text, out);
         }
-        if offloading.is_some() && !self.knows_popular(held, head, out) {
-            return;
-        }
         let right = held.high.query_bytes();
         if query.len() != right {
             let text = format!(
@@ -366,18 +385,16 @@ impl<H: HighHalf> MemoryState<H> {
         let mut walk = self.spare.pop().unwrap_or_default();
         walk.until = asked.deadline(now, self.options.idle);
         (walk.list, walk.state) = (sizes.list, head.state);
-        walk.offloads = offloading.is_some();
         self.sweep = self.sweep.min(walk.until);
-        let scored = &mut self.scored;
-        let read = nodes.read(held.collection.nodes, scored);
-        let begun = (read.map_err(|error| HalfError(error.to_string())))
-            .and_then(|()| held.high.begin(&mut walk.query, query, sizes, offloading))
-            .and_then(|()| held.high.refine(&mut walk.query, scored));
+        let room = &mut self.room;
+        let begun = (room.read(held.collection.nodes, missing, nodes))
+            .and_then(|()| held.high.begin(&mut walk.query, query, sizes))
+            .and_then(|()| walk.take(&*held.high, room));
         if let Err(HalfError(text)) = begun {
             append_refusal(head, Reason::Invalid, &text, out);
             return self.keep(walk);
         }
-        match walk.answer(&*held.high, head, 0, (&mut self.nodes, &mut self.met), out) {
+        match walk.answer(&*held.high, head, 0, room, out) {
             Ok(()) => drop(self.walks.insert(head.id, walk)),
             Err(HalfError(text)) => {
                 append_refusal(head, Reason::Failed, &text, out);
@@ -386,12 +403,13 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    fn refine(
+    /// Takes the next step of a walk.
+    fn step(
         &mut self,
         now: Duration,
         held: &Held<H>,
         head: Head,
-        (step, nodes): (u32, Scored<'_>),
+        (step, missing, nodes): (u32, MissingNodes<'_>, Scored<'_>),
         out: &mut Vec<u8>,
     ) {
         let walk = self.walks.get_mut(&head.id);
@@ -404,16 +422,10 @@ impl<H: HighHalf> MemoryState<H> {
             None => return,
             Some(0) => return out.extend(&walk.answer),
             Some(1) if !walk.done => {
-                let read = nodes.read(held.collection.nodes, &mut self.scored);
-                let read = read.map_err(|error| HalfError(error.to_string()));
-                match read.and_then(|()| held.high.refine(&mut walk.query, &self.scored)) {
-                    Ok(()) => match walk.answer(
-                        &*held.high,
-                        head,
-                        step,
-                        (&mut self.nodes, &mut self.met),
-                        out,
-                    ) {
+                let room = &mut self.room;
+                let read = room.read(held.collection.nodes, missing, nodes);
+                match read.and_then(|()| walk.take(&*held.high, room)) {
+                    Ok(()) => match walk.answer(&*held.high, head, step, room, out) {
                         Ok(()) => return,
                         Err(HalfError(text)) => (Reason::Failed, text),
                     },
@@ -434,7 +446,24 @@ impl<H: HighHalf> MemoryState<H> {
 }
 
 impl<Q> Walk<Q> {
-    /// Expands the nearest candidates, and says which neighbours they have, or that all is done. `nodes` and `met` are room for these.
+    /// Takes the nodes of a step.
+    ///
+    /// # Errors
+    /// What the half says.
+    fn take<H: HighHalf<Query = Q>>(&mut self, high: &H, room: &mut Room) -> Result<(), HalfError> {
+        let Room {
+            scored,
+            missing,
+            estimates,
+            ..
+        } = room;
+        match missing.nodes.is_empty() {
+            true => high.refine(&mut self.query, scored),
+            false => high.look(&mut self.query, scored, missing, estimates),
+        }
+    }
+
+    /// Expands the nearest candidates, and says which neighbours they have, or that all is done; and of what was asked for by this step what low codes estimate.
     ///
     /// # Errors
     /// That is more than a frame carries, which would cost the connection, and with it everybody's walks.
@@ -443,35 +472,18 @@ impl<Q> Walk<Q> {
         high: &H,
         head: Head,
         step: u32,
-        (nodes, met): (&mut Vec<u32>, &mut Met),
+        room: &mut Room,
         out: &mut Vec<u8>,
     ) -> Result<(), HalfError> {
         self.answer.clear();
         self.step = step;
-        let query = &mut self.query;
-        if self.offloads {
-            met.clear();
-            self.done = !high.advance_offloaded(query, met)?;
-            if !self.done {
-                let Met {
-                    known,
-                    lists,
-                    near,
-                    offloaded,
-                } = met;
-                append_met(
-                    head,
-                    step,
-                    (known, lists, near),
-                    offloaded,
-                    &mut self.answer,
-                );
-            }
-        } else {
-            self.done = !append_lists(head, step, &mut self.answer, |lists| {
-                high.advance(query, lists)
-            });
-        }
+        let (query, answer) = (&mut self.query, &mut self.answer);
+        let pack = |lists: &mut Vec<u8>| high.advance(query, lists);
+        self.done = !match room.missing.nodes.is_empty() {
+            true => append_lists(head, step, answer, pack),
+            false => append_met(head, step, &mut room.estimates, answer, pack),
+        };
+        let nodes = &mut room.nodes;
         if self.done {
             nodes.clear();
             high.best(&self.query, nodes);

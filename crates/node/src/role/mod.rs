@@ -51,7 +51,7 @@ pub use shelf::Shelf;
 pub use storage::{Job, NotRanked, RankJob, Slot, Slots, StorageState};
 pub use waiting::{Request, Taken, Waiting, Wants};
 
-use crate::wire::{Changed, Collection, Offloading, Ranked};
+use crate::wire::{Changed, Collection, Ranked};
 
 /// What a half could not do, in its words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,13 +91,6 @@ pub struct Narrowing {
     pub seeds: usize,
 }
 
-impl Narrowing {
-    /// D_low, where D_high is `list`.
-    pub fn low_list(&self, list: u32) -> u32 {
-        (f64::from(list) * self.low).round().max(1.0) as u32
-    }
-}
-
 impl Default for Narrowing {
     fn default() -> Self {
         Self {
@@ -108,26 +101,15 @@ impl Default for Narrowing {
     }
 }
 
-/// What a step of a walk has met of which low codes are offloaded. Nodes are in any order.
-#[derive(Debug, Default)]
-pub struct Met {
-    /// Nodes at which the walk began: they are not to be met again. Said once.
-    pub known: Vec<u32>,
-    /// The adjacency lists, packed, of those whose neighbours' low codes the compute server has.
-    pub lists: Vec<u8>,
-    /// Of the neighbours of others those that were not among these before, and whose low codes the compute server has.
-    pub near: Vec<u32>,
-    /// Of the rest of them those that may come into L_low, with what their low codes say.
-    pub offloaded: Vec<(u32, f32)>,
-}
-
-impl Met {
-    fn clear(&mut self) {
-        self.known.clear();
-        self.lists.clear();
-        self.near.clear();
-        self.offloaded.clear();
-    }
+/// Nodes that a step asks for, since their low codes are offloaded. In any order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Missing {
+    /// Which. None: there is nothing to ask for.
+    pub nodes: Vec<u32>,
+    /// Of these and of what is offered with them, so many are to be looked at by high codes.
+    pub most: u32,
+    /// Estimates above this are of no use.
+    pub bound: f32,
 }
 
 /// The memory role's half of PRESS: the graph and the high-precision codes.
@@ -148,8 +130,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// It cannot know how popular nodes are.
     fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), HalfError>;
 
-    /// Whether it knows how popular nodes are, or that it cannot, which it says when it is asked for what goes by that: low codes of some nodes alone, and queries of which low codes
-    /// are offloaded.
+    /// Whether it knows how popular nodes are, or that it cannot, which it says when it is asked for what goes by that: low codes of some nodes alone.
     fn knows_popular(&self) -> bool;
 
     /// Counts on with that, for some milliseconds: all of it takes longer than anybody waits for an answer. Gives whether it is known now. From any thread.
@@ -161,18 +142,11 @@ pub trait HighHalf: Send + Sync + 'static {
     /// Bytes of a query as [`LowHalf::sent`] gives it.
     fn query_bytes(&self) -> usize;
 
-    /// Begins a query, which is [`query_bytes`](HighHalf::query_bytes) long: its L_high is empty before the first nodes are [refined](HighHalf::refine),
-    /// unless low codes are offloaded: then it finds by itself where to begin.
+    /// Begins a query, which is [`query_bytes`](HighHalf::query_bytes) long: its L_high is empty before the first nodes are [refined](HighHalf::refine) or [looked](HighHalf::look) at.
     ///
     /// # Errors
     /// It is none that can be searched for.
-    fn begin(
-        &self,
-        query: &mut Self::Query,
-        sent: &[u8],
-        sizes: Sizes,
-        offloading: Option<Offloading>,
-    ) -> Result<(), HalfError>;
+    fn begin(&self, query: &mut Self::Query, sent: &[u8], sizes: Sizes) -> Result<(), HalfError>;
 
     /// Scores nodes by their high codes and inserts them into L_high; they are ascending, each once and below the collection's `nodes`, and come with what the
     /// low half says of their distances.
@@ -181,15 +155,22 @@ pub trait HighHalf: Send + Sync + 'static {
     /// What the half says; the query is over then.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Takes up to `beam` unvisited candidates of L_high, nearest first, and appends their adjacency lists, packed. Where all are visited it appends
-    /// nothing and gives false. It may leave some for the next step; more than a frame carries ends the query.
-    fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
-
-    /// As [`advance`](HighHalf::advance) of a query of which low codes are offloaded: appends what its compute server is to [hear](LowHalf::hear). False where all candidates are visited.
+    /// As [`refine`](HighHalf::refine) where low codes are asked for: estimates by low codes what is `missing` for, and refines the nearest of that and of what is `offered`, which come as those that are
+    /// refined. `estimates` gets, in place of what was there, those that are within the bound.
     ///
     /// # Errors
     /// What the half says; the query is over then.
-    fn advance_offloaded(&self, query: &mut Self::Query, met: &mut Met) -> Result<bool, HalfError>;
+    fn look(
+        &self,
+        query: &mut Self::Query,
+        offered: &[(u32, f32)],
+        missing: &mut Missing,
+        estimates: &mut Vec<(u32, f32)>,
+    ) -> Result<(), HalfError>;
+
+    /// Takes up to `beam` unvisited candidates of L_high, nearest first, and appends their adjacency lists, packed. Where all are visited it appends
+    /// nothing and gives false. It may leave some for the next step; more than a frame carries ends the query.
+    fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
 
     /// Appends the D_full nearest of L_high.
     fn best(&self, query: &Self::Query, nodes: &mut Vec<u32>);
@@ -230,7 +211,7 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     fn collection(&self) -> Collection;
 
     /// Begins a query, of which `list` is D_high, and appends the nodes at which it begins, with what low codes say of their distances: the
-    /// first that the high half is to refine.
+    /// first that the high half is to refine. Where their codes are offloaded they are in `missing`, in place of what was there.
     ///
     /// # Errors
     /// The row is none that can be searched for.
@@ -241,6 +222,7 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
         list: usize,
         narrowing: Narrowing,
         nodes: &mut Vec<(u32, f32)>,
+        missing: &mut Missing,
     ) -> Result<(), HalfError>;
 
     /// A query that was begun, as the memory server is to have it.
@@ -252,14 +234,12 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// They are no such lists.
     fn expand(&self, query: &mut Self::Query, lists: &[u8]) -> Result<(), HalfError>;
 
-    /// Where low codes are offloaded: takes what the memory server has met. `lists`, packed, are in place of those in `met`.
-    ///
-    /// # Errors
-    /// They are no such lists; a code that is not here.
-    fn hear(&self, query: &mut Self::Query, met: &Met, lists: &[u8]) -> Result<(), HalfError>;
+    /// Hears what the memory server said of what was asked for, before it expands the lists that came with that.
+    fn hear(&self, query: &mut Self::Query, estimates: &[(u32, f32)]);
 
-    /// Appends the nearest unvisited of L_low and their distances, at most µ of its length: they count as visited from now on. May be none.
-    fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>);
+    /// Appends the nearest unvisited of L_low and their distances, at most µ of its length: they count as visited from now on. May be none. `missing` gets, in place of what was there, the
+    /// nodes in lists that were not seen before and whose low codes are offloaded: where there are any, what is appended is an offer ([`HighHalf::look`]).
+    fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing);
 
     /// Distances by low codes that the query has taken so far.
     fn computations(&self, query: &Self::Query) -> u64;

@@ -7,11 +7,11 @@ use super::loading::{Loaded, Loading};
 use super::out::{Out, refuse};
 use super::vouching::Vouching;
 use super::{
-    Backoff, ComputeOptions, HalfError, LowHalf, Met, Request, Shelf, Waiting, Wants, other_row,
+    Backoff, ComputeOptions, HalfError, LowHalf, Missing, Request, Shelf, Waiting, Wants, other_row,
 };
 use crate::wire::{
-    Counters, Frame, Head, MOST_NODES, Message, Offloading, Reason, append_begin,
-    append_change_body, append_rank, append_refine,
+    Counters, Frame, Head, MOST_NODES, Message, Reason, append_begin, append_change_body,
+    append_look, append_rank, append_refine,
 };
 
 /// Bits of an id that say which worker it belongs to.
@@ -153,7 +153,10 @@ pub(super) struct Common<L> {
     pub(super) refused_share: Share,
     /// What the memory server is to look at; scratch.
     pub(super) scored: Vec<(u32, f32)>,
-    pub(super) met: Met,
+    /// What a step asks for.
+    pub(super) missing: Missing,
+    /// What it hears of that.
+    pub(super) estimates: Vec<(u32, f32)>,
     pub(super) next: u64,
     pub(super) memory: Line,
     pub(super) storage: Line,
@@ -260,8 +263,9 @@ impl<L: LowHalf> Common<L> {
         }
         self.scored.clear();
         let (narrowing, scored) = (self.options.narrowing, &mut self.scored);
-        let long = list as usize;
-        if let Err(HalfError(text)) = low.begin(&mut query.low, row, long, narrowing, scored) {
+        let (long, missing) = (list as usize, &mut self.missing);
+        let begun = low.begin(&mut query.low, row, long, narrowing, scored, missing);
+        if let Err(HalfError(text)) = begun {
             return self.fail(query, Reason::Invalid, &text, out);
         }
         query.id = self.id();
@@ -275,11 +279,11 @@ impl<L: LowHalf> Common<L> {
         append_begin(
             head,
             [list, full, beam],
-            low.kept().map(|kept| Offloading {
-                kept,
-                low_list: narrowing.low_list(list),
-                seeds: narrowing.seeds as u32,
-            }),
+            (
+                &mut self.missing.nodes,
+                self.missing.most,
+                self.missing.bound,
+            ),
             L::sent(&query.low),
             &mut self.scored,
             &mut query.asked,
@@ -338,10 +342,20 @@ impl<L: LowHalf> Common<L> {
             return self.fail(query, Reason::Failed, &text, out);
         }
         self.scored.clear();
-        low.select(&mut query.low, &mut self.scored);
+        low.select(&mut query.low, &mut self.scored, &mut self.missing);
         let head = query.head(now);
         query.asked.clear();
-        append_refine(head, step + 1, &mut self.scored, &mut query.asked);
+        let Missing { nodes, most, bound } = &mut self.missing;
+        match nodes.is_empty() {
+            true => append_refine(head, step + 1, &mut self.scored, &mut query.asked),
+            false => append_look(
+                head,
+                step + 1,
+                (nodes, *most, *bound),
+                &mut self.scored,
+                &mut query.asked,
+            ),
+        }
         query.stage = Stage::Walk(step + 1);
         query.counters.steps += 1;
         query.backoff.reset();

@@ -2,10 +2,10 @@
 
 use super::change::{Changed, Token};
 use super::kind::{
-    ANSWERS, BEGIN, CHANGE, CHANGED, CODES, DESCRIBE, DESCRIPTION, DONE, END, GIVE_UP, LISTS,
+    ANSWERS, BEGIN, CHANGE, CHANGED, CODES, DESCRIBE, DESCRIPTION, DONE, END, GIVE_UP, LISTS, LOOK,
     LOW_CODES, MET, RANK, RANKED, REFINE, REFUSED, SEARCH,
 };
-use super::{Answers, Head, MOST_TEXT, Message, Offloading, Open, Ranked, nodes};
+use super::{Answers, Head, MOST_TEXT, Message, MissingNodes, Open, Ranked, nodes};
 
 impl Message<'_> {
     /// Appends it as a frame. Rows, lists, codes and centroids must be such that the body has at most [`MOST_BODY`](super::MOST_BODY) bytes.
@@ -37,14 +37,23 @@ impl Message<'_> {
                 list,
                 full,
                 beam,
+                missing,
                 query,
-                offloading,
                 nodes,
             } => {
-                put_begin(out, [list, full, beam], offloading, query.len());
-                out.extend(query);
+                put_begin(out, [list, full, beam], missing, query);
                 nodes.append(out);
                 BEGIN
+            }
+            Message::Look {
+                step,
+                missing,
+                offered,
+            } => {
+                put(out, &[step, missing.nodes.0.len() as u32]);
+                put_missing(out, missing);
+                offered.append(out);
+                LOOK
             }
             Message::Refine { step, nodes } => {
                 put(out, &[step]);
@@ -59,16 +68,12 @@ impl Message<'_> {
             }
             Message::Met {
                 step,
-                known,
                 lists,
-                near,
-                offloaded,
+                estimates,
             } => {
-                let parts = [known.0, lists, near.0];
-                put(out, &[step]);
-                put(out, &parts.map(|part| part.len() as u32));
-                parts.iter().for_each(|part| out.extend(*part));
-                offloaded.append(out);
+                put(out, &[step, lists.len() as u32]);
+                out.extend(lists);
+                estimates.append(out);
                 MET
             }
             Message::Done {
@@ -166,23 +171,20 @@ fn put_token(out: &mut Vec<u8>, token: Token, newest: u64) {
     put_long(out, &[token.run, token.client, token.number, newest]);
 }
 
-/// What stands before the query.
-fn put_begin(
-    out: &mut Vec<u8>,
-    [list, full, beam]: [u32; 3],
-    offloading: Option<Offloading>,
-    query: usize,
-) {
-    // A list by low codes of 0 is none.
-    let Offloading {
-        kept,
-        low_list,
-        seeds,
-    } = offloading.unwrap_or_default();
-    put(
-        out,
-        &[list, full, beam, kept, low_list, seeds, query as u32],
-    );
+/// What stands before the nodes at which a walk begins.
+fn put_begin(out: &mut Vec<u8>, sizes: [u32; 3], missing: MissingNodes<'_>, query: &[u8]) {
+    put(out, &sizes);
+    put(out, &[missing.nodes.0.len() as u32, query.len() as u32]);
+    put_missing(out, missing);
+    out.extend(query);
+}
+
+/// Nodes whose low codes are missing, of which it was said how many bytes they take.
+fn put_missing(out: &mut Vec<u8>, missing: MissingNodes<'_>) {
+    if !missing.nodes.0.is_empty() {
+        put(out, &[missing.most, missing.bound.to_bits()]);
+        out.extend(missing.nodes.0);
+    }
 }
 
 fn put_answers(out: &mut Vec<u8>, answers: Answers<'_>) {
@@ -209,28 +211,27 @@ pub(crate) fn append_lists(
     true
 }
 
-/// Appends the frame of what a step has met, where low codes are offloaded; sorts the nodes.
+/// The same of a step that asked for low codes: `estimates` are those of what was asked for; sorts them.
 pub(crate) fn append_met(
     head: Head,
     step: u32,
-    (known, lists, near): (&mut Vec<u32>, &[u8], &mut Vec<u32>),
-    offloaded: &mut Vec<(u32, f32)>,
+    estimates: &mut Vec<(u32, f32)>,
     out: &mut Vec<u8>,
-) {
+    pack: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> bool {
+    let before = out.len();
     let open = Open::new(out);
-    put(out, &[step, 0, lists.len() as u32, 0]);
-    let sizes = out.len() - 12;
-    let sized = |at: usize, nodes: &mut Vec<u32>, out: &mut Vec<u8>| {
-        let before = out.len();
-        nodes::append(nodes, out);
-        let len = (out.len() - before) as u32;
-        out[at..at + 4].copy_from_slice(&len.to_le_bytes());
-    };
-    sized(sizes, known, out);
-    out.extend(lists);
-    sized(sizes + 8, near, out);
-    nodes::append_scored(offloaded, out);
+    put(out, &[step, 0]);
+    let first = out.len();
+    if !pack(out) {
+        out.truncate(before);
+        return false;
+    }
+    let lists = (out.len() - first) as u32;
+    out[first - 4..first].copy_from_slice(&lists.to_le_bytes());
+    nodes::append_scored(estimates, out);
     open.close(MET, head, out);
+    true
 }
 
 /// Appends the end of a walk, with its distances by high and by low codes; sorts the nodes.
@@ -248,17 +249,25 @@ pub(crate) fn append_done(
     open.close(DONE, head, out);
 }
 
-/// Appends the beginning of a walk; sorts the nodes.
+/// Appends the beginning of a walk; sorts the nodes. `missing` are those of which no low code is here, and what [`MissingNodes`] says of them.
 pub(crate) fn append_begin(
     head: Head,
     sizes: [u32; 3],
-    offloading: Option<Offloading>,
+    (missing, most, bound): (&mut Vec<u32>, u32, f32),
     query: &[u8],
     nodes: &mut Vec<(u32, f32)>,
     out: &mut Vec<u8>,
 ) {
     let open = Open::new(out);
-    put_begin(out, sizes, offloading, query.len());
+    put(out, &sizes);
+    put(out, &[0, query.len() as u32]);
+    let first = out.len();
+    if !missing.is_empty() {
+        put(out, &[most, bound.to_bits()]);
+        nodes::append(missing, out);
+        let bytes = (out.len() - first - 8) as u32;
+        out[first - 8..first - 4].copy_from_slice(&bytes.to_le_bytes());
+    }
     out.extend(query);
     nodes::append_scored(nodes, out);
     open.close(BEGIN, head, out);
@@ -270,6 +279,24 @@ pub(crate) fn append_refine(head: Head, step: u32, nodes: &mut Vec<(u32, f32)>, 
     put(out, &[step]);
     nodes::append_scored(nodes, out);
     open.close(REFINE, head, out);
+}
+
+/// Appends a step of a walk that has met nodes of which no low code is here; sorts the nodes.
+pub(crate) fn append_look(
+    head: Head,
+    step: u32,
+    (missing, most, bound): (&mut Vec<u32>, u32, f32),
+    offered: &mut Vec<(u32, f32)>,
+    out: &mut Vec<u8>,
+) {
+    let open = Open::new(out);
+    put(out, &[step, 0, most, bound.to_bits()]);
+    let first = out.len();
+    nodes::append(missing, out);
+    let bytes = (out.len() - first) as u32;
+    out[first - 12..first - 8].copy_from_slice(&bytes.to_le_bytes());
+    nodes::append_scored(offered, out);
+    open.close(LOOK, head, out);
 }
 
 /// Appends what storage is to rank; sorts the nodes.

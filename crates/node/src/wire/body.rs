@@ -1,7 +1,7 @@
 //! The body of a frame, read from its beginning on: numbers, rows, sets. The byte table is in [`wire`](super).
 
 use super::change::{Ids, MOST_WANTED, Token, Wanted};
-use super::message::Answers;
+use super::message::{Answers, MissingNodes};
 use super::{MOST_NODES, MOST_ROW, Nodes, Scored, WireError, u32_at, u64_at};
 
 /// The body of a message, as far as it is read.
@@ -78,6 +78,16 @@ impl<'a> Body<'a> {
             nodes: Nodes(self.take(gaps)?),
             estimates: self.rest(),
         })
+    }
+
+    /// Nodes whose low codes are missing, in so many bytes. Without any nothing else is said.
+    pub(super) fn missing(&mut self, bytes: u32) -> Result<MissingNodes<'a>, WireError> {
+        if bytes == 0 {
+            return Ok(MissingNodes::NONE);
+        }
+        let (most, bound) = (self.u32()?, f32::from_bits(self.u32()?));
+        let nodes = Nodes(self.take(bytes as usize)?);
+        Ok(MissingNodes { most, bound, nodes })
     }
 
     pub(super) fn answers(&mut self) -> Result<Answers<'a>, WireError> {

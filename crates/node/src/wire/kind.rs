@@ -18,6 +18,7 @@ pub(super) const MET: u8 = 15;
 pub(super) const CHANGE: u8 = 16;
 pub(super) const CHANGED: u8 = 17;
 pub(super) const GIVE_UP: u8 = 18;
+pub(super) const LOOK: u8 = 19;
 
 /// What a kind of message is called; `None` of a number that is none.
 pub(super) fn name(kind: u8) -> Option<&'static str> {
@@ -40,6 +41,7 @@ pub(super) fn name(kind: u8) -> Option<&'static str> {
         CHANGE => "change",
         CHANGED => "changed",
         GIVE_UP => "give up",
+        LOOK => "look",
         _ => return None,
     })
 }

@@ -3,12 +3,12 @@
 use super::body::Body;
 use super::change::{Changed, Ids, Token, Wanted};
 use super::kind::{
-    ANSWERS, BEGIN, CHANGE, CHANGED, CODES, DESCRIBE, DESCRIPTION, DONE, END, GIVE_UP, LISTS,
+    ANSWERS, BEGIN, CHANGE, CHANGED, CODES, DESCRIBE, DESCRIPTION, DONE, END, GIVE_UP, LISTS, LOOK,
     LOW_CODES, MET, RANK, RANKED, REFINE, SEARCH,
 };
 use super::{
     COLLECTION, COUNTERS, Collection, Counters, Frame, MOST_ASKED, MOST_BODY, MOST_NODES, MOST_ROW,
-    MOST_TEXT, Nodes, Offloading, Reason, Scored, WireError, kind, u32_at, u64_at,
+    MOST_TEXT, Nodes, Reason, Scored, WireError, kind, u32_at, u64_at,
 };
 
 /// Answers of a search as they came: ids and distances, nearest first.
@@ -58,8 +58,28 @@ pub struct Ranked {
     pub refused: u32,
 }
 
+/// Nodes whose low codes a compute server does not have, as they came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MissingNodes<'a> {
+    /// Of these and of what is offered with them, so many are to be looked at by high codes.
+    pub most: u32,
+    /// Estimates above this are of no use.
+    pub bound: f32,
+    /// Which. None: nothing is asked for.
+    pub nodes: Nodes<'a>,
+}
+
+impl MissingNodes<'_> {
+    /// None.
+    pub const NONE: MissingNodes<'static> = MissingNodes {
+        most: 0,
+        bound: 0.0,
+        nodes: Nodes(&[]),
+    };
+}
+
 /// What a frame asks for or answers. The table in [`wire`](super) says who sends what to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Message<'a> {
     /// What is the collection?
     Describe {
@@ -102,9 +122,9 @@ pub enum Message<'a> {
         beam: u32,
         /// The query as it is to be ranked by codes: of elements of a byte the row, else rounded to a byte for each dimension.
         query: &'a [u8],
-        /// What the compute server has no room for; `None`: it has all low codes.
-        offloading: Option<Offloading>,
-        /// Where it begins: to be scored by the rests of their codes. None where low codes are offloaded.
+        /// Where it begins, as far as the compute server does not have the low codes.
+        missing: MissingNodes<'a>,
+        /// Where it begins: to be scored by the rests of their codes.
         nodes: Scored<'a>,
     },
     /// The next step.
@@ -113,6 +133,15 @@ pub enum Message<'a> {
         step: u32,
         /// To be scored by the rests of their codes.
         nodes: Scored<'a>,
+    },
+    /// The next step, of a walk that has met nodes whose low codes the compute server does not have.
+    Look {
+        /// Its number, from 1 on.
+        step: u32,
+        /// These.
+        missing: MissingNodes<'a>,
+        /// What may be looked at by high codes besides.
+        offered: Scored<'a>,
     },
     /// The walk is over, or given up.
     End,
@@ -123,18 +152,14 @@ pub enum Message<'a> {
         /// As the halves pack them.
         lists: &'a [u8],
     },
-    /// The same where low codes are offloaded.
+    /// The same, of a step that asked for low codes.
     Met {
         /// Which step.
         step: u32,
-        /// Nodes at which the walk began; said by its first step.
-        known: Nodes<'a>,
-        /// Adjacency lists of which the compute server has the low codes of all neighbours, as the halves pack them.
+        /// As the halves pack them.
         lists: &'a [u8],
-        /// Neighbours in other lists that were not in such ones before, and whose low codes the compute server has.
-        near: Nodes<'a>,
-        /// Of the others those that may come into L_low.
-        offloaded: Scored<'a>,
+        /// What was asked for, as far as it may come into L_low.
+        estimates: Scored<'a>,
     },
     /// All candidates are expanded.
     Done {
@@ -229,13 +254,13 @@ impl<'a> Message<'a> {
                 field: "kind",
                 value: frame.kind.into(),
                 offset: 5,
-                right: "1 to 18",
+                right: "1 to 19",
             });
         };
         let mut body = Body::new(name, frame.body);
         let message = match frame.kind {
             DESCRIBE | DESCRIPTION | LOW_CODES | CODES => of_collection(frame.kind, &mut body),
-            BEGIN | REFINE | END | LISTS | MET | DONE => of_walk(frame.kind, &mut body),
+            BEGIN | REFINE | LOOK | END | LISTS | MET | DONE => of_walk(frame.kind, &mut body),
             RANK | RANKED | SEARCH | ANSWERS => of_search(frame.kind, &mut body),
             CHANGE | GIVE_UP | CHANGED => of_change(frame.kind, &mut body),
             _ => refusal(&mut body),
@@ -295,18 +320,13 @@ fn of_walk<'a>(kind: u8, body: &mut Body<'a>) -> Result<Message<'a>, WireError> 
                 body.bounded(1, SIZE)?,
                 body.bounded(1, SIZE)?,
             ];
-            let offloading = Offloading {
-                kept: body.u32()?,
-                low_list: body.u32()?,
-                seeds: body.bounded(0, "more seeds than there may be")?,
-            };
-            let len = body.u32()? as usize;
+            let [missing, len] = [body.u32()?, body.u32()?];
             Message::Begin {
                 list,
                 full,
                 beam,
-                offloading: (offloading.low_list > 0).then_some(offloading),
-                query: body.row(len)?,
+                missing: body.missing(missing)?,
+                query: body.row(len as usize)?,
                 nodes: body.scored()?,
             }
         }
@@ -314,19 +334,24 @@ fn of_walk<'a>(kind: u8, body: &mut Body<'a>) -> Result<Message<'a>, WireError> 
             step: body.u32()?,
             nodes: body.scored()?,
         },
+        LOOK => {
+            let [step, missing] = [body.u32()?, body.u32()?];
+            Message::Look {
+                step,
+                missing: body.missing(missing)?,
+                offered: body.scored()?,
+            }
+        }
         LISTS => Message::Lists {
             step: body.u32()?,
             lists: body.rest(),
         },
         MET => {
-            let step = body.u32()?;
-            let [known, lists, near] = [body.u32()?, body.u32()?, body.u32()?];
+            let [step, lists] = [body.u32()?, body.u32()?];
             Message::Met {
                 step,
-                known: Nodes(body.take(known as usize)?),
                 lists: body.take(lists as usize)?,
-                near: Nodes(body.take(near as usize)?),
-                offloaded: body.scored()?,
+                estimates: body.scored()?,
             }
         }
         DONE => Message::Done {

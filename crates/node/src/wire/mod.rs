@@ -20,7 +20,7 @@
 //! | 2 description | answer | a [`Collection`] (40 bytes), centroids of the low codes (memory role only) |
 //! | 3 low codes | compute → memory | first node u32, count u32, of the most popular nodes so many u32 |
 //! | 4 codes | answer | first node u32, count u32, where some codes are offloaded a bit for each of these nodes, codes |
-//! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, [`Offloading`] (12 bytes; a D_low of 0: none), bytes of the row u32, the query's row, scored nodes |
+//! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, bytes of the missing nodes u32, bytes of the row u32, missing nodes, the query's row, scored nodes |
 //! | 6 refine | compute → memory | step u32, scored nodes |
 //! | 7 end | compute → memory | |
 //! | 8 lists | memory → compute | step u32, packed adjacency lists |
@@ -30,13 +30,15 @@
 //! | 12 search | client → compute | k u32, D_high u32 (0: the server's), beam u32 (0: the server's), the query's row |
 //! | 13 answers | answer | [`Counters`] (72 bytes), answers |
 //! | 14 refused | answer to anything | [`Reason`] u32, text (UTF-8, at most [`MOST_TEXT`] bytes) |
-//! | 15 met | memory → compute, in place of lists where low codes are offloaded | step u32, bytes of the known u32, of lists u32, of the near u32; the known, which are nodes, lists, the near, which are nodes, scored nodes |
+//! | 15 met | memory → compute, in place of lists behind a look, and behind a begin with missing nodes | step u32, bytes of the lists u32, packed adjacency lists, scored nodes |
 //! | 16 change | client → compute → storage | token u64 three times (run, client, number), newest u64, wanted u32, upserts u32, deletes u32, the numbers of the wanted u64 each, ids u64 each (those of the upserts first), a row for each upsert |
 //! | 17 changed | answer | ids that were inserted or replaced u32, ids that were deleted u32 |
 //! | 18 give up | client → compute → storage | token u64 three times, newest u64, wanted u32, their numbers u64 each |
+//! | 19 look | compute → memory, in place of refine where low codes are offloaded | step u32, bytes of the missing nodes u32, missing nodes, scored nodes |
 //!
 //! *nodes*: a set of node numbers, ascending, as LEB128 varints: the first, then the gaps (`nodes.rs`). *answers*: count u32, ids u64 each, distances f32
-//! each, nearest first. *scored nodes*: count u32, nodes, and for each an f32: what its low code estimates of its distance to the query.
+//! each, nearest first. *scored nodes*: count u32, nodes, and for each an f32: what its low code estimates of its distance to the query. *missing nodes*, whose low codes are asked for: where they take no bytes nothing; else how many are to be looked at by high codes u32, the
+//! farthest estimate that is of use f32, nodes ([`MissingNodes`]).
 //!
 //! **The state** keeps a search from mixing states: node numbers and codes mean something within one state only, so each role refuses what names
 //! a state that it does not have ([`Reason::OtherState`]), and whoever asked begins anew. Behind a merge memory and storage have two for a while: the last, and the one before.
@@ -63,16 +65,16 @@ use std::time::Duration;
 
 pub(crate) use append::{
     append_begin, append_change, append_change_body, append_codes, append_done, append_give_up,
-    append_lists, append_met, append_rank, append_refine,
+    append_lists, append_look, append_met, append_rank, append_refine,
 };
 pub use change::{Changed, Ids, MOST_WANTED, Token, Wanted};
-pub use message::{Answers, Message, Ranked};
+pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
 /// The version of this format. 1: the first. 2: what low codes estimate comes with the nodes, also with those at which a walk begins; low codes may be offloaded; changes. 3: a change says for which its
-/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. Greetings say it already
+/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. Greetings say it already
 /// ([`Protocol`]): servers of two versions refuse each other before the first frame.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
 /// The most bytes behind a header.
@@ -194,23 +196,6 @@ impl Collection {
             changes: bytes[30] == 1,
         }
     }
-}
-
-/// What a compute server leaves to the memory server that has no room for all low codes (§3.3).
-///
-/// | offset | | |
-/// |---|---|---|
-/// | 0 | u32 | `kept` |
-/// | 4 | u32 | `low_list` |
-/// | 8 | u32 | `seeds`, at most [`MOST_NODES`] |
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offloading {
-    /// It has the low codes of so many nodes, the most popular ones.
-    pub kept: u32,
-    /// D_low: no more of the nodes whose low codes are offloaded can be of use to it at once.
-    pub low_list: u32,
-    /// Nodes that are looked at first: near the nearest of them a search begins. 0: at the graph's entry node.
-    pub seeds: u32,
 }
 
 /// What a search took.

@@ -47,6 +47,11 @@ fn samples<'a>(
         nodes,
         estimates: &[7; 12],
     };
+    let missing = MissingNodes {
+        most: 6,
+        bound: 1.5,
+        nodes,
+    };
     vec![
         Message::Describe { for_changes: false },
         Message::Describe { for_changes: true },
@@ -69,7 +74,7 @@ fn samples<'a>(
             full: 20,
             beam: 8,
             query: row,
-            offloading: None,
+            missing: MissingNodes::NONE,
             nodes: scored,
         },
         Message::Begin {
@@ -77,19 +82,18 @@ fn samples<'a>(
             full: 20,
             beam: 8,
             query: row,
-            offloading: Some(Offloading {
-                kept: 0,
-                low_list: 120,
-                seeds: 64,
-            }),
+            missing,
             nodes: scored,
         },
         Message::Met {
             step: 3,
-            known: nodes,
             lists: row,
-            near: nodes,
-            offloaded: scored,
+            estimates: scored,
+        },
+        Message::Look {
+            step: 3,
+            missing,
+            offered: scored,
         },
         Message::Refine {
             step: 3,

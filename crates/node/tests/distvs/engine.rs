@@ -9,7 +9,7 @@ use stratann::{
     VectorFile, VectorSource, WriteOptions, brute_force, build,
 };
 use stratann_node::Options;
-use stratann_node::role::{Found, MemoryOptions, NotChanged, Ranker};
+use stratann_node::role::{MemoryOptions, NotChanged, Ranker};
 use stratann_node::serve::{
     Client, ComputeServer, ComputeServerOptions, MemoryServer, Place, StorageServer,
 };
@@ -176,6 +176,7 @@ fn servers_find_what_one_process_finds() {
         })
         .collect();
     let (mut high, mut full, mut steps, mut wire) = (0, 0, 0, 0);
+    let (mut same, mut steps_of_poor) = (0, 0);
     for (number, pending) in pending.into_iter().enumerate() {
         let found = pending.wait().unwrap();
         assert_eq!(
@@ -189,25 +190,22 @@ fn servers_find_what_one_process_finds() {
         );
         queries.read(number, &mut row).unwrap();
         for (_, client) in &poor {
+            // It begins elsewhere.
             let other = client.submit(&row, 10, 0, 0).wait().unwrap();
-            assert_eq!(
-                (&other.ids, &other.distances),
-                (&found.ids, &found.distances)
-            );
-            let of = |found: &Found| {
-                (
-                    found.counters.low,
-                    found.counters.high,
-                    found.counters.steps,
-                )
-            };
-            assert_eq!(of(&other), of(&found), "query {number}");
+            same += other.ids.iter().filter(|id| found.ids.contains(id)).count();
+            steps_of_poor += u64::from(other.counters.steps);
         }
         high += found.counters.high;
         full += found.counters.full;
         steps += u64::from(found.counters.steps);
         wire += found.counters.wire;
     }
+    assert!(100 * same >= 99 * poor.len() * 10 * QUERIES, "{same}");
+    let rounds = steps * poor.len() as u64;
+    assert!(
+        10 * steps_of_poor <= 12 * rounds,
+        "{steps_of_poor} {rounds}"
+    );
     let counters = one.counters;
     assert_eq!(full, counters.reranked);
     // The set of nodes that were seen may forget, and that of one process has another size: a few are scored twice by one and not by the other.

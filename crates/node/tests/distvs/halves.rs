@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stratann_node::role::{
-    Done, HalfError, HighHalf, LowHalf, Met, Narrowing, NotChanged, Ranker, Sizes, Wanted,
+    Done, HalfError, HighHalf, LowHalf, Missing, Narrowing, NotChanged, Ranker, Sizes, Wanted,
 };
-use stratann_node::wire::{Changed, Collection, Offloading, Ranked};
+use stratann_node::wire::{Changed, Collection, Ranked};
 
 /// Dimension of the vectors, of which each element is a byte.
 pub const DIM: usize = 8;
@@ -175,11 +175,6 @@ impl World {
         }
     }
 
-    /// Where searches begin: at two nodes, so that one that begins elsewhere would not be the same.
-    fn begins(&self) -> [u32; 2] {
-        [0, self.vectors.len() as u32 / 2]
-    }
-
     /// What the low code of a node says of its distance.
     pub fn low(&self, row: &[u8], node: u32) -> f32 {
         distance(row, &self.vectors[node as usize], LOW) as f32
@@ -233,15 +228,30 @@ impl List {
         }
     }
 
-    fn visit(&mut self, most: usize) -> Vec<(u32, f32)> {
-        let unvisited = self.nodes.iter_mut().filter(|node| !node.2).take(most);
-        unvisited
-            .map(|node| {
-                node.2 = true;
-                (node.1, node.0 as f32)
-            })
-            .collect()
+    fn unvisited(&self, most: usize) -> Vec<(u32, f32)> {
+        let unvisited = self.nodes.iter().filter(|node| !node.2).take(most);
+        unvisited.map(|node| (node.1, node.0 as f32)).collect()
     }
+
+    fn mark(&mut self, visited: &[(u32, f32)]) {
+        let is_visited = |node: u32| visited.iter().any(|&(other, _)| other == node);
+        for node in &mut self.nodes {
+            node.2 |= is_visited(node.1);
+        }
+    }
+
+    fn visit(&mut self, most: usize) -> Vec<(u32, f32)> {
+        let visited = self.unvisited(most);
+        self.mark(&visited);
+        visited
+    }
+}
+
+/// The nearest of some nodes.
+fn nearest(mut nodes: Vec<(u32, f32)>, most: usize) -> Vec<(u32, f32)> {
+    nodes.sort_unstable_by_key(|&(node, distance)| (distance as u32, node));
+    nodes.truncate(most);
+    nodes
 }
 
 #[derive(Default)]
@@ -249,9 +259,7 @@ pub struct HighQuery {
     row: Vec<u8>,
     list: List,
     sizes: Option<Sizes>,
-    offloading: Option<Offloading>,
-    /// Where low codes are offloaded: what was met, and how many of these codes were looked at.
-    met: HashSet<u32>,
+    /// How many low codes were looked at.
     low: u64,
 }
 
@@ -309,52 +317,30 @@ impl HighHalf for World {
         DIM
     }
 
-    fn begin(
-        &self,
-        query: &mut HighQuery,
-        row: &[u8],
-        sizes: Sizes,
-        offloading: Option<Offloading>,
-    ) -> Result<(), HalfError> {
+    fn begin(&self, query: &mut HighQuery, row: &[u8], sizes: Sizes) -> Result<(), HalfError> {
         query.row = row.to_vec();
         query.list.begin(sizes.list);
         query.sizes = Some(sizes);
-        (query.offloading, query.low) = (offloading, 0);
-        query.met.clear();
-        if offloading.is_some() {
-            assert!(self.knows_popular(), "it is not known yet");
-            let begun = self.begins();
-            let scored = begun.map(|node| (node, self.low(row, node)));
-            self.refine(query, &scored)?;
-        }
+        query.low = 0;
         Ok(())
     }
 
-    fn advance_offloaded(&self, query: &mut HighQuery, met: &mut Met) -> Result<bool, HalfError> {
-        let kept = query.offloading.expect("it was begun so").kept;
-        let visited = query.list.visit(query.sizes.unwrap().beam);
-        if query.met.is_empty() {
-            met.known.extend(self.begins());
-            query.met.extend(self.begins());
-        }
-        let keeps = |node: &u32| self.ranks[*node as usize] < kept;
-        for (node, _) in &visited {
-            let list = &self.lists[*node as usize];
-            if list.iter().all(keeps) {
-                met.lists
-                    .extend(list.iter().flat_map(|to| to.to_le_bytes()));
-                continue;
-            }
-            for &to in list.iter().filter(|&&to| query.met.insert(to)) {
-                if keeps(&to) {
-                    met.near.push(to);
-                } else {
-                    met.offloaded.push((to, self.low(&query.row, to)));
-                    query.low += 1;
-                }
-            }
-        }
-        Ok(!visited.is_empty())
+    fn look(
+        &self,
+        query: &mut HighQuery,
+        offered: &[(u32, f32)],
+        missing: &mut Missing,
+        estimates: &mut Vec<(u32, f32)>,
+    ) -> Result<(), HalfError> {
+        assert!(missing.nodes.is_sorted());
+        query.low += missing.nodes.len() as u64;
+        let scored = missing.nodes.iter();
+        let scored = scored.map(|&node| (node, self.low(&query.row, node)));
+        estimates.clear();
+        estimates.extend(scored.filter(|&(_, distance)| distance <= missing.bound));
+        let mut chosen = nearest([offered, estimates].concat(), missing.most as usize);
+        chosen.sort_unstable_by_key(|&(node, _)| node);
+        self.refine(query, &chosen)
     }
 
     fn low_computations(&self, query: &HighQuery) -> u64 {
@@ -406,6 +392,18 @@ pub struct LowQuery {
     row: Vec<u8>,
     list: List,
     ratio: f32,
+    missing: Vec<u32>,
+    /// What was offered with those that were asked for, and how many are taken.
+    offered: Vec<(u32, f32)>,
+    most: usize,
+    begins: bool,
+}
+
+impl LowQuery {
+    /// How many go on where so many are known.
+    fn share(&self, len: usize) -> usize {
+        (self.ratio * len.min(self.list.most) as f32).ceil() as usize
+    }
 }
 
 impl LowHalf for Low {
@@ -457,21 +455,19 @@ impl LowHalf for Low {
         (self.codes.iter().flatten().count() * DIM) as u64
     }
 
-    fn hear(&self, query: &mut LowQuery, met: &Met, lists: &[u8]) -> Result<(), HalfError> {
-        query.list.seen.extend(&met.known);
-        self.expand(query, lists)?;
-        for &node in &met.near {
-            let code = self.codes[node as usize];
-            let code = code.ok_or_else(|| HalfError(format!("no code of {node}")))?;
-            query.list.insert(node, || distance(&query.row, &code, LOW));
+    fn hear(&self, query: &mut LowQuery, estimates: &[(u32, f32)]) {
+        // Where it begins is no candidate.
+        if std::mem::take(&mut query.begins) {
+            return;
         }
-        for &(node, estimate) in &met.offloaded {
+        for &(node, estimate) in estimates {
             assert!(self.codes[node as usize].is_none(), "{node} is here");
             query.list.insert(node, || estimate as u32);
             // The memory server has counted it.
             query.list.computations -= 1;
         }
-        Ok(())
+        let taken = nearest([&query.offered[..], estimates].concat(), query.most);
+        query.list.mark(&taken);
     }
 
     fn collection(&self) -> Collection {
@@ -485,19 +481,25 @@ impl LowHalf for Low {
         list: usize,
         narrowing: Narrowing,
         nodes: &mut Vec<(u32, f32)>,
+        missing: &mut Missing,
     ) -> Result<(), HalfError> {
         assert_ne!(row, POISON, "on purpose");
         query.row = row.to_vec();
         query.list.begin((list as f64 * narrowing.low) as usize);
         query.ratio = narrowing.ratio as f32;
-        if !self.offloads {
-            for node in [0, self.collection.nodes / 2] {
-                let code = self.codes[node as usize].expect("all codes are here");
-                nodes.push((node, distance(&query.row, &code, LOW) as f32));
-                // It is not to be met again.
-                query.list.seen.insert(node);
+        query.missing.clear();
+        missing.nodes.clear();
+        // At two nodes, so that one that begins elsewhere would not be the same.
+        for node in [0, self.collection.nodes / 2] {
+            match &self.codes[node as usize] {
+                Some(code) => nodes.push((node, distance(&query.row, code, LOW) as f32)),
+                None => missing.nodes.push(node),
             }
+            // It is not to be met again.
+            query.list.seen.insert(node);
         }
+        query.begins = !missing.nodes.is_empty();
+        (missing.most, missing.bound) = (2, f32::INFINITY);
         Ok(())
     }
 
@@ -511,16 +513,33 @@ impl LowHalf for Low {
                 node.try_into()
                     .map_err(|_| HalfError("half a node".to_owned()))?,
             );
-            let code = self.codes.get(node as usize).copied().flatten();
-            let code = code.ok_or_else(|| HalfError("no such node".to_owned()))?;
-            query.list.insert(node, || distance(&query.row, &code, LOW));
+            let code = self.codes.get(node as usize);
+            match code.ok_or_else(|| HalfError("no such node".to_owned()))? {
+                Some(code) => query.list.insert(node, || distance(&query.row, code, LOW)),
+                None if query.list.seen.contains(&node) => {}
+                None => query.missing.push(node),
+            }
         }
+        query.missing.sort_unstable();
+        query.missing.dedup();
         Ok(())
     }
 
-    fn select(&self, query: &mut LowQuery, nodes: &mut Vec<(u32, f32)>) {
-        let most = (query.ratio * query.list.nodes.len() as f32).ceil() as usize;
-        nodes.extend(query.list.visit(most));
+    fn select(&self, query: &mut LowQuery, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
+        missing.nodes.clear();
+        let asked = query.missing.len();
+        let most = query.share(query.list.nodes.len() + asked);
+        if asked == 0 {
+            return nodes.extend(query.list.visit(most));
+        }
+        std::mem::swap(&mut missing.nodes, &mut query.missing);
+        let all = query.list.nodes.len() == query.list.most;
+        let bound = query.list.nodes.last().filter(|_| all);
+        missing.bound = bound.map_or(f32::INFINITY, |last| last.0 as f32);
+        missing.most = most as u32;
+        query.most = most;
+        query.offered = query.list.unvisited(most);
+        nodes.extend(&query.offered);
     }
 
     fn computations(&self, query: &LowQuery) -> u64 {
@@ -573,37 +592,54 @@ pub struct Expected {
     pub steps: u32,
 }
 
-/// PRESS (§3.1, algorithm 2) in one process.
+/// PRESS (§3.1, algorithm 2) in one process, where the low codes of so many nodes are on the compute server: without all it looks at as many nodes by low codes, and now and then at one more by high
+/// codes.
 pub fn press(
     world: &World,
     row: &[u8],
     k: usize,
-    list: usize,
-    beam: usize,
+    (list, beam): (usize, usize),
     narrowing: Narrowing,
+    kept: u32,
 ) -> Expected {
-    let mut codes = Vec::new();
     let collection = HighHalf::collection(world);
-    world
-        .low_codes(0..collection.nodes, collection.nodes, &mut codes)
-        .unwrap();
-    let low = Low::load(collection, &world.low_centroids(), None, codes).unwrap();
+    let kept = |&node: &u32| world.ranks[node as usize] < kept;
+    let mut bits = vec![0; collection.nodes.div_ceil(8) as usize];
+    let mut codes = Vec::new();
+    for node in (0..collection.nodes).filter(kept) {
+        bits[node as usize / 8] |= 1 << (node % 8);
+        codes.extend(world.vectors[node as usize].map(|byte| byte & LOW));
+    }
+    let some = (!(0..collection.nodes).all(|node| kept(&node))).then_some(&bits[..]);
+    let low = Low::load(collection, &world.low_centroids(), some, codes).unwrap();
     let (mut high_query, mut low_query) = (HighQuery::default(), LowQuery::default());
     let (list, full) = (list.max(k), (list.max(k) / 2).max(k));
     world
-        .begin(&mut high_query, row, Sizes { list, full, beam }, None)
+        .begin(&mut high_query, row, Sizes { list, full, beam })
         .unwrap();
     let (mut lists, mut nodes, mut steps) = (Vec::new(), Vec::new(), 1);
-    low.begin(&mut low_query, row, list, narrowing, &mut nodes)
+    let missing = &mut Missing::default();
+    low.begin(&mut low_query, row, list, narrowing, &mut nodes, missing)
         .unwrap();
-    world.refine(&mut high_query, &nodes).unwrap();
-    while world.advance(&mut high_query, &mut lists) {
+    let mut estimates = Vec::new();
+    loop {
+        nodes.sort_unstable_by_key(|&(node, _)| node);
+        let looks = !missing.nodes.is_empty();
+        match looks {
+            true => world.look(&mut high_query, &nodes, missing, &mut estimates),
+            false => world.refine(&mut high_query, &nodes),
+        }
+        .unwrap();
+        if !world.advance(&mut high_query, &mut lists) {
+            break;
+        }
+        if looks {
+            low.hear(&mut low_query, &estimates);
+        }
         low.expand(&mut low_query, &lists).unwrap();
         lists.clear();
         nodes.clear();
-        low.select(&mut low_query, &mut nodes);
-        nodes.sort_unstable_by_key(|&(node, _)| node);
-        world.refine(&mut high_query, &nodes).unwrap();
+        low.select(&mut low_query, &mut nodes, missing);
         steps += 1;
     }
     let mut nodes = Vec::new();
@@ -612,7 +648,7 @@ pub fn press(
     Expected {
         ids: ranked.ids,
         distances: ranked.distances,
-        low: low.computations(&low_query),
+        low: low.computations(&low_query) + world.low_computations(&high_query),
         high: world.computations(&high_query),
         full: ranked.computations,
         steps,

@@ -9,7 +9,7 @@ use stratann_node::role::{
     Slot, Slots, StorageState, Waiting, Wants, Worker,
 };
 use stratann_node::wire::{
-    Changed, Frame, Head, Ids, Message, Nodes, Reason, Scored, Token, Wanted,
+    Changed, Frame, Head, Ids, Message, MissingNodes, Nodes, Reason, Scored, Token, Wanted,
 };
 
 use crate::halves::{Full, Low, World};
@@ -55,7 +55,7 @@ fn begin(row: &[u8]) -> Message<'_> {
         full: 12,
         beam: 2,
         query: row,
-        offloading: None,
+        missing: MissingNodes::NONE,
         nodes: scored(&[0, 50]),
     }
 }

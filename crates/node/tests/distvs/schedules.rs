@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use stratann_node::role::{Asked, ComputeOptions, Doubt, Failure, Found, Narrowing, Outcome};
 use stratann_node::wire::Reason;
 
-use crate::halves::{Random, World, press};
+use crate::halves::{DIM, Random, World, press};
 use crate::network::{Network, Plan, Query, Step, mark};
 
 fn worlds() -> [Arc<World>; 2] {
@@ -148,6 +148,10 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Some((_, Ok(Outcome::Changed { .. })))
         )
     };
+    let kept = plan.low_memory.iter();
+    let kept: Vec<u32> = kept
+        .map(|&bytes| u32::try_from(bytes / DIM as u64).unwrap_or(u32::MAX))
+        .collect();
     for (number, query) in network.queries.iter().enumerate() {
         let context = format!("seed {seed}, query {number}: {query:?}, {plan:?}");
         let (ended, outcome) = query.ended.as_ref().unwrap();
@@ -199,28 +203,18 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     if *list == 0 { 24 } else { *list },
                     if *beam == 0 { 2 } else { *beam },
                 );
-                let expected = press(
-                    world,
-                    row,
-                    *k as usize,
-                    list as usize,
-                    beam as usize,
-                    Narrowing::default(),
-                );
-                assert_eq!(
-                    (ids, distances),
-                    (&expected.ids, &expected.distances),
-                    "{context}"
-                );
-                assert_eq!(counters.full, expected.full, "{context}");
-                if counters.restarts == 0 {
+                let sizes = (list as usize, beam as usize);
+                // Through whichever compute server: they have different numbers of low codes.
+                let right = kept.iter().any(|&kept| {
+                    let narrowing = Narrowing::default();
+                    let expected = press(world, row, *k as usize, sizes, narrowing, kept);
                     let found = (counters.low, counters.high, counters.steps);
-                    assert_eq!(
-                        found,
-                        (expected.low, expected.high, expected.steps),
-                        "{context}"
-                    );
-                }
+                    let took = (expected.low, expected.high, expected.steps);
+                    (ids, distances, counters.full)
+                        == (&expected.ids, &expected.distances, expected.full)
+                        && (counters.restarts > 0 || found == took)
+                });
+                assert!(right, "{context}");
             }
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
