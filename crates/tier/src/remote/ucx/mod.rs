@@ -1,4 +1,5 @@
-//! UCX as a way to a memory server: RDMA where the machines have it, shared memory on one machine, and for trials TCP (feature `ucx`).
+//! UCX as a way to a memory server, and between the servers of DistVS: RDMA where the machines have it, shared memory on one machine, and for trials
+//! TCP (feature `ucx`). Files are read one-sidedly:
 //!
 //! ```text
 //!   client                                             server
@@ -10,13 +11,14 @@
 //! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn; what searches read comes through UCX.
 //! The TCP connection stays open beside it: the server keeps the files for as long, and when it ends all reads fail at once, even where UCX has
 //! not noticed that nobody will answer them.
-//! `target.rs` is the server's side, `lane.rs` the client's, and `api.rs` what is used of the library.
+//! `target.rs` is the server's side, `lane.rs` the client's, `endpoint.rs` a way to another process, and `api.rs` what is used of the library.
+//! What servers of DistVS say to each other are messages, to which the other side has to answer: for them `stream.rs` carries bytes to and fro.
 //!
 //! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
 //! that trust each other, as RDMA is. With a server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says otherwise.
 //! The address and the keys that a server sends are handed to UCX as they are; how much a file has is checked here, and pages have checksums.
 //!
-//! **Over TCP only who says so.** There UCX emulates one-sided reads, and that is not for a server: it answers reads of *any* of the process' memory,
+//! **Over TCP only who says so.** There UCX encrypts nothing, takes bytes from whoever reaches the port that it chose, and emulates one-sided reads, which are not for a server: it answers reads of *any* of the process' memory,
 //! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
 //! `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is left out of what UCX chooses from,
 //! unless `UCX_TLS` in the environment names transports: for trials without a card.

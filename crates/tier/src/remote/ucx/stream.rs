@@ -14,7 +14,8 @@
 //!
 //! Each stream has a worker on both sides, which both of its directions lock for as long as a call of the library takes; nobody holds it while he
 //! sleeps. Who finds nothing to read has the worker's descriptor become readable, and sleeps until it is. Who writes may then take from the network what
-//! he sleeps for: he rings an eventfd. What is written is copied, and one piece is on its way at a time; the next one waits until it is gone. What
+//! he sleeps for: he rings an eventfd. What is written is copied, and one piece is on its way at a time; the next one waits until it is gone. So
+//! whoever is not read has to wait, as far as the network has no more room; only what comes while this side waits to write is kept in memory. What
 //! was written last may be lost where a side ends the stream.
 
 use std::fmt;
