@@ -78,6 +78,8 @@ struct Shared {
     options: Options,
     /// What clients go on with that want UCX, if they may.
     streams: Option<Streams>,
+    /// The last who wanted it was not reached so, which was logged.
+    no_way: AtomicBool,
     stop: AtomicBool,
     /// Sockets of all connections, by number, to end them with.
     callers: Mutex<Callers>,
@@ -184,6 +186,7 @@ impl Listening {
             service,
             options,
             streams,
+            no_way: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             callers: Mutex::default(),
             threads: Mutex::default(),
@@ -442,8 +445,13 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
         (Stream::Plain(socket), Some(streams)) if ucx => {
             let left = until.saturating_duration_since(Instant::now());
             let stream = streams.over(socket, Side::Server, left);
+            let failed = stream.is_err();
+            let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
-                tracing::warn!("client {number} is not reached through UCX: {error}");
+                // Who is not reached tries again each second.
+                if !known {
+                    tracing::warn!("client {number} is not reached through UCX: {error}");
+                }
             })?))
         }
         (stream, _) => stream,

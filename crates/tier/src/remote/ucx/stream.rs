@@ -128,11 +128,12 @@ impl Streams {
         let theirs = theirs.ok_or_else(|| {
             io::Error::new(ErrorKind::InvalidData, "an address in UCX that cannot be")
         })?;
-        // Nothing that comes is taken before there is an endpoint for it.
-        let endpoint = Endpoint::new(&worker, theirs).map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Nothing that comes is taken before there is an endpoint for it, and nothing fails between that and its place beside the worker.
+        let endpoint = Endpoint::new(&worker, theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bell,
             wakes: worker.fd().as_raw_fd(),
             inside: Mutex::new(Inside {
                 worker,
