@@ -87,7 +87,7 @@ test-wheel: wheel ## installs the wheel into a fresh environment without Rust, a
 	PATH=/usr/bin:/bin "$(VENV)-wheel/bin/python" -m pytest crates/python/tests/test_docs.py crates/python/tests/test_lookups.py crates/python/tests/test_async.py
 
 # Where the library is missing the tests say so and pass. Debian: apt-get install libucx0, and libucx-dev to compare our declarations with the header.
-test-ucx: ## memory servers through UCX (RDMA), over its own TCP and shared memory
+test-ucx: ## memory servers and those of DistVS through UCX (RDMA), over its own TCP and shared memory
 	cargo clippy --locked --package stratann-node --features ucx --all-targets -- -D warnings
 	cargo test --locked --package stratann-tier --features ucx --lib -- remote::ucx
 	cargo test --locked --package stratann-node --features ucx --test ucx

@@ -1111,13 +1111,8 @@ pub struct MemoryServerArguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = servers::host_and_port)]
     pub listen: String,
 
-    /// Files may be read through UCX as well (remote:ucx:HOST:PORT/name): over RDMA where there is a card, and with no secret, so among
-    /// machines that trust each other. Needs a build with `--features ucx`, and the library
-    #[arg(long, conflicts_with_all = ["folder", "tls_certificate", "index"])]
-    pub ucx: bool,
-
     /// Keeps the files in a folder of its own, as below /dev/shm, where they survive the server [default: in its memory]
-    #[arg(long, value_name = "DIR", conflicts_with = "index")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "ucx"])]
     pub folder: Option<PathBuf>,
 
     /// Of an index: writes each message by itself, to compare: answers to what came together are put together else (DistVS §4.2)

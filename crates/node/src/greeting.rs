@@ -85,14 +85,16 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// Greets a client by a time. `admit` is asked about one who knows the secret, and says whether it may stay beside the others.
+/// Greets a client by a time. `ucx`: it may go on through UCX; gives whether it does. `admit` is asked about one who knows the secret, and says whether it may
+/// stay beside the others.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,
+    ucx: bool,
     stream: &mut Stream,
     until: Instant,
     admit: impl FnOnce() -> bool,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let version = protocol.version();
     // These few bytes always have room.
     stream.set_write_timeout(Some(
@@ -103,6 +105,7 @@ pub(crate) fn greet(
     let greeting = Greeting {
         version,
         wants_secret: secret.is_some(),
+        ucx,
         nonce: wire::nonce()?,
     };
     stream.write_all(&greeting.encode())?;
@@ -118,6 +121,9 @@ pub(crate) fn greet(
     }
     receive(stream, rest, until)?;
     let reply = Reply::decode(&bytes).ok_or_else(|| nonsense("no greeting"))?;
+    if reply.ucx && !ucx {
+        return Err(nonsense("UCX, which was not offered"));
+    }
     let (nonces, channel) = ([&greeting.nonce, &reply.nonce], stream.channel()?);
     let shown =
         secret.is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, nonces, &channel));
@@ -143,5 +149,5 @@ pub(crate) fn greet(
     if status != Status::Welcome {
         return Err(nonsense("refused"));
     }
-    Ok(())
+    Ok(reply.ucx)
 }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustls::{ServerConnection, StreamOwned};
 use stratann_tier::remote::ring::RingListener;
-use stratann_tier::remote::wire::Protocol;
+use stratann_tier::remote::ucx::Streams;
+use stratann_tier::remote::wire::{Protocol, Side};
 use stratann_tier::remote::{Timed, notice_when_gone};
 
 use crate::greeting::greet;
@@ -75,6 +76,10 @@ impl Caller {
 struct Shared {
     service: Arc<dyn Service>,
     options: Options,
+    /// What clients go on with that want UCX, if they may.
+    streams: Option<Streams>,
+    /// The last who wanted it was not reached so, which was logged.
+    no_way: AtomicBool,
     stop: AtomicBool,
     /// Sockets of all connections, by number, to end them with.
     callers: Mutex<Callers>,
@@ -154,12 +159,17 @@ impl Listening {
     /// Listens, on threads of its own.
     ///
     /// # Errors
-    /// An address that cannot be had, or one that others can reach while there is no secret.
+    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, or beside a certificate.
     pub(crate) fn start(
         service: Arc<dyn Service>,
         options: Options,
     ) -> Result<Listening, NodeError> {
-        let (found, _) = resolve(&options)?;
+        let (found, loopback) = resolve(&options)?;
+        options.check_ucx()?;
+        // A server of files has what its store has of UCX, and its connections go without.
+        let through_ucx = options.ucx && service.protocol().is_role();
+        let streams = through_ucx.then(|| Streams::serving(loopback));
+        let streams = streams.transpose().map_err(NodeError::Ucx)?;
         let listener = options.bind(&found)?;
         let address = listener.local_addr().map_err(|source| NodeError::Listen {
             address: options.listen.clone(),
@@ -175,6 +185,8 @@ impl Listening {
         let shared = Arc::new(Shared {
             service,
             options,
+            streams,
+            no_way: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             callers: Mutex::default(),
             threads: Mutex::default(),
@@ -418,7 +430,32 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
         }
     };
     let (protocol, admit) = (shared.service.protocol(), || shared.admit(number));
-    greet(protocol, secret.as_ref(), &mut stream, until, admit)?;
+    // It is for who comes over TCP.
+    let streams = shared.streams.as_ref();
+    let streams = streams.filter(|_| matches!(stream, Stream::Plain(_)));
+    let ucx = greet(
+        protocol,
+        secret.as_ref(),
+        streams.is_some(),
+        &mut stream,
+        until,
+        admit,
+    )?;
+    let stream = match (stream, streams) {
+        (Stream::Plain(socket), Some(streams)) if ucx => {
+            let left = until.saturating_duration_since(Instant::now());
+            let stream = streams.over(socket, Side::Server, left);
+            let failed = stream.is_err();
+            let known = shared.no_way.swap(failed, Ordering::Relaxed);
+            Stream::Ucx(Box::new(stream.inspect_err(|error| {
+                // Who is not reached tries again each second.
+                if !known {
+                    tracing::warn!("client {number} is not reached through UCX: {error}");
+                }
+            })?))
+        }
+        (stream, _) => stream,
+    };
     attend(stream, number, shared)
 }
 

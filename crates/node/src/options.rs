@@ -10,7 +10,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use stratann_tier::TierError;
-use stratann_tier::remote::wire::{Protocol, Secret};
+use stratann_tier::remote::ucx;
+use stratann_tier::remote::wire::Secret;
 
 use crate::store::StoreError;
 
@@ -55,9 +56,14 @@ pub enum NodeError {
         /// Why.
         reason: String,
     },
-    /// UCX, for what is no server of files.
-    #[error("{0} is not reached through UCX: start it without")]
-    Ucx(Protocol),
+    /// UCX, which is not there.
+    #[error(transparent)]
+    Ucx(TierError),
+    /// UCX and a certificate.
+    #[error(
+        "UCX (--ucx) and a certificate; what goes through UCX is not encrypted. Leave one of both out"
+    )]
+    UcxWithTls,
     /// Its files.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -140,7 +146,7 @@ pub struct Options {
     pub listen: String,
     /// Where processes of this user come that read through rings in shared memory, if they may: the path of a socket.
     pub ring: Option<PathBuf>,
-    /// Whether files may be read through UCX as well.
+    /// Whether files may be read through UCX as well, and servers of DistVS spoken to through it, behind greetings over TCP. Not with a certificate.
     pub ucx: bool,
     /// What clients have to know.
     pub secret: Option<Secret>,
@@ -183,13 +189,28 @@ impl Options {
     }
 
     /// Whether a server can listen so: an address that there is, that nobody else listens at, and that others can reach only if they know a secret. To be asked before an index is read, which may take
-    /// minutes; the address is free again when this returns, so that clients that come meanwhile hear that nobody is there yet.
+    /// minutes; and whether there is UCX, where it is asked for. The address is free again when this returns, so that clients that come meanwhile hear that nobody is there yet.
     ///
     /// # Errors
     /// It cannot.
     pub fn check(&self) -> Result<(), NodeError> {
         let (found, _) = resolve(self)?;
+        self.check_ucx()?;
         self.bind(&found).map(drop)
+    }
+
+    /// Whether there is UCX, where it is asked for.
+    pub(crate) fn check_ucx(&self) -> Result<(), NodeError> {
+        match (self.ucx, &self.certificate) {
+            (false, _) => Ok(()),
+            (true, Some(_)) => Err(NodeError::UcxWithTls),
+            (true, None) => ucx::available().map_err(|reason| {
+                NodeError::Ucx(TierError::Unsupported {
+                    what: "a server that is reached through UCX".to_owned(),
+                    reason,
+                })
+            }),
+        }
     }
 
     pub(crate) fn bind(&self, addresses: &[SocketAddr]) -> Result<TcpListener, NodeError> {

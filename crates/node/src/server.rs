@@ -35,7 +35,7 @@ impl Running {
     /// Listens, on threads of its own.
     ///
     /// # Errors
-    /// An address that cannot be had, or one that others can reach while there is no secret.
+    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, or beside a certificate.
     pub fn start(store: Store, options: Options) -> Result<Running, NodeError> {
         let (_, loopback) = resolve(&options)?;
         let store = match options.ucx {

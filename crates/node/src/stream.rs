@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustls::{ServerConnection, StreamOwned};
 use stratann_tier::remote::Timed;
 use stratann_tier::remote::ring::RingStream;
+use stratann_tier::remote::ucx::UcxStream;
 use stratann_tier::remote::wire::{Binding, CHANNEL, UNBOUND};
 
 use crate::link::pipe::Pipe;
@@ -16,6 +17,7 @@ pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, Timed>>),
     Ring(Box<RingStream>),
+    Ucx(Box<UcxStream>),
     /// In this process.
     Local(Pipe),
 }
@@ -27,7 +29,7 @@ impl Stream {
             Stream::Tls(stream) => (stream.conn)
                 .export_keying_material(UNBOUND, CHANNEL, None)
                 .map_err(io::Error::other),
-            Stream::Plain(_) | Stream::Ring(_) | Stream::Local(_) => Ok(UNBOUND),
+            Stream::Plain(_) | Stream::Ring(_) | Stream::Ucx(_) | Stream::Local(_) => Ok(UNBOUND),
         }
     }
 
@@ -36,6 +38,10 @@ impl Stream {
             Stream::Plain(socket) => socket.set_read_timeout(limit),
             Stream::Tls(stream) => stream.sock.limit(limit),
             Stream::Ring(stream) => {
+                stream.set_read_timeout(limit);
+                Ok(())
+            }
+            Stream::Ucx(stream) => {
                 stream.set_read_timeout(limit);
                 Ok(())
             }
@@ -54,6 +60,10 @@ impl Stream {
                 stream.set_write_timeout(limit);
                 Ok(())
             }
+            Stream::Ucx(stream) => {
+                stream.set_write_timeout(limit);
+                Ok(())
+            }
             Stream::Local(pipe) => {
                 pipe.writer.set_timeout(limit);
                 Ok(())
@@ -68,6 +78,7 @@ impl Read for Stream {
             Stream::Plain(socket) => socket.read(out),
             Stream::Tls(stream) => stream.read(out),
             Stream::Ring(stream) => stream.read(out),
+            Stream::Ucx(stream) => stream.read(out),
             Stream::Local(pipe) => pipe.reader.read(out),
         }
     }
@@ -79,6 +90,7 @@ impl Write for Stream {
             Stream::Plain(socket) => socket.write(bytes),
             Stream::Tls(stream) => stream.write(bytes),
             Stream::Ring(stream) => stream.write(bytes),
+            Stream::Ucx(stream) => stream.write(bytes),
             Stream::Local(pipe) => pipe.writer.write(bytes),
         }
     }
@@ -88,6 +100,7 @@ impl Write for Stream {
             Stream::Plain(socket) => socket.flush(),
             Stream::Tls(stream) => stream.flush(),
             Stream::Ring(stream) => stream.flush(),
+            Stream::Ucx(stream) => stream.flush(),
             Stream::Local(pipe) => pipe.writer.flush(),
         }
     }

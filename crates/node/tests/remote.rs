@@ -409,6 +409,7 @@ fn greet(stream: &mut TcpStream, wants_secret: bool) {
     let greeting = Greeting {
         version: VERSION,
         wants_secret,
+        ucx: false,
         nonce: [3; 32],
     };
     stream.write_all(&greeting.encode()).unwrap();
@@ -605,6 +606,7 @@ fn a_server_that_answers_nonsense_is_not_believed() {
         let greeting = Greeting {
             version: VERSION + 1,
             wants_secret: false,
+            ucx: false,
             nonce: [0; 32],
         };
         let _ = stream.write_all(&greeting.encode());
@@ -640,6 +642,7 @@ fn garbage_at_the_port_harms_nobody_else() {
         if round % 3 > 0 {
             let reply = wire::Reply {
                 version: VERSION,
+                ucx: false,
                 nonce: [1; 32],
                 proof: [0; 32],
             };
@@ -835,6 +838,7 @@ fn greeted(address: impl std::net::ToSocketAddrs) -> TcpStream {
     stream.read_exact(&mut [0; wire::GREETING]).unwrap();
     let reply = wire::Reply {
         version: VERSION,
+        ucx: false,
         nonce: [1; 32],
         proof: [0; 32],
     };
@@ -912,6 +916,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     stream.read_exact(&mut [0; wire::GREETING]).unwrap();
     let reply = wire::Reply {
         version: VERSION,
+        ucx: false,
         nonce: [1; 32],
         proof: [0; 32],
     };

@@ -1,17 +1,25 @@
-//! Files of a memory server read through UCX, over TCP and over shared memory: servers and clients are processes of their own, because UCX
-//! takes its settings from the environment. Without the library all of it is skipped, with a message.
+//! Files of a memory server read through UCX, and the servers of DistVS speaking through it, over TCP and over shared memory: servers and clients are processes
+//! of their own, because UCX takes its settings from the environment. Without the library all of it is skipped, with a message.
 #![cfg(feature = "ucx")]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stratann_node::{Options, Running, Store};
-use stratann_tier::remote::wire::{self, Frame, HEADER, Kind, Welcome};
-use stratann_tier::remote::{Client, Fault, RemoteTier, Server, ucx};
+use stratann::press::Low;
+use stratann::{BuildOptions, Matrix, Preset, Silent, VectorFile, VectorSource, build};
+use stratann_node::role::Found;
+use stratann_node::serve::{
+    self, ClientOptions, ComputeServer, ComputeServerOptions, Encryption, MemoryOfIndex, Place,
+    StorageOfIndex,
+};
+use stratann_node::{NodeError, Options, Running, Store};
+use stratann_tier::remote::wire::{self, Frame, HEADER, Kind, Protocol, Welcome};
+use stratann_tier::remote::{Client, Fault, RemoteTier, Server, Transport, ucx};
 use stratann_tier::testing::conformance::conformance;
 use stratann_tier::{IoMode, Request, Thread, Tier, WorkerPool, next};
 
@@ -23,6 +31,11 @@ use support::{MIB, fault, put, read};
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 /// The server from which the process of a client reads.
 const READS: &str = "STRATANN_TEST_READS";
+/// Of a server of DistVS: its role, its index, and of a compute server the others.
+const ROLE: &str = "STRATANN_TEST_ROLE";
+const INDEX: &str = "STRATANN_TEST_INDEX";
+const MEMORY: &str = "STRATANN_TEST_MEMORY";
+const STORAGE: &str = "STRATANN_TEST_STORAGE";
 /// What the line of a server begins with.
 const LISTENING: &str = "listening on ";
 
@@ -52,7 +65,16 @@ struct Serving {
 
 impl Serving {
     fn start(listen: &str) -> Serving {
-        let mut process = this("serve")
+        Self::of(&mut this("serve"), listen)
+    }
+
+    /// A memory or a storage server of an index.
+    fn role(role: &str, index: &Path, listen: &str) -> Serving {
+        Self::of(this("role").env(ROLE, role).env(INDEX, index), listen)
+    }
+
+    fn of(command: &mut Command, listen: &str) -> Serving {
+        let mut process = command
             .env(LISTEN, listen)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -242,10 +264,15 @@ fn many_threads_read_what_they_asked_for(file: &dyn Fn(&[u8]) -> RemoteTier) {
 }
 
 fn client_over(transports: Option<&str>) {
+    passes_over(transports, "client");
+}
+
+/// Runs an ignored test with transports of UCX; none is what it chooses.
+fn passes_over(transports: Option<&str>, test: &str) {
     if skipped() {
         return;
     }
-    let mut client = this("client");
+    let mut client = this(test);
     match transports {
         Some(transports) => client.env("UCX_TLS", transports),
         None => client.env_remove("UCX_TLS"),
@@ -358,6 +385,7 @@ fn lies(answer: Vec<u8>) -> String {
             let greeting = wire::Greeting {
                 version: wire::VERSION,
                 wants_secret: false,
+                ucx: false,
                 nonce: [3; 32],
             };
             stream.write_all(&greeting.encode()).unwrap();
@@ -426,4 +454,245 @@ fn where_a_file_cannot_be_is_not_believed() {
         assert!(matches!(found, Fault::Nonsense(_)), "{found}");
         assert!(took < Duration::from_secs(2));
     }
+}
+
+/// An address of this machine that no connection takes a port of while its server is away.
+const ANY: &str = "127.77.1.1:0";
+/// Queries that are asked.
+const QUERIES: usize = 40;
+
+fn head(name: &str, count: usize) -> Matrix {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name);
+    let file = VectorFile::open(path).unwrap();
+    let mut bytes = vec![0; count * file.row_bytes()];
+    file.read(0, &mut bytes).unwrap();
+    Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
+}
+
+/// A small index of the preset `distvs`.
+fn built(path: &Path) {
+    let options = BuildOptions {
+        preset: Preset::DISTVS,
+        degree: Some(24),
+        build_list: 40,
+        navigation: 0.0,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    let base = head("photo-sift-20k.base.u8bin", 2000);
+    build(&base, path, &options, &Silent).unwrap();
+}
+
+fn through_ucx(address: &str) -> Place {
+    Place::of(&format!("{}{address}", Server::UCX), None, Encryption::None).unwrap()
+}
+
+fn over_tcp(address: &str) -> Place {
+    Place::of(address, None, Encryption::None).unwrap()
+}
+
+/// A compute server, which takes servers that say nothing for dead soon.
+fn compute(memory: Place, storage: Place, listen: Options) -> ComputeServer<Low> {
+    let options = ComputeServerOptions {
+        workers: 2,
+        connections: 2,
+        silence: Duration::from_millis(700),
+        listen,
+        ..ComputeServerOptions::default()
+    };
+    ComputeServer::start(memory, storage, options).unwrap()
+}
+
+fn asking(place: Place, patience: Duration) -> serve::Client {
+    let options = ClientOptions {
+        patience,
+        ..ClientOptions::default()
+    };
+    serve::Client::connect(vec![place], options).unwrap()
+}
+
+/// What is found for each query.
+fn answers(client: &serve::Client) -> Vec<(Vec<u64>, Vec<f32>)> {
+    let queries = head("photo-sift-20k.query.u8bin", QUERIES);
+    let mut row = vec![0; queries.row_bytes()];
+    let pending: Vec<_> = (0..QUERIES)
+        .map(|number| {
+            queries.read(number, &mut row).unwrap();
+            client.submit(&row, 10, 0, 0)
+        })
+        .collect();
+    let of = |found: Found| (found.ids, found.distances);
+    let found = pending
+        .into_iter()
+        .map(|pending| of(pending.wait().unwrap()));
+    found.collect()
+}
+
+#[test]
+#[ignore = "the process of a server of DistVS, which other tests start"]
+fn role() {
+    let of = |name: &str| std::env::var(name);
+    let (Ok(role), Ok(listen)) = (of(ROLE), of(LISTEN)) else {
+        return;
+    };
+    let options = Options {
+        listen,
+        ucx: true,
+        ..Options::default()
+    };
+    let index = of(INDEX).unwrap_or_default();
+    let index = Path::new(&index);
+    let (_memory, _storage, _compute);
+    let address = match role.as_str() {
+        "memory" => {
+            let server = MemoryOfIndex::start(index, false, true, options, &Silent).unwrap();
+            let address = server.server().address();
+            _memory = server;
+            address
+        }
+        "storage" => {
+            let io = IoMode::Auto;
+            let server = StorageOfIndex::start(index, 1, io, false, options).unwrap();
+            let address = server.server().address();
+            _storage = server;
+            address
+        }
+        _ => {
+            let [memory, storage] = [MEMORY, STORAGE].map(|name| through_ucx(&of(name).unwrap()));
+            let server = compute(memory, storage, options);
+            let address = server.address();
+            _compute = server;
+            address
+        }
+    };
+    println!("{LISTENING}{address}");
+    // Until whoever started it has gone.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+#[ignore = "the process of a compute server and its client, which other tests start with transports of UCX"]
+fn servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = folder.path().join("index");
+    built(&index);
+    let memory = Serving::role("memory", &index, ANY);
+    let storage = Serving::role("storage", &index, ANY);
+    // That is what it goes through.
+    for (serving, protocol) in [(&memory, Protocol::Memory), (&storage, Protocol::Storage)] {
+        let connected = serving.server().connect(protocol).unwrap();
+        assert!(matches!(connected, Transport::Ucx(_)));
+    }
+    let [at, behind] = [&memory, &storage].map(|serving| over_tcp(&serving.address));
+    let plain = compute(at, behind, Options::default());
+    let long = Duration::from_secs(60);
+    let plain = (asking(over_tcp(&plain.address().to_string()), long), plain);
+    let right = answers(&plain.0);
+    let [at, behind] = [&memory, &storage].map(|serving| through_ucx(&serving.address));
+    let own = Options {
+        ucx: true,
+        ..Options::default()
+    };
+    let through = compute(at, behind, own);
+    // Clients may come through it, too.
+    let address = through.address().to_string();
+    let client = asking(through_ucx(&address), long);
+    assert!(answers(&client) == right);
+    let began = Instant::now();
+    (0..5).for_each(|_| assert!(answers(&client) == right));
+    println!("{} queries took {:?}", 5 * QUERIES, began.elapsed());
+    let traffic = through.memory_traffic();
+    assert!(traffic.sent > 100 && traffic.received > 100, "{traffic:?}");
+
+    // The memory server hangs, which is no answer by the deadline, and goes on.
+    let hasty = client.within(Duration::from_secs(2));
+    let row = head("photo-sift-20k.query.u8bin", 1);
+    let mut query = vec![0; row.row_bytes()];
+    row.read(0, &mut query).unwrap();
+    let fails = || {
+        let began = Instant::now();
+        let failed = hasty.search(&query, 10, 0, 0).unwrap_err();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(4), "{took:?} {failed:?}");
+        failed
+    };
+    memory.stop();
+    println!("{}", fails());
+    memory.signal("-CONT");
+    assert!(answers(&client) == right);
+    // It is killed: the same, until another one is there.
+    let address = memory.address.clone();
+    drop(memory);
+    println!("{}", fails());
+    let memory = Serving::role("memory", &index, &address);
+    assert!(answers(&client) == right);
+    // It is killed amid queries, and at once another one comes.
+    let memory = thread::scope(|scope| {
+        let load = scope.spawn(|| (0..10).for_each(|_| assert!(answers(&client) == right)));
+        thread::sleep(Duration::from_millis(30));
+        drop(memory);
+        let memory = Serving::role("memory", &index, &address);
+        load.join().unwrap();
+        memory
+    });
+
+    // Nor does it end servers that a compute server is killed amid queries.
+    for round in 0..4u64 {
+        let mut command = this("role");
+        let others = command
+            .env(ROLE, "compute")
+            .env(MEMORY, &memory.address)
+            .env(STORAGE, &storage.address);
+        let killed = Serving::of(others, ANY);
+        let client = asking(through_ucx(&killed.address), long);
+        assert!(answers(&client) == right);
+        // Nobody waits for these.
+        let _asked = [&query[..]; QUERIES].map(|row| client.submit(row, 10, 0, 0));
+        thread::sleep(Duration::from_millis(2 + 5 * round));
+        killed.signal("-KILL");
+    }
+    assert!(answers(&client) == right);
+}
+
+#[test]
+fn servers_answer_over_whatever_it_chooses() {
+    passes_over(None, "servers");
+}
+
+#[test]
+fn servers_answer_over_tcp() {
+    passes_over(Some("tcp"), "servers");
+}
+
+#[test]
+fn servers_answer_over_shared_memory() {
+    passes_over(Some("shm,self"), "servers");
+}
+
+#[test]
+fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
+    if skipped() {
+        return;
+    }
+    let nowhere = || over_tcp("127.77.1.2:1");
+    let without = compute(nowhere(), nowhere(), Options::default());
+    let address = without.address().to_string();
+    let server = Server::new(&format!("ucx:{address}"), None, None).unwrap();
+    let refused = server.connect(Protocol::Compute).err().unwrap();
+    let text = refused.to_string();
+    assert!(text.contains("not started with --ucx"), "{text}");
+    // Another kind of server is that first.
+    let refused = server.connect(Protocol::Memory).err().unwrap();
+    assert!(
+        refused.to_string().contains("is a compute server"),
+        "{refused}"
+    );
+    let options = ClientOptions::default();
+    match serve::Client::connect(vec![through_ucx(&address)], options) {
+        Err(NodeError::Server(error)) => assert!(error.to_string().contains("--ucx"), "{error}"),
+        other => panic!("{:?}", other.err()),
+    }
+    let encrypted = Place::of("ucx:127.0.0.1:1", None, Encryption::OfEnvironment);
+    let error = encrypted.unwrap_err().to_string();
+    assert!(error.contains("not encrypted"), "{error}");
 }

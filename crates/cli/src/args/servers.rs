@@ -19,6 +19,11 @@ pub struct ListenArguments {
     #[arg(long, value_name = "PATH")]
     pub ring: Option<PathBuf>,
 
+    /// Can be reached through UCX as well (ucx:HOST:PORT; files as remote:ucx:HOST:PORT/name): over RDMA where there is a card. What goes through it is
+    /// not encrypted, and UCX knows no secret, so among machines that trust each other. Needs a build with `--features ucx`, and the library
+    #[arg(long, conflicts_with = "tls_certificate")]
+    pub ucx: bool,
+
     /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
@@ -139,11 +144,11 @@ pub struct ComputeArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ComputeServerArguments {
-    /// The memory server: host:port, or shm:PATH
+    /// The memory server: host:port, shm:PATH, or ucx:host:port
     #[arg(long, value_name = "SERVER", value_parser = server)]
     pub memory: String,
 
-    /// The storage server: host:port, or shm:PATH
+    /// The storage server: host:port, shm:PATH, or ucx:host:port
     #[arg(long, value_name = "SERVER", required_unless_present = "index", value_parser = server)]
     pub storage: Option<String>,
 
@@ -228,7 +233,7 @@ pub struct ClusterChangeArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterUpsertArguments {
-    /// Compute servers, host:port or shm:PATH, with commas between them
+    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
     #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
     pub servers: Vec<String>,
 
@@ -247,7 +252,7 @@ pub struct ClusterUpsertArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterDeleteArguments {
-    /// Compute servers, host:port or shm:PATH, with commas between them
+    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
     #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
     pub servers: Vec<String>,
 
@@ -263,7 +268,7 @@ pub struct ClusterDeleteArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ClusterSearchArguments {
-    /// Compute servers, host:port or shm:PATH, with commas between them: the first is asked, and the next where it cannot be reached, says nothing, or waits for its own servers
+    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them: the first is asked, and the next where it cannot be reached, says nothing, or waits for its own servers
     #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
     pub servers: Vec<String>,
 
@@ -329,7 +334,10 @@ fn server(text: &str) -> Result<String, String> {
     match text.strip_prefix(Server::RING) {
         Some("") => Err("give the path of a socket, as shm:/path".to_owned()),
         Some(_) => Ok(text.to_owned()),
-        None => host_and_port(text),
+        None => {
+            host_and_port(text.strip_prefix(Server::UCX).unwrap_or(text))?;
+            Ok(text.to_owned())
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `stratann memory-server`
 
-use stratann_node::{Options, Running, Store};
+use stratann_node::{Running, Store};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::size;
@@ -24,10 +24,7 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
         None => Ok(Store::in_memory(bytes)),
     };
     let store = store.map_err(|error| refused(error.into()))?;
-    let options = Options {
-        ucx: arguments.ucx,
-        ..listening(&arguments.listen, &arguments.server)?
-    };
+    let options = listening(&arguments.listen, &arguments.server)?;
     // On loopback it has a secret, if only that of its user; elsewhere it does not start without one.
     let how = match &options.certificate {
         Some(_) => "with a secret and TLS",

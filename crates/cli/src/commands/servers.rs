@@ -30,7 +30,7 @@ const LOOKS: Duration = Duration::from_millis(100);
 /// What a server could not do.
 pub fn refused(error: NodeError) -> Failure {
     match &error {
-        NodeError::Open { .. } => Failure::Wrong(error.to_string()),
+        NodeError::Open { .. } | NodeError::UcxWithTls => Failure::Wrong(error.to_string()),
         NodeError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
             Failure::Wrong(error.to_string())
         }
@@ -73,6 +73,7 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
     let options = Options {
         listen: listen.to_owned(),
         ring: arguments.ring.clone(),
+        ucx: arguments.ucx,
         secret: secret(arguments.secret_file.as_deref(), listen)?,
         certificate,
         most_clients: arguments.clients,

@@ -444,6 +444,23 @@ fn what_cannot_be_is_refused() {
     place
         .run(&none)
         .refused(2, &["'-1' is no time: give seconds above 0"]);
+    if !cfg!(feature = "ucx") {
+        for words in [
+            &["memory-server", &index, "--ucx", "--listen", "127.0.0.1:0"][..],
+            &[
+                "compute-server",
+                "--memory",
+                "ucx:127.0.0.1:1",
+                "--index",
+                &index,
+            ],
+            &["cluster", "search", "ucx:127.0.0.1:1", "base.u8bin"],
+        ] {
+            place
+                .run(words)
+                .refused(1, &["without UCX", "--features ucx"]);
+        }
+    }
     // What is missing is an index, not memory for files.
     place
         .run(&["memory-server", "--follow"])

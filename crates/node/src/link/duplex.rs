@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustls::Connection;
 use stratann_tier::remote::Transport;
 use stratann_tier::remote::ring::{RingReader, RingWriter};
+use stratann_tier::remote::ucx::{UcxReader, UcxStream, UcxWriter};
 
 use super::pipe::{self, Pipe, PipeReader, PipeWriter};
 use crate::stream::Stream;
@@ -107,6 +108,7 @@ enum From {
         at: usize,
     },
     Ring(RingReader),
+    Ucx(UcxReader),
     Local(PipeReader),
 }
 
@@ -120,6 +122,7 @@ enum To {
     Tcp(TcpStream),
     Tls(Arc<Tls>),
     Ring(RingWriter),
+    Ucx(UcxWriter),
     Local(PipeWriter),
 }
 
@@ -214,6 +217,14 @@ impl Duplex {
         ))
     }
 
+    fn ucx(stream: UcxStream, limit: Option<Duration>) -> io::Result<Duplex> {
+        let (mut reader, mut writer) = stream.split();
+        reader.set_timeout(None);
+        writer.set_timeout(limit);
+        let closer = Closer::Tcp(reader.socket().try_clone()?);
+        Ok(Self::new(From::Ucx(reader), To::Ucx(writer), closer, limit))
+    }
+
     /// Within this process.
     pub(crate) fn local(pipe: Pipe, limit: Option<Duration>) -> Duplex {
         let closer = Closer::Local(pipe.closer());
@@ -234,6 +245,7 @@ impl Duplex {
                 Self::tls(connection.into(), socket.into_socket(), limit)
             }
             Transport::Ring(stream) => Self::ring(*stream, limit),
+            Transport::Ucx(stream) => Self::ucx(*stream, limit),
         }
     }
 
@@ -246,6 +258,7 @@ impl Duplex {
                 Self::tls(connection.into(), socket.into_socket(), limit)
             }
             Stream::Ring(stream) => Self::ring(*stream, limit),
+            Stream::Ucx(stream) => Self::ucx(*stream, limit),
             Stream::Local(pipe) => Ok(Self::local(pipe, limit)),
         }
     }
@@ -257,6 +270,10 @@ impl Receiver {
         match &mut self.from {
             From::Tcp(socket) | From::Tls { socket, .. } => socket.set_read_timeout(limit),
             From::Ring(reader) => {
+                reader.set_timeout(limit);
+                Ok(())
+            }
+            From::Ucx(reader) => {
                 reader.set_timeout(limit);
                 Ok(())
             }
@@ -273,6 +290,7 @@ impl Read for Receiver {
         match &mut self.from {
             From::Tcp(socket) => socket.read(out),
             From::Ring(reader) => reader.read(out),
+            From::Ucx(reader) => reader.read(out),
             From::Local(reader) => reader.read(out),
             From::Tls {
                 tls,
@@ -321,6 +339,10 @@ impl Sender {
                 writer.set_timeout(self.limit);
                 Ok(())
             }
+            To::Ucx(writer) => {
+                writer.set_timeout(self.limit);
+                Ok(())
+            }
             To::Local(writer) => {
                 writer.set_timeout(self.limit);
                 Ok(())
@@ -335,6 +357,7 @@ impl Sender {
             To::Tcp(socket) => send(socket, bytes, until)?,
             To::Tls(tls) => return tls.send(bytes, until),
             To::Ring(writer) => send(writer, bytes, until)?,
+            To::Ucx(writer) => send(writer, bytes, until)?,
             To::Local(writer) => send(writer, bytes, until)?,
         };
         let whole = taken == bytes.len();

@@ -240,7 +240,7 @@ impl MemoryServer {
     /// Listens, on threads of its own. `batch`: whether answers to what came together are written together, as they should be but to compare.
     ///
     /// # Errors
-    /// As those of [`Running::start`](crate::Running::start); `options` asks for UCX.
+    /// As those of [`Running::start`](crate::Running::start).
     pub fn start<H: HighHalf>(
         high: Arc<H>,
         walks: MemoryOptions,
@@ -260,9 +260,6 @@ impl MemoryServer {
         batch: bool,
         options: Options,
     ) -> Result<MemoryServer, NodeError> {
-        if options.ucx {
-            return Err(NodeError::Ucx(Protocol::Memory));
-        }
         let shared = Arc::new(Shared::default());
         let service = Memory {
             high,

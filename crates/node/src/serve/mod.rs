@@ -46,7 +46,7 @@ use crate::listen::Door;
 /// Where a server is.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// `host:port`, with TLS or without, or `shm:/path`.
+    /// `host:port`, with TLS or without, `shm:/path`, or `ucx:host:port`.
     Remote(Server),
     /// In this process.
     Local(Door),
@@ -73,10 +73,10 @@ pub enum Encryption<'a> {
 }
 
 impl Place {
-    /// A server by its name, as a user writes it: `host:port`, `[address]:port`, or `shm:/path`, which is never encrypted. Nothing is sent yet.
+    /// A server by its name, as a user writes it: `host:port`, `[address]:port`, `shm:/path`, which is never encrypted, or `ucx:host:port`, which cannot be. Nothing is sent yet.
     ///
     /// # Errors
-    /// Nobody knows the name; certificates that cannot be read.
+    /// Nobody knows the name; certificates that cannot be read, or UCX that is to be encrypted, or is not there.
     pub fn of(
         name: &str,
         secret: Option<&Secret>,
@@ -91,6 +91,15 @@ impl Place {
         let tls = match encryption {
             _ if name.starts_with(Server::RING) => None,
             Encryption::None => None,
+            _ if name.starts_with(Server::UCX) => {
+                return Err(TierError::Unsupported {
+                    what: format!("the server {name} with TLS"),
+                    reason: format!(
+                        "what goes through UCX is not encrypted: leave out TLS, or `{}`",
+                        Server::UCX
+                    ),
+                });
+            }
             Encryption::OfEnvironment => Some(Tls::of_environment(host)?),
             Encryption::By(authority) => Some(Tls::new(host, authority)?),
         };

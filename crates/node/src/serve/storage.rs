@@ -322,15 +322,12 @@ impl StorageServer {
     /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`), and waits a while with those for which there is no room.
     ///
     /// # Errors
-    /// As those of [`Running::start`](crate::Running::start); `options` asks for UCX.
+    /// As those of [`Running::start`](crate::Running::start).
     pub fn start<R: Ranker>(
         ranker: Arc<R>,
         most: usize,
         options: Options,
     ) -> Result<StorageServer, NodeError> {
-        if options.ucx {
-            return Err(NodeError::Ucx(Protocol::Storage));
-        }
         let counts = Arc::<Counts>::default();
         let run = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
         let (maker, changes) = sync_channel(CHANGES);

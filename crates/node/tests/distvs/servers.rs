@@ -315,6 +315,20 @@ pub fn certificates(folder: &Path) -> (Certificate, Tls) {
 }
 
 #[test]
+fn what_goes_through_ucx_is_not_encrypted_so_no_server_has_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        certificate: Some(certificates(folder.path()).0),
+        ucx: true,
+        ..Options::default()
+    };
+    assert!(matches!(options.check(), Err(NodeError::UcxWithTls)));
+    let walks = MemoryOptions::default();
+    let started = MemoryServer::start(world(), walks, true, options);
+    assert!(matches!(started.map(|_| ()), Err(NodeError::UcxWithTls)));
+}
+
+#[test]
 fn over_tls_with_a_secret_and_through_rings_answers_are_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, tls) = certificates(folder.path());

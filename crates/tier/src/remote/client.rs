@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::ring::RingStream;
 use super::transport::{Transport, garbled};
+use super::ucx::Streams;
 use super::wire::{
-    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Protocol, Welcome,
+    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Protocol, Side,
+    Welcome,
 };
 use super::{Fault, Server, Way};
 use crate::error::TierError;
@@ -63,9 +65,17 @@ fn lost(error: &io::Error) -> Fault {
 /// Connects to a server and is greeted.
 pub(super) fn connect(server: &Server, protocol: Protocol) -> Result<Transport, Fault> {
     let mut transport = Connection::new(server, protocol)?.transport;
-    let lifted = transport.lift_timeouts();
-    lifted.map_err(|error| Fault::Unreachable(error.to_string()))?;
-    Ok(transport)
+    let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
+    transport.lift_timeouts().map_err(unreachable)?;
+    match (transport, server.streams(protocol)) {
+        (Transport::Plain(socket), Some(loopback)) => {
+            let streams = Streams::new(loopback);
+            let streams = streams.map_err(|error| Fault::Unreachable(error.to_string()))?;
+            let stream = streams.over(socket, Side::Client, server.inner.patience);
+            Ok(Transport::Ucx(Box::new(stream.map_err(unreachable)?)))
+        }
+        (transport, _) => Ok(transport),
+    }
 }
 
 /// Connects to the first of a server's addresses that leads there.

@@ -1,5 +1,5 @@
 //! Another process' memory, on this machine or another one, read over TCP, through a ring in shared memory ([`ring`]) or through UCX ([`ucx`]):
-//! the client's side. The server is `stratann memory-server` (crate
+//! the client's side. [`Server::connect`] leads the same ways to the servers of DistVS, whatever they speak. The server is `stratann memory-server` (crate
 //! `stratann-node`); what goes between them is in [`wire`].
 //!
 //! ```text
@@ -123,7 +123,7 @@ enum Way {
     Tcp(Vec<SocketAddr>),
     /// Its socket for rings.
     Ring(PathBuf),
-    /// As TCP, beside which reads go through UCX.
+    /// As TCP, beside which reads go through UCX; what goes between servers of DistVS, and to them, does so behind the greetings.
     Ucx(Vec<SocketAddr>),
 }
 
@@ -158,11 +158,11 @@ impl Server {
     pub const PATIENCE: Duration = Duration::from_secs(5);
     /// What the name of a server begins with that is reached through a ring.
     pub const RING: &str = "shm:";
-    /// What the name of a server begins with of which files are read through UCX.
+    /// What the name of a server begins with of which files are read through UCX, or that is spoken to through UCX.
     pub const UCX: &str = "ucx:";
 
     /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings, or at
-    /// `ucx:host:port`, of which files are read through UCX. Nothing is sent yet.
+    /// `ucx:host:port`, of which files are read through UCX, or that is spoken to through UCX. Nothing is sent yet.
     ///
     /// # Errors
     /// Nobody knows the name; UCX is not there.
@@ -320,14 +320,17 @@ impl Server {
     /// # Errors
     /// Nobody is there, or somebody else: another protocol or version, or who does not know the secret.
     pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
-        if matches!(self.inner.way, Way::Ucx(_)) && protocol != Protocol::Files {
-            let what = format!(
-                "is to be {protocol}, which is not reached through UCX: leave `{}` out",
-                Self::UCX
-            );
-            return Err(Fault::Protocol(what));
-        }
         client::connect(self, protocol)
+    }
+
+    /// Where what comes behind the greetings goes through UCX: whether the server is on this machine. Files are read through UCX beside a connection.
+    fn streams(&self, protocol: Protocol) -> Option<bool> {
+        match &self.inner.way {
+            Way::Ucx(all) if protocol.is_role() => {
+                Some(all.iter().all(|address| address.ip().is_loopback()))
+            }
+            _ => None,
+        }
     }
 
     /// The answer to a server's greeting, over a channel.
@@ -340,6 +343,14 @@ impl Server {
         if greeting.version != protocol.version() {
             return Err(Fault::Protocol(protocol.mismatch(greeting.version)));
         }
+        let ucx = self.streams(protocol).is_some();
+        if ucx && !greeting.ucx {
+            let what = format!(
+                "was not started with --ucx: do so, or name it without `{}`",
+                Self::UCX
+            );
+            return Err(Fault::Protocol(what));
+        }
         let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
         let proof = match (&self.inner.secret, greeting.wants_secret) {
             (Some(secret), true) => secret.proof(Side::Client, [&greeting.nonce, &nonce], channel),
@@ -351,6 +362,7 @@ impl Server {
         };
         Ok(Reply {
             version: protocol.version(),
+            ucx,
             nonce,
             proof,
         })

@@ -63,7 +63,7 @@ const LINE: usize = 64;
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
 /// How long who waits looks before he sleeps. A reader that sleeps is woken after several microseconds; an answer of a server that is awake
 /// comes within them.
-const SPIN: Duration = Duration::from_micros(20);
+pub(super) const SPIN: Duration = Duration::from_micros(20);
 /// How often who does not wait asks whether the other is still there.
 const LOOK: Duration = Duration::from_millis(50);
 /// What the memory must be sealed with.
@@ -189,13 +189,13 @@ impl End {
 }
 
 /// Rings at an eventfd.
-fn ring(theirs: &OwnedFd) {
+pub(super) fn ring(theirs: &OwnedFd) {
     // It fails where it has rung very often, or the other is gone, which shows elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 
-/// Whether the other end of a socket is gone, through which nothing is ever sent.
-fn is_over(mut socket: &UnixStream) -> bool {
+/// Whether the other end of a socket that does not block is gone, through which nothing is ever sent.
+pub(super) fn is_over(mut socket: impl Read) -> bool {
     match socket.read(&mut [0u8]) {
         Ok(0) => true,
         Ok(_) => false,

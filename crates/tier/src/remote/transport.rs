@@ -1,4 +1,4 @@
-//! The bytes of a connection: over TCP, plain or encrypted with TLS, or through shared memory.
+//! The bytes of a connection: over TCP, plain or encrypted with TLS, through shared memory, or through UCX.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,6 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use super::Fault;
 use super::ring::RingStream;
 use super::timed::Timed;
+use super::ucx::UcxStream;
 use super::wire::{Binding, CHANNEL, UNBOUND};
 use crate::error::TierError;
 
@@ -122,6 +123,8 @@ pub enum Transport {
     Tls(Box<StreamOwned<ClientConnection, Timed>>),
     /// Memory that two processes share.
     Ring(Box<RingStream>),
+    /// UCX, with a socket beside it.
+    Ucx(Box<UcxStream>),
 }
 
 impl Transport {
@@ -143,7 +146,7 @@ impl Transport {
         let socket = match self {
             Transport::Plain(socket) => socket,
             Transport::Tls(stream) => stream.sock.socket(),
-            Transport::Ring(_) => return Ok(true),
+            Transport::Ring(_) | Transport::Ucx(_) => return Ok(true),
         };
         if let Some(error) = socket.take_error()? {
             return Err(error);
@@ -161,7 +164,7 @@ impl Transport {
             Transport::Tls(stream) => (stream.conn)
                 .export_keying_material(UNBOUND, CHANNEL, None)
                 .map_err(io::Error::other),
-            Transport::Plain(_) | Transport::Ring(_) => Ok(UNBOUND),
+            Transport::Plain(_) | Transport::Ring(_) | Transport::Ucx(_) => Ok(UNBOUND),
         }
     }
 
@@ -171,6 +174,10 @@ impl Transport {
             Transport::Plain(socket) => socket.set_read_timeout(Some(limit)),
             Transport::Tls(stream) => stream.sock.limit(Some(limit)),
             Transport::Ring(stream) => {
+                stream.set_read_timeout(Some(limit));
+                Ok(())
+            }
+            Transport::Ucx(stream) => {
                 stream.set_read_timeout(Some(limit));
                 Ok(())
             }
@@ -190,6 +197,11 @@ impl Transport {
                 stream.set_write_timeout(None);
                 Ok(())
             }
+            Transport::Ucx(stream) => {
+                stream.set_read_timeout(None);
+                stream.set_write_timeout(None);
+                Ok(())
+            }
         }
     }
 
@@ -202,15 +214,19 @@ impl Transport {
                 stream.set_write_timeout(Some(limit));
                 Ok(())
             }
+            Transport::Ucx(stream) => {
+                stream.set_write_timeout(Some(limit));
+                Ok(())
+            }
         }
     }
 
-    /// What poll(2) is to look for: `more`, if there is more to be written. A ring says that there is room as it says that there are bytes.
+    /// What poll(2) is to look for: `more`, if there is more to be written. A ring says that there is room as it says that there are bytes, and so does UCX.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {
             Transport::Plain(_) => more,
             Transport::Tls(stream) => more || stream.conn.wants_write(),
-            Transport::Ring(_) => false,
+            Transport::Ring(_) | Transport::Ucx(_) => false,
         };
         if more {
             libc::POLLIN | libc::POLLOUT
@@ -226,6 +242,7 @@ impl AsFd for Transport {
             Transport::Plain(socket) => socket.as_fd(),
             Transport::Tls(stream) => stream.sock.as_fd(),
             Transport::Ring(stream) => stream.as_fd(),
+            Transport::Ucx(stream) => stream.as_fd(),
         }
     }
 }
@@ -236,6 +253,7 @@ impl Read for Transport {
             Transport::Plain(socket) => socket.read(out),
             Transport::Tls(stream) => stream.read(out),
             Transport::Ring(stream) => stream.read(out),
+            Transport::Ucx(stream) => stream.read(out),
         }
     }
 }
@@ -246,6 +264,7 @@ impl Write for Transport {
             Transport::Plain(socket) => socket.write(bytes),
             Transport::Tls(stream) => stream.write(bytes),
             Transport::Ring(stream) => stream.write(bytes),
+            Transport::Ucx(stream) => stream.write(bytes),
         }
     }
 
@@ -254,6 +273,7 @@ impl Write for Transport {
             Transport::Plain(socket) => socket.flush(),
             Transport::Tls(stream) => stream.flush(),
             Transport::Ring(stream) => stream.flush(),
+            Transport::Ucx(stream) => stream.flush(),
         }
     }
 }

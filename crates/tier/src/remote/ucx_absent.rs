@@ -1,11 +1,15 @@
 //! What stands in the place of [`ucx`](super::ucx) where this was built without: nothing of it can be made.
 
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Fault;
 use super::state::Asked;
+use super::wire::Side;
 use crate::error::TierError;
 
 /// That there is none.
@@ -30,11 +34,7 @@ impl Target {
     /// # Errors
     /// Always.
     pub fn start(_loopback: bool) -> Result<Target, TierError> {
-        available().map_err(|reason| TierError::Unsupported {
-            what: "reads through UCX".to_owned(),
-            reason,
-        })?;
-        unreachable!("it is never there")
+        Err(unsupported("reads through UCX"))
     }
 
     /// Never called.
@@ -70,6 +70,133 @@ impl Deref for Region {
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut [u8] {
         match *self {}
+    }
+}
+
+fn unsupported(what: &str) -> TierError {
+    TierError::Unsupported {
+        what: what.to_owned(),
+        reason: available().err().unwrap_or_default(),
+    }
+}
+
+/// What there is none of. It is inside of what others take apart, who need not know.
+#[derive(Debug)]
+enum Nothing {}
+
+/// What streams are made with, of which there are none.
+#[derive(Clone, Debug)]
+pub enum Streams {}
+
+/// A stream, of which there is none.
+#[derive(Debug)]
+pub struct UcxStream(Nothing);
+
+/// The direction that reads.
+#[derive(Debug)]
+pub struct UcxReader(Nothing);
+
+/// The direction that writes.
+#[derive(Debug)]
+pub struct UcxWriter(Nothing);
+
+impl Streams {
+    /// Says that there are none.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn new(_loopback: bool) -> Result<Streams, TierError> {
+        Err(unsupported("connections through UCX"))
+    }
+
+    /// Says that there are none.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn serving(loopback: bool) -> Result<Streams, TierError> {
+        Self::new(loopback)
+    }
+
+    /// Never called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn over(&self, _: TcpStream, _: Side, _: Duration) -> io::Result<UcxStream> {
+        match *self {}
+    }
+}
+
+impl UcxStream {
+    /// Never called.
+    pub fn split(self) -> (UcxReader, UcxWriter) {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn set_read_timeout(&mut self, _limit: Option<Duration>) {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn set_write_timeout(&mut self, _limit: Option<Duration>) {
+        match self.0 {}
+    }
+}
+
+impl UcxReader {
+    /// Never called.
+    pub fn set_timeout(&mut self, _limit: Option<Duration>) {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn socket(&self) -> &TcpStream {
+        match self.0 {}
+    }
+}
+
+impl UcxWriter {
+    /// Never called.
+    pub fn set_timeout(&mut self, _limit: Option<Duration>) {
+        match self.0 {}
+    }
+}
+
+impl AsFd for UcxStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self.0 {}
+    }
+}
+
+impl Read for UcxStream {
+    fn read(&mut self, _out: &mut [u8]) -> io::Result<usize> {
+        match self.0 {}
+    }
+}
+
+impl Read for UcxReader {
+    fn read(&mut self, _out: &mut [u8]) -> io::Result<usize> {
+        match self.0 {}
+    }
+}
+
+impl Write for UcxStream {
+    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        match self.0 {}
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0 {}
+    }
+}
+
+impl Write for UcxWriter {
+    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        match self.0 {}
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0 {}
     }
 }
 

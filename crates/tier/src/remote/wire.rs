@@ -3,10 +3,13 @@
 //! A connection begins with three greetings, of which each is complete before the next is sent. All numbers are little-endian.
 //!
 //! ```text
-//!   server   0 "STRATANN"   8 version u32   12 flags u32: 1 a secret is wanted   16 nonce [32]                      48 bytes
-//!   client   0 "STRATANN"   8 version u32   12 zero u32                          16 nonce [32]   48 proof [32]      80 bytes
-//!   server   0 "STRATANN"   8 status u32    12 zero u32                          16 proof [32]                      48 bytes
+//!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]                      48 bytes
+//!   client   0 "STRATANN"   8 version u32   12 flags u32: 1      16 nonce [32]   48 proof [32]      80 bytes
+//!   server   0 "STRATANN"   8 status u32    12 zero u32          16 proof [32]                      48 bytes
 //! ```
+//!
+//! Flags of the server: 1, a secret is wanted; 2, what comes behind may go through UCX. Of the client: 1, it does, on which both agree next
+//! ([`ucx::Streams::over`](super::ucx::Streams::over)). Only servers of DistVS and their clients say so.
 //!
 //! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves, and both nonces; each side proves that it
 //! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros. Over TLS the proof is of the channel as
@@ -73,6 +76,11 @@ impl Protocol {
             Protocol::Memory | Protocol::Compute | Protocol::Storage => ROLES,
         };
         (self as u32) << 16 | version
+    }
+
+    /// Whether it is that of a role of DistVS.
+    pub fn is_role(self) -> bool {
+        self != Protocol::Files
     }
 
     /// Which one a greeting's version is of, if any.
@@ -240,6 +248,8 @@ pub struct Greeting {
     pub version: u32,
     /// Whether clients have to know a secret.
     pub wants_secret: bool,
+    /// Whether what comes behind the greetings may go through UCX.
+    pub ucx: bool,
     /// Its nonce.
     pub nonce: Nonce,
 }
@@ -249,6 +259,8 @@ pub struct Greeting {
 pub struct Reply {
     /// The version that it speaks.
     pub version: u32,
+    /// Whether it goes on through UCX.
+    pub ucx: bool,
     /// Its nonce.
     pub nonce: Nonce,
     /// That it knows the secret; zeros where it has none.
@@ -301,7 +313,8 @@ fn begin(number: u32, flags: u32) -> Vec<u8> {
 impl Greeting {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = begin(self.version, self.wants_secret.into());
+        let flags = u32::from(self.wants_secret) | u32::from(self.ucx) << 1;
+        let mut bytes = begin(self.version, flags);
         bytes.extend(self.nonce);
         bytes
     }
@@ -309,9 +322,10 @@ impl Greeting {
     /// What bytes say; `None` if they are no greeting.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Greeting> {
         let flags = u32_at(bytes, 12);
-        (bytes.starts_with(MAGIC) && flags <= 1).then(|| Greeting {
+        (bytes.starts_with(MAGIC) && flags <= 3).then(|| Greeting {
             version: u32_at(bytes, 8),
-            wants_secret: flags == 1,
+            wants_secret: flags & 1 == 1,
+            ucx: flags & 2 == 2,
             nonce: bytes_at(bytes, 16),
         })
     }
@@ -320,7 +334,7 @@ impl Greeting {
 impl Reply {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = begin(self.version, 0);
+        let mut bytes = begin(self.version, self.ucx.into());
         bytes.extend(self.nonce);
         bytes.extend(self.proof);
         bytes
@@ -328,8 +342,10 @@ impl Reply {
 
     /// What bytes say; `None` if they are no reply.
     pub fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
-        (bytes.starts_with(MAGIC) && u32_at(bytes, 12) == 0).then(|| Reply {
+        let flags = u32_at(bytes, 12);
+        (bytes.starts_with(MAGIC) && flags <= 1).then(|| Reply {
             version: u32_at(bytes, 8),
+            ucx: flags == 1,
             nonce: bytes_at(bytes, 16),
             proof: bytes_at(bytes, 48),
         })
@@ -564,7 +580,7 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// Bytes of the answer that says how a file is read through UCX, of which the end is zeros.
+/// Bytes of what says how a file is read through UCX, and of what says how one side of a stream through it is reached. The end is zeros.
 pub const REACH: usize = 4096;
 /// Bytes of a list.
 pub const LIST: usize = 64 << 10;
@@ -625,12 +641,14 @@ mod tests {
         let greeting = Greeting {
             version: VERSION,
             wants_secret: true,
+            ucx: true,
             nonce,
         };
         let bytes: [u8; GREETING] = greeting.encode().try_into().unwrap();
         assert_eq!(Greeting::decode(&bytes), Some(greeting));
         let reply = Reply {
             version: 9,
+            ucx: true,
             nonce: other,
             proof: nonce,
         };

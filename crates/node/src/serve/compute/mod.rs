@@ -123,15 +123,12 @@ impl<L: LowHalf> ComputeServer<L> {
     /// Works for clients, with a memory server and storage, which need not be there yet. It fetches the low codes when the memory server is.
     ///
     /// # Errors
-    /// As those of [`Running::start`](crate::Running::start); `options` asks for UCX.
+    /// As those of [`Running::start`](crate::Running::start).
     pub fn start(
         memory: Place,
         storage: Place,
         options: ComputeServerOptions,
     ) -> Result<ComputeServer<L>, NodeError> {
-        if options.listen.ucx {
-            return Err(NodeError::Ucx(Protocol::Compute));
-        }
         let workers = options.workers.clamp(1, NO_LANE as usize);
         let connections = options.connections.clamp(1, workers);
         let shelf = Arc::new(Shelf::new(None));

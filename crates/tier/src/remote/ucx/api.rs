@@ -35,6 +35,7 @@ const LIBRARY: &str = "libucp.so.0";
 
 pub(super) const FEATURE_RMA: u64 = 1 << 1;
 pub(super) const FEATURE_WAKEUP: u64 = 1 << 4;
+pub(super) const FEATURE_STREAM: u64 = 1 << 5;
 
 pub(super) const PARAM_FEATURES: u64 = 1;
 pub(super) const PARAM_SHARED: u64 = 1 << 5;
@@ -211,6 +212,9 @@ functions! {
     ucp_ep_rkey_unpack: fn(Endpoint, *const c_void, *mut Key) -> Status;
     ucp_rkey_destroy: fn(Key);
     ucp_get_nbx: fn(Endpoint, *mut c_void, usize, u64, Key, *const RequestParams) -> StatusPointer;
+    ucp_stream_send_nbx: fn(Endpoint, *const c_void, usize, *const RequestParams) -> StatusPointer;
+    ucp_stream_recv_data_nb: fn(Endpoint, *mut usize) -> StatusPointer;
+    ucp_stream_data_release: fn(Endpoint, *mut c_void);
     ucp_request_check_status: fn(*mut c_void) -> Status;
     ucp_request_free: fn(*mut c_void);
     ucp_mem_map: fn(Context, *const MapParams, *mut Memory) -> Status;
@@ -307,7 +311,7 @@ int main(void) {
     printf("%zu %zu %zu %zu ", offsetof(ucp_mem_map_params_t, length), offsetof(ucp_mem_map_params_t, flags), offsetof(ucp_mem_attr_t, address),
            offsetof(ucp_mem_attr_t, length));
     printf("%zu %zu %zu %zu ", sizeof(ucp_request_param_t), offsetof(ucp_request_param_t, cb), offsetof(ucp_request_param_t, reply_buffer), sizeof(ucs_status_t));
-    printf("%d %d %d %d %d %d ", UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCS_THREAD_MODE_SERIALIZED, UCP_ERR_HANDLING_MODE_PEER, UCP_MEM_MAP_ALLOCATE, UCP_OP_ATTR_FIELD_FLAGS);
+    printf("%d %d %d %d %d %d %d ", UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_FEATURE_STREAM, UCS_THREAD_MODE_SERIALIZED, UCP_ERR_HANDLING_MODE_PEER, UCP_MEM_MAP_ALLOCATE, UCP_OP_ATTR_FIELD_FLAGS);
     printf("%d %d %d %d ", UCP_PARAM_FIELD_FEATURES, UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCP_EP_CLOSE_FLAG_FORCE);
     printf("%d %d %d ", UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE, UCP_EP_PARAM_FIELD_ERR_HANDLER);
     printf("%d %d %d %d %d %d %d %d\n", UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_PROT,
@@ -344,7 +348,7 @@ int main(void) {
         let mut here: Vec<i64> = here.into_iter().map(|number| number as i64).collect();
         #[rustfmt::skip]
         here.extend([
-            FEATURE_RMA as i64, FEATURE_WAKEUP as i64, SERIALIZED.into(), ERRORS_PEER.into(), MAP_ALLOCATE.into(), OP_FLAGS.into(),
+            FEATURE_RMA as i64, FEATURE_WAKEUP as i64, FEATURE_STREAM as i64, SERIALIZED.into(), ERRORS_PEER.into(), MAP_ALLOCATE.into(), OP_FLAGS.into(),
             PARAM_FEATURES as i64, PARAM_SHARED as i64, WORKER_THREADS as i64, CLOSE_FORCE.into(),
             EP_ADDRESS as i64, EP_ERROR_MODE as i64, EP_ERROR_HANDLER as i64,
             MAP_LENGTH as i64, MAP_FLAGS as i64, MAP_PROTECTION as i64, PROTECTION_OTHERS_READ.into(), MEMORY_ADDRESS as i64, MEMORY_LENGTH as i64, BUSY.into(), LAST_ERROR as i64,

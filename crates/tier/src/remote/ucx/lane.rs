@@ -3,16 +3,13 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
-use std::ptr::{null, null_mut};
-use std::time::{Duration, Instant};
+use std::ptr::null_mut;
 
-use super::{Context, Worker, api};
+use super::endpoint::{Endpoint, padded};
+use super::{Context, Use, Worker, api};
 use crate::remote::Fault;
 use crate::remote::state::Asked;
 use crate::remote::wire::REACH;
-
-/// How long the end of a connection may take that is closed without asking the other side.
-const CLOSING: Duration = Duration::from_millis(500);
 
 /// Where a file is in the server's memory.
 struct Reached {
@@ -42,37 +39,18 @@ pub(in crate::remote) struct Lane {
 
 /// What of a lane stands in UCX. When it is dropped, it is closed without an answer of the server, which may be gone.
 struct Connection {
+    /// Before the endpoint, to which it says that it has failed.
+    worker: Worker,
     /// With the server's address, once it has been told.
     endpoint: Option<(Vec<u8>, Endpoint)>,
     files: HashMap<u64, Reached>,
-    worker: Worker,
-}
-
-struct Endpoint {
-    raw: api::Endpoint,
-    /// Whether UCX notices that the other side is gone.
-    notices: bool,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         let functions = self.worker.functions();
-        // Without notice there is no closing by force, and the server may be gone: the endpoint ends with the worker.
-        if let Some((_, Endpoint { raw, notices: true })) = self.endpoint {
-            let params = api::RequestParams::new(api::CLOSE_FORCE);
-            // SAFETY: the endpoint is this worker's, and not used any more.
-            let closing = unsafe { (functions.ucp_ep_close_nbx)(raw, &params) };
-            if !closing.is_null() && api::error_of(closing).is_none() {
-                let until = Instant::now() + CLOSING;
-                // SAFETY: the request is the library's until it is freed below.
-                while unsafe { (functions.ucp_request_check_status)(closing) } == api::IN_PROGRESS
-                    && Instant::now() < until
-                {
-                    self.worker.progress();
-                }
-                // SAFETY: nobody else has it; one in progress is freed when it is done.
-                unsafe { (functions.ucp_request_free)(closing) };
-            }
+        if let Some((_, endpoint)) = &self.endpoint {
+            endpoint.close(&self.worker);
         }
         for reached in self.files.values() {
             // SAFETY: it was unpacked for this worker, and no read begins with it any more.
@@ -80,18 +58,6 @@ impl Drop for Connection {
         }
     }
 }
-
-/// The bytes of a server's address or of a key, with zeros behind them. UCX is not told how many there are: it goes by lengths that stand in the
-/// bytes, each of one or two bytes. Where these are wrong, it reads on beyond the end, and meets the zeros there and not other memory. What
-/// the bytes say is believed otherwise; see the module.
-fn padded(bytes: &[u8]) -> Vec<u8> {
-    let mut padded = bytes.to_vec();
-    padded.resize(bytes.len() + (256 << 10), 0);
-    padded
-}
-
-/// Called by UCX when an endpoint fails. There is nothing to do: its requests fail as well, and tell of it.
-extern "C" fn ignore(_: *mut c_void, _: api::Endpoint, _: api::Status) {}
 
 fn nonsense(what: &str) -> Fault {
     Fault::Nonsense(what.to_owned())
@@ -102,9 +68,9 @@ impl Lane {
     pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
             connection: Connection {
+                worker: Worker::new(&Context::shared(Use::Reads, loopback)?)?,
                 endpoint: None,
                 files: HashMap::new(),
-                worker: Worker::new(&Context::shared(loopback)?)?,
             },
             reaching: HashMap::new(),
             waiting: HashMap::new(),
@@ -170,15 +136,14 @@ impl Lane {
         }
         let (address, key) = answer[16..16 + address + key].split_at(address);
         let endpoint = match &self.connection.endpoint {
-            Some((known, endpoint)) if known == address => endpoint.raw,
+            Some((known, endpoint)) if known == address => endpoint.raw(),
             Some(_) => return Err(nonsense("two addresses in UCX of one server")),
             None => {
-                let endpoint = self.connect(address)?;
-                self.connection
-                    .endpoint
-                    .insert((address.to_vec(), endpoint))
-                    .1
-                    .raw
+                let Connection {
+                    worker, endpoint, ..
+                } = &mut self.connection;
+                let made = Endpoint::new(worker, address).map_err(Fault::Unreachable)?;
+                endpoint.insert((address.to_vec(), made)).1.raw()
             }
         };
         let functions = self.connection.worker.functions();
@@ -203,47 +168,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Connects to the server's worker: so that its end is noticed, if a transport that notices it leads there.
-    fn connect(&self, address: &[u8]) -> Result<Endpoint, Fault> {
-        let functions = self.connection.worker.functions();
-        let address = padded(address);
-        let mut status = api::OK;
-        for errors in [api::ERRORS_PEER, api::ERRORS_NONE] {
-            let params = api::EndpointParams {
-                fields: api::EP_ADDRESS | api::EP_ERROR_MODE | api::EP_ERROR_HANDLER,
-                address: address.as_ptr().cast(),
-                errors,
-                on_error: Some(ignore),
-                on_error_of: null_mut(),
-                user_data: null_mut(),
-                flags: 0,
-                socket: api::SocketAddress {
-                    address: null(),
-                    len: 0,
-                },
-                request: null_mut(),
-                name: null(),
-                local: api::SocketAddress {
-                    address: null(),
-                    len: 0,
-                },
-            };
-            let mut raw = null_mut();
-            // SAFETY: the worker lives; the address is as the server's UCX packed it, with as much behind it as any bytes could be taken to say, and
-            // is copied.
-            status =
-                unsafe { (functions.ucp_ep_create)(self.connection.worker.raw, &params, &mut raw) };
-            if status == api::OK {
-                let notices = errors == api::ERRORS_PEER;
-                return Ok(Endpoint { raw, notices });
-            }
-        }
-        Err(Fault::Unreachable(format!(
-            "UCX finds no way there: {}: it takes an RDMA card on both machines, or a server on this one; see UCX_TLS and UCX_NET_DEVICES",
-            functions.text(status)
-        )))
-    }
-
     fn get(&mut self, file: u64, offset: u64, mut asked: Asked) {
         let len = asked.block.len();
         let (Some(reached), Some((_, endpoint))) =
@@ -262,7 +186,7 @@ impl Lane {
         // `running`: it leaves that when the request is done, or the worker destroyed. Where to read was checked against the file's length.
         let request = unsafe {
             (self.connection.worker.functions().ucp_get_nbx)(
-                endpoint.raw,
+                endpoint.raw(),
                 asked.block.target().cast(),
                 len,
                 reached.start + offset,

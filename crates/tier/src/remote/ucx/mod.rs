@@ -1,4 +1,5 @@
-//! UCX as a way to a memory server: RDMA where the machines have it, shared memory on one machine, and for trials TCP (feature `ucx`).
+//! UCX as a way to a memory server, and between the servers of DistVS: RDMA where the machines have it, shared memory on one machine, and for trials
+//! TCP (feature `ucx`). Files are read one-sidedly:
 //!
 //! ```text
 //!   client                                             server
@@ -10,19 +11,22 @@
 //! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn; what searches read comes through UCX.
 //! The TCP connection stays open beside it: the server keeps the files for as long, and when it ends all reads fail at once, even where UCX has
 //! not noticed that nobody will answer them.
-//! `target.rs` is the server's side, `lane.rs` the client's, and `api.rs` what is used of the library.
+//! `target.rs` is the server's side, `lane.rs` the client's, `endpoint.rs` a way to another process, and `api.rs` what is used of the library.
+//! What servers of DistVS say to each other are messages, to which the other side has to answer: for them `stream.rs` carries bytes to and fro.
 //!
 //! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
 //! that trust each other, as RDMA is. With a server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says otherwise.
 //! The address and the keys that a server sends are handed to UCX as they are; how much a file has is checked here, and pages have checksums.
 //!
-//! **Over TCP only who says so.** There UCX emulates one-sided reads, and that is not for a server: it answers reads of *any* of the process' memory,
+//! **Over TCP only who says so.** There UCX encrypts nothing, takes bytes from whoever reaches the port that it chose, and emulates one-sided reads, which are not for a server: it answers reads of *any* of the process' memory,
 //! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
 //! `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is left out of what UCX chooses from,
 //! unless `UCX_TLS` in the environment names transports: for trials without a card.
 
 mod api;
+mod endpoint;
 mod lane;
+mod stream;
 mod target;
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -30,6 +34,7 @@ use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
 pub(super) use lane::Lane;
+pub use stream::{Streams, UcxReader, UcxStream, UcxWriter};
 pub use target::{Region, Target};
 
 use api::{Functions, functions};
@@ -40,6 +45,24 @@ use api::{Functions, functions};
 /// Why not, and what to do.
 pub fn available() -> Result<(), String> {
     functions().map(|_| ())
+}
+
+/// What UCX is to do: it chooses its devices by that.
+#[derive(Clone, Copy)]
+enum Use {
+    /// One-sided reads.
+    Reads,
+    /// Bytes to and fro.
+    Streams,
+}
+
+/// Says in the log that UCX was told to use TCP, and what that means.
+fn warn_of_tcp(what: &str) {
+    let transports = std::env::var("UCX_TLS").unwrap_or_default();
+    let over_tcp = |name: &str| ["tcp", "all"].contains(&name);
+    if !transports.starts_with('^') && transports.split(',').any(over_tcp) {
+        tracing::warn!("UCX_TLS={transports}: {what}: for trials only");
+    }
 }
 
 /// The library with its settings, which those of `UCX_..` in the environment are.
@@ -55,7 +78,7 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// One that uses the devices of the network, or of the machine alone.
-    fn new(loopback: bool) -> Result<Arc<Context>, String> {
+    fn new(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         let functions = functions()?;
         let mut config = null_mut();
         // SAFETY: it takes no names where it is given none, and a pointer to write to.
@@ -80,7 +103,11 @@ impl Context {
         }
         let params = api::Params {
             fields: api::PARAM_FEATURES | api::PARAM_SHARED,
-            features: api::FEATURE_RMA | api::FEATURE_WAKEUP,
+            features: api::FEATURE_WAKEUP
+                | match of {
+                    Use::Reads => api::FEATURE_RMA,
+                    Use::Streams => api::FEATURE_STREAM,
+                },
             request_size: 0,
             request_init: null(),
             request_cleanup: null(),
@@ -100,12 +127,11 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The one of all clients of servers on this machine, or elsewhere.
-    fn shared(loopback: bool) -> Result<Arc<Context>, String> {
-        static SHARED: [OnceLock<Result<Arc<Context>, String>>; 2] =
-            [OnceLock::new(), OnceLock::new()];
-        SHARED[usize::from(loopback)]
-            .get_or_init(|| Context::new(loopback))
+    /// The one of all clients of servers on this machine, or elsewhere; of streams, of all their servers, too.
+    fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
+        static SHARED: [OnceLock<Result<Arc<Context>, String>>; 4] = [const { OnceLock::new() }; 4];
+        SHARED[2 * of as usize + usize::from(loopback)]
+            .get_or_init(|| Context::new(of, loopback))
             .clone()
     }
 }
@@ -160,7 +186,8 @@ impl Worker {
 
     /// Does what can be done; false if there was nothing.
     fn progress(&self) -> bool {
-        // SAFETY: the worker lives; it is not `Send`, so no other thread uses it; no callback of it does anything.
+        // SAFETY: the worker lives; it is not `Send`, and a stream, which is, locks it, so no other thread uses it now; its one callback notes a
+        // number (`endpoint.rs`).
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Context, Worker, api};
+use super::{Context, Use, Worker, api, warn_of_tcp};
 use crate::error::TierError;
 use crate::remote::Server;
 use crate::remote::wire::REACH;
@@ -67,14 +67,10 @@ impl Target {
     /// # Errors
     /// [`TierError::Unsupported`]: there is no library, or it finds no device to use; no thread.
     pub fn start(loopback: bool) -> Result<Target, TierError> {
-        let context = Context::new(loopback).map_err(failed)?;
-        let transports = std::env::var("UCX_TLS").unwrap_or_default();
-        let over_tcp = |name: &str| ["tcp", "all"].contains(&name);
-        if !transports.starts_with('^') && transports.split(',').any(over_tcp) {
-            tracing::warn!(
-                "UCX_TLS={transports}: over TCP a client that is killed can end this server, and others can read all of its memory: for trials only"
-            );
-        }
+        let context = Context::new(Use::Reads, loopback).map_err(failed)?;
+        warn_of_tcp(
+            "over TCP a client that is killed can end this server, and others can read all of its memory",
+        );
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
         let (theirs, ours) = (context.clone(), shared.clone());

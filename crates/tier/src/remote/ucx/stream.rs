@@ -1,0 +1,740 @@
+//! Bytes to and fro between two processes, as a socket carries them: what goes between the servers of DistVS.
+//!
+//! ```text
+//!   who connected                                          who was connected to
+//!   TCP: greetings, secret ─────────────────────────────── TCP: greetings, secret
+//!   address of its worker, REACH bytes ──────────────────> connects there
+//!   connects there <────────────────────────────────────── address of its worker
+//!   HELLO ── UCX ────────────────────────────────────────> comes: there is a way
+//!   comes <──────────────────────────────────── UCX ────── HELLO
+//! ```
+//!
+//! Then all goes through UCX. The TCP connection stays, and nothing is sent through it: its end is the end of the stream, however a process ends,
+//! also over transports of UCX that do not notice it. So a stream can be ended from anywhere by its socket.
+//!
+//! Each stream has a worker on both sides, which both of its directions lock for as long as a call of the library takes; nobody holds it while he
+//! sleeps. Who finds nothing to read has the worker's descriptor become readable, and sleeps until it is. Who writes may then take from the network what
+//! he sleeps for: he rings an eventfd. What is written is copied, and one piece is on its way at a time; the next one waits until it is gone. So
+//! whoever is not read has to wait, as far as the network has no more room; only what comes while this side waits to write is kept in memory. What
+//! was written last may be lost where a side ends the stream.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::endpoint::Endpoint;
+use super::{Context, Use, Worker, api, warn_of_tcp};
+use crate::error::TierError;
+use crate::remote::Timed;
+use crate::remote::notice_when_gone;
+use crate::remote::ring::{SPIN, is_over, ring};
+use crate::remote::wire::{REACH, Side};
+
+/// Bytes that go at once.
+const PIECE: usize = 64 << 10;
+/// What comes through UCX first.
+const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
+/// How long who waits sleeps at most where nothing may wake him: where a transport that cannot send now does not tell when it can.
+const NAP: Duration = Duration::from_micros(100);
+/// The same of who writes and was told that he will be woken: who reads may have taken what wakes him.
+const DOZE: Duration = Duration::from_millis(1);
+
+/// The stream is over, for a reason that UCX gives.
+fn broken(text: String) -> io::Error {
+    io::Error::new(ErrorKind::ConnectionReset, text)
+}
+
+/// What streams are made with, of servers on this machine, or elsewhere.
+#[derive(Clone)]
+pub struct Streams {
+    context: Arc<Context>,
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Streams(UCX)")
+    }
+}
+
+impl Streams {
+    /// Loads the library. `loopback`: both sides are on this machine.
+    ///
+    /// # Errors
+    /// [`TierError::Unsupported`]: there is no library, or it finds no device to use.
+    pub fn new(loopback: bool) -> Result<Streams, TierError> {
+        let context = Context::shared(Use::Streams, loopback);
+        match context {
+            Ok(context) => Ok(Streams { context }),
+            Err(reason) => Err(TierError::Unsupported {
+                what: "connections through UCX".to_owned(),
+                reason,
+            }),
+        }
+    }
+
+    /// The same for a server, which says in the log where settings are for trials only.
+    ///
+    /// # Errors
+    /// As those of [`new`](Self::new).
+    pub fn serving(loopback: bool) -> Result<Streams, TierError> {
+        let streams = Self::new(loopback)?;
+        warn_of_tcp(
+            "over TCP it encrypts nothing, and who reaches its port is not asked who he is",
+        );
+        Ok(streams)
+    }
+
+    /// Agrees on a stream with the other side of a connection, of which both know by now that they may. It is that stream's from here on.
+    ///
+    /// # Errors
+    /// The other side ends the connection, or says what cannot be; UCX finds no way there, or nothing comes through it in time.
+    pub fn over(&self, socket: TcpStream, side: Side, patience: Duration) -> io::Result<UcxStream> {
+        let until = Instant::now() + patience;
+        let worker = Worker::new(&self.context).map_err(io::Error::other)?;
+        let address = worker.address().map_err(io::Error::other)?;
+        let mut sent = (address.len() as u32).to_le_bytes().to_vec();
+        sent.extend(&address);
+        if sent.len() > REACH {
+            let (all, most) = (sent.len(), REACH);
+            return Err(io::Error::other(format!(
+                "its address in UCX is {all} bytes, and {most} may be sent: name fewer devices in UCX_NET_DEVICES"
+            )));
+        }
+        sent.resize(REACH, 0);
+        let mut timed = Timed::new(socket);
+        timed.limit(Some(patience))?;
+        timed.write_all(&sent)?;
+        timed.read_exact(&mut sent).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "it ended the connection before it had told its address in UCX; its log says why",
+            ),
+            _ => error,
+        })?;
+        timed.limit(None)?;
+        let socket = timed.into_socket();
+        notice_when_gone(&socket)?;
+        // As many as were sent: REACH.
+        let (len, rest) = sent.split_at(4);
+        let len = u32::from_le_bytes(std::array::from_fn(|i| len[i])) as usize;
+        let theirs = rest.get(..len).filter(|theirs| !theirs.is_empty());
+        let theirs = theirs.ok_or_else(|| {
+            io::Error::new(ErrorKind::InvalidData, "an address in UCX that cannot be")
+        })?;
+        socket.set_nonblocking(true)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Nothing that comes is taken before there is an endpoint for it, and nothing fails between that and its place beside the worker.
+        let endpoint = Endpoint::new(&worker, theirs).map_err(io::Error::other)?;
+        let line = Arc::new(Line {
+            bell,
+            wakes: worker.fd().as_raw_fd(),
+            inside: Mutex::new(Inside {
+                worker,
+                endpoint,
+                sending: None,
+                piece: Vec::new(),
+                came: None,
+                sleeps: false,
+            }),
+            socket,
+            over: AtomicBool::new(false),
+        });
+        let mut stream = UcxStream {
+            reader: UcxReader {
+                line: line.clone(),
+                limit: None,
+            },
+            writer: UcxWriter { line, limit: None },
+        };
+        stream.greet(side, until).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => io::Error::new(
+                ErrorKind::TimedOut,
+                "nothing comes through UCX, and it answers over TCP: let UCX_TLS and UCX_NET_DEVICES name devices on both sides that reach each other",
+            ),
+            _ => error,
+        })?;
+        Ok(stream)
+    }
+}
+
+/// A stream through UCX. It reads and writes as a socket does, with time limits as a socket has them.
+pub struct UcxStream {
+    reader: UcxReader,
+    writer: UcxWriter,
+}
+
+/// The direction that reads, apart from the one that writes: each may have a thread.
+pub struct UcxReader {
+    line: Arc<Line>,
+    limit: Option<Duration>,
+}
+
+/// The direction that writes.
+pub struct UcxWriter {
+    line: Arc<Line>,
+    limit: Option<Duration>,
+}
+
+/// What both directions share.
+struct Line {
+    inside: Mutex<Inside>,
+    /// The worker's descriptor.
+    wakes: RawFd,
+    /// Rung for who sleeps and reads, where the worker's descriptor may not tell.
+    bell: OwnedFd,
+    /// Its end is the end of the stream. It does not block.
+    socket: TcpStream,
+    /// The other side is gone, or this one has ended the stream.
+    over: AtomicBool,
+}
+
+/// What UCX has of a stream.
+struct Inside {
+    /// Before all to which it may write, or from which it may read, as long as it lives.
+    worker: Worker,
+    endpoint: Endpoint,
+    /// The request of a piece that is on its way, which the library reads.
+    sending: Option<NonNull<std::ffi::c_void>>,
+    piece: Vec<u8>,
+    came: Option<Came>,
+    /// Who reads sleeps.
+    sleeps: bool,
+}
+
+// SAFETY: it owns its worker, and what it points to is the worker's, which is made for one thread at a time, whichever that is (`api::SERIALIZED`).
+unsafe impl Send for Inside {}
+
+/// Bytes that have come and not all been read. They are the library's until they are released.
+struct Came {
+    start: NonNull<u8>,
+    len: usize,
+    at: usize,
+}
+
+impl Inside {
+    /// What came next, if anything did.
+    fn next(&self) -> io::Result<Option<Came>> {
+        let functions = self.worker.functions();
+        let mut len = 0;
+        // SAFETY: the endpoint is this worker's, which lives; a number to write to.
+        let start = unsafe { (functions.ucp_stream_recv_data_nb)(self.endpoint.raw(), &mut len) };
+        if let Some(status) = api::error_of(start) {
+            return Err(broken(format!("UCX: {}", functions.text(status))));
+        }
+        Ok(NonNull::new(start.cast()).map(|start| Came { start, len, at: 0 }))
+    }
+
+    /// Takes bytes that have come; gives how many.
+    fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < out.len() {
+            let came = match self.came.take() {
+                Some(came) => came,
+                None => match self.next()? {
+                    Some(came) => came,
+                    None => break,
+                },
+            };
+            // SAFETY: the library gave so many bytes there, which stay until they are released.
+            let bytes = unsafe { std::slice::from_raw_parts(came.start.as_ptr(), came.len) };
+            let rest = &bytes[came.at..];
+            let count = rest.len().min(out.len() - taken);
+            out[taken..taken + count].copy_from_slice(&rest[..count]);
+            taken += count;
+            let at = came.at + count;
+            match at < came.len {
+                true => self.came = Some(Came { at, ..came }),
+                false => self.release(came),
+            }
+        }
+        Ok(taken)
+    }
+
+    fn release(&self, came: Came) {
+        let functions = self.worker.functions();
+        let start = came.start.as_ptr().cast();
+        // SAFETY: it came through this endpoint, and nobody looks at it any more.
+        unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
+    }
+
+    /// As [`take`](Self::take), also what the library has yet to take from the network. No more of that than there is room for: the rest waits there.
+    fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let taken = self.take(out)?;
+            if taken > 0 || !self.worker.progress() {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Whether the last piece is gone.
+    fn is_sent(&mut self) -> io::Result<bool> {
+        let Some(request) = self.sending else {
+            return Ok(true);
+        };
+        let functions = self.worker.functions();
+        // SAFETY: the request is the library's until it is freed below.
+        let status = unsafe { (functions.ucp_request_check_status)(request.as_ptr()) };
+        if status == api::IN_PROGRESS {
+            return Ok(false);
+        }
+        self.sending = None;
+        // SAFETY: it is done, and nobody else has it.
+        unsafe { (functions.ucp_request_free)(request.as_ptr()) };
+        functions.check("send", status).map_err(broken)?;
+        Ok(true)
+    }
+
+    /// Whether UCX has noticed no end.
+    fn check(&self) -> io::Result<()> {
+        self.endpoint.check(&self.worker).map_err(broken)
+    }
+
+    /// Sends bytes, where the last piece is gone; gives how many were taken.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.check()?;
+        let functions = self.worker.functions();
+        let count = bytes.len().min(PIECE);
+        self.piece.clear();
+        self.piece.extend_from_slice(&bytes[..count]);
+        let params = api::RequestParams::new(0);
+        // SAFETY: the endpoint is this worker's, which lives. The piece stays as it is until the request is done, which `is_sent` says before this is
+        // called again, or the worker destroyed.
+        let request = unsafe {
+            (functions.ucp_stream_send_nbx)(
+                self.endpoint.raw(),
+                self.piece.as_ptr().cast(),
+                count,
+                &params,
+            )
+        };
+        match api::error_of(request) {
+            Some(status) => Err(broken(format!(
+                "UCX cannot send: {}",
+                functions.text(status)
+            ))),
+            None => {
+                self.sending = NonNull::new(request);
+                Ok(count)
+            }
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(came) = self.came.take() {
+            self.release(came);
+        }
+        // A piece that is on its way ends with the worker.
+        self.endpoint.close(&self.worker);
+    }
+}
+
+impl Line {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Looks whether the other side is gone.
+    fn look(&self) -> bool {
+        if is_over(&self.socket) {
+            self.over.store(true, Ordering::SeqCst);
+        }
+        self.is_over()
+    }
+
+    /// Has who sleeps and reads look again, once nobody has the lock.
+    fn wake(&self, mut inside: MutexGuard<'_, Inside>) {
+        let sleeps = std::mem::take(&mut inside.sleeps);
+        drop(inside);
+        if sleeps {
+            ring(&self.bell);
+        }
+    }
+
+    /// Sleeps until something stirs, no longer than `most`: the socket, the worker where it is `armed`, and the bell for who reads.
+    fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
+        let of = |wanted: bool| match wanted {
+            true => PollFlags::IN,
+            false => PollFlags::empty(),
+        };
+        let mut all = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wakes(), of(armed)),
+            PollFd::new(&self.bell, of(reads)),
+        ];
+        let most = most.and_then(|most| Timespec::try_from(most).ok());
+        match poll(&mut all, most.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [socket, _, bell] = all.map(|fd| !fd.revents().is_empty());
+        if socket {
+            self.look();
+        }
+        if bell {
+            // It is rung once more where there is a reason.
+            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        }
+        Ok(())
+    }
+
+    fn wakes(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the worker's, which lives as long as this.
+        unsafe { BorrowedFd::borrow_raw(self.wakes) }
+    }
+
+    /// Sleeps until there may be something to do, and no longer than what is left of the time. `busy`: the worker had something to do when it was last
+    /// asked, and could not do it. Gives whether that is so now.
+    fn wait(
+        &self,
+        mut inside: MutexGuard<'_, Inside>,
+        reads: bool,
+        left: Option<Duration>,
+        busy: bool,
+    ) -> io::Result<bool> {
+        let armed = inside.worker.arm().map_err(broken)?;
+        inside.sleeps |= reads;
+        drop(inside);
+        let most = match (armed, reads) {
+            (true, true) => None,
+            (true, false) => Some(DOZE),
+            // What came meanwhile is to be taken first.
+            (false, _) if !busy => return Ok(true),
+            (false, _) => Some(NAP),
+        };
+        self.sleep(armed, reads, [most, left].into_iter().flatten().min())?;
+        Ok(!armed)
+    }
+
+    fn read(&self, out: &mut [u8], limit: Option<Duration>) -> io::Result<usize> {
+        let (began, mut busy) = (Instant::now(), false);
+        loop {
+            let over = self.is_over();
+            let mut inside = self.inside();
+            inside.sleeps = false;
+            let got = inside.receive(out)?;
+            // What came before the end is read before it.
+            if got > 0 || out.is_empty() || over {
+                return Ok(got);
+            }
+            // A piece that cannot be sent is told here as well, where nobody writes.
+            let sent = inside.is_sent().map(|_| ());
+            if let Err(error) = sent.and_then(|()| inside.check()) {
+                drop(inside);
+                return match self.look() {
+                    true => Ok(0),
+                    false => Err(error),
+                };
+            }
+            let waited = began.elapsed();
+            if waited < SPIN {
+                drop(inside);
+                std::hint::spin_loop();
+                continue;
+            }
+            let left = limit.map(|limit| limit.saturating_sub(waited));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            busy = self.wait(inside, true, left, busy)?;
+        }
+    }
+
+    fn write(&self, bytes: &[u8], limit: Option<Duration>) -> io::Result<usize> {
+        let (began, mut busy) = (Instant::now(), false);
+        while !bytes.is_empty() {
+            if self.is_over() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            let mut inside = self.inside();
+            if inside.is_sent()? {
+                let count = inside.send(bytes)?;
+                if inside.sending.is_some() {
+                    // Who reads sees to it that it goes.
+                    self.wake(inside);
+                }
+                return Ok(count);
+            }
+            inside.check()?;
+            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            if inside.worker.progress() {
+                self.wake(inside);
+                continue;
+            }
+            busy = self.wait(inside, false, left, busy)?;
+        }
+        Ok(0)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // Before UCX tells the other side, which is to find an end and no error. It fails where that side has gone, which is as good.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl fmt::Debug for UcxStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UcxStream({:?})", self.socket())
+    }
+}
+
+impl UcxStream {
+    /// Shows that bytes come through, both ways.
+    fn greet(&mut self, side: Side, until: Instant) -> io::Result<()> {
+        if side == Side::Client {
+            self.write_all(HELLO)?;
+        }
+        let mut hello = [0; HELLO.len()];
+        let mut at = 0;
+        while at < hello.len() {
+            self.set_read_timeout(Some(until.saturating_duration_since(Instant::now())));
+            match self.read(&mut hello[at..])? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                got => at += got,
+            }
+        }
+        self.set_read_timeout(None);
+        if hello != *HELLO {
+            let what = "something else than a greeting comes through UCX";
+            return Err(io::Error::new(ErrorKind::InvalidData, what));
+        }
+        match side {
+            Side::Client => Ok(()),
+            Side::Server => self.write_all(HELLO),
+        }
+    }
+
+    /// Takes the two directions apart.
+    pub fn split(self) -> (UcxReader, UcxWriter) {
+        (self.reader, self.writer)
+    }
+
+    /// How long a read waits; `None` is for ever.
+    pub fn set_read_timeout(&mut self, limit: Option<Duration>) {
+        self.reader.set_timeout(limit);
+    }
+
+    /// How long a write waits; `None` is for ever.
+    pub fn set_write_timeout(&mut self, limit: Option<Duration>) {
+        self.writer.set_timeout(limit);
+    }
+
+    /// The socket beside the stream, whose end is that of the stream.
+    pub fn socket(&self) -> &TcpStream {
+        self.reader.socket()
+    }
+}
+
+impl UcxReader {
+    /// How long a read waits; `None` is for ever.
+    pub fn set_timeout(&mut self, limit: Option<Duration>) {
+        self.limit = limit;
+    }
+
+    /// The socket beside the stream, whose end is that of the stream.
+    pub fn socket(&self) -> &TcpStream {
+        &self.line.socket
+    }
+}
+
+impl UcxWriter {
+    /// How long a write waits; `None` is for ever.
+    pub fn set_timeout(&mut self, limit: Option<Duration>) {
+        self.limit = limit;
+    }
+}
+
+impl AsFd for UcxStream {
+    /// What becomes readable when something comes, where a read has found nothing.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.line.wakes()
+    }
+}
+
+impl Read for UcxStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(out)
+    }
+}
+
+impl Write for UcxStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Read for UcxReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.line.read(out, self.limit)
+    }
+}
+
+impl Write for UcxWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.write(bytes, self.limit)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// Both ends of a stream; none where there is no library.
+    fn pair() -> Option<(UcxStream, UcxStream)> {
+        let streams = match Streams::new(true) {
+            Ok(streams) => streams,
+            Err(error) => {
+                println!("skipped: {error}");
+                return None;
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, patience) = (listener.accept().unwrap().0, Duration::from_secs(10));
+        Some(thread::scope(|scope| {
+            let server = scope.spawn(|| streams.over(server, Side::Server, patience).unwrap());
+            let client = streams.over(client, Side::Client, patience).unwrap();
+            (client, server.join().unwrap())
+        }))
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        let byte = |i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8;
+        (0..len as u32).map(byte).collect()
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_and_then_the_end() {
+        let Some((mut client, mut server)) = pair() else {
+            return;
+        };
+        let sent = bytes(5_000_000);
+        let right = sent.clone();
+        let echo = thread::spawn(move || {
+            let mut all = vec![0; right.len()];
+            // In pieces that do not divide what goes at once.
+            for piece in all.chunks_mut(77_777) {
+                server.read_exact(piece).unwrap();
+            }
+            server.write_all(&all).unwrap();
+            assert!(all == right);
+            server
+        });
+        client.write_all(&sent).unwrap();
+        let mut back = vec![0; sent.len()];
+        client.read_exact(&mut back).unwrap();
+        assert!(back == sent);
+        // The end of its socket is that of the stream, on both sides.
+        let server = echo.join().unwrap();
+        server.socket().shutdown(Shutdown::Both).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        let error = client.write(&[0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        let mut server = server;
+        assert_eq!(server.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn both_ends_write_all_they_have_before_either_has_read_anything() {
+        let Some((client, server)) = pair() else {
+            return;
+        };
+        let all = bytes(3_000_000);
+        let exchange = |stream: UcxStream| {
+            let (mut reader, mut writer) = stream.split();
+            let sent = all.clone();
+            let writes = thread::spawn(move || {
+                writer.write_all(&sent).unwrap();
+                writer
+            });
+            let mut found = vec![0; all.len()];
+            reader.read_exact(&mut found).unwrap();
+            assert!(found == all);
+            (reader, writes.join().unwrap())
+        };
+        thread::scope(|scope| {
+            let client = scope.spawn(|| exchange(client));
+            let server = exchange(server);
+            (client.join().unwrap(), server)
+        });
+    }
+
+    #[test]
+    fn who_waits_sleeps_and_no_longer_than_he_may() {
+        let Some((mut client, mut server)) = pair() else {
+            return;
+        };
+        client.set_read_timeout(Some(Duration::from_millis(300)));
+        let (cpu, began) = (crate::process::thread_cpu_time(), Instant::now());
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(began.elapsed() >= Duration::from_millis(300));
+        let spent = crate::process::thread_cpu_time() - cpu;
+        assert!(spent < Duration::from_millis(100), "{spent:?}");
+        // Nor does one that writes wait longer, whom nobody reads.
+        client.set_write_timeout(Some(Duration::from_millis(50)));
+        let began = Instant::now();
+        let error = client.write_all(&bytes(256 << 20)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(began.elapsed() < Duration::from_secs(5));
+        let mut some = vec![0; 1 << 16];
+        server.read_exact(&mut some).unwrap();
+        assert!(some == bytes(1 << 16));
+    }
+
+    #[test]
+    fn each_answers_as_soon_as_he_was_asked() {
+        let Some((client, server)) = pair() else {
+            return;
+        };
+        // A wake that is lost shows as a read that ends with its time.
+        let turns = |stream: UcxStream, begins: bool| {
+            let (mut reader, mut writer) = stream.split();
+            reader.set_timeout(Some(Duration::from_secs(20)));
+            if begins {
+                writer.write_all(&[1; 100]).unwrap();
+            }
+            let mut asked = [0; 100];
+            for _ in 0..5000 {
+                if let Err(error) = reader.read_exact(&mut asked) {
+                    panic!("{error}");
+                }
+                writer.write_all(&asked).unwrap();
+            }
+            (reader, writer)
+        };
+        thread::scope(|scope| {
+            let client = scope.spawn(|| turns(client, true));
+            let server = turns(server, false);
+            (client.join().unwrap(), server)
+        });
+    }
+}
