@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """What the servers of DistVS take a query: CPU time of each role, writes and bytes on the wire, with 1, 2 and 4 compute servers, batched and not, and with low codes offloaded.
 
-    bench/servers.py STRATANN INDEX QUERIES TRUTH [--list L] [--beam W] [--in-flight N] [--repeat N] [--low-memory B[,B..]] [--beside] [--json FILE] [--systems FILE --data NAME]
+    bench/servers.py STRATANN INDEX QUERIES TRUTH [--list L] [--beam W] [--threads T] [--in-flight N] [--repeat N] [--low-memory B[,B..]] [--beside] [--json FILE] [--systems FILE --data NAME]
 
-INDEX is of the preset distvs. Starts a memory server, a storage server and compute servers (a thread each, N queries in flight from a client of its own, 8) as
-processes on this machine, which talk over TCP: four as they are, one that does not batch, and one for each of --low-memory, bytes that low codes may take, or what a share
+INDEX is of the preset distvs. Starts a memory server, a storage server and compute servers (T threads each, 1, with N queries in flight on
+each thread, 8, from a client of its own) as processes on this machine, which talk over TCP: four as they are, one that does not batch, and one for each of --low-memory, bytes that low codes may take, or what a share
 of them takes (`50%`). Then N times (5), one after the other, all queries are asked of one, two and four compute servers at once, and of each of the others, so that what the machine does besides
 falls on all of them; printed is the median of CPU microseconds a query (user and system, from /proc, all of a process). Low codes and the first queries are warmed up before.
 
-With --beside compute servers rank by themselves, as those of the paper do (its §5.1), and there is no storage server.
+With --beside compute servers rank by themselves, as those of the paper do (its §5.1), and there is no storage server. The paper has two queries in flight on each of eight threads.
 
---json keeps all of it, for `scaling.py`. --systems writes a row for `dollars.py table`: one memory server and four machines that each compute and rank. Needs Linux, Python 3.8 and nothing else.
+--json keeps all of it, for `scaling.py`. --systems writes a row for `dollars.py table`: one memory server and four machines that each compute and rank. Memory is the most that was resident, and
+"idle" that of a memory server without an index: what any process takes. Needs Linux, Python 3.8 and nothing else.
 """
 
 import json
@@ -59,7 +60,7 @@ def memory(process):
 
 
 def main():
-    words, options = [], {"--list": "80", "--beam": "8", "--in-flight": "8", "--repeat": "5", "--low-memory": "", "--json": "", "--systems": "", "--data": ""}
+    words, options = [], {"--list": "80", "--beam": "8", "--threads": "1", "--in-flight": "8", "--repeat": "5", "--low-memory": "", "--json": "", "--systems": "", "--data": ""}
     beside = "--beside" in sys.argv
     given = iter(word for word in sys.argv[1:] if word != "--beside")
     for word in given:
@@ -73,10 +74,11 @@ def main():
     servers = []
     try:
         memory_server = start([program, "memory-server", index, "--quiet"])
-        storage = start([program, "storage-server", index, "--threads", "1"])
-        servers += [memory_server, storage]
+        servers.append(memory_server)
+        storage = None if beside else start([program, "storage-server", index, "--threads", "1"])
+        servers += [storage] if storage else []
         ranker = ["--index", index] if beside else ["--storage", storage[1]]
-        reach = ["--memory", memory_server[1], *ranker, "--threads", "1", "--in-flight", options["--in-flight"]]
+        reach = ["--memory", memory_server[1], *ranker, "--threads", options["--threads"], "--in-flight", options["--in-flight"]]
         reach += ["--list", options["--list"], "--beam", options["--beam"]]
 
         def compute(*more):
@@ -86,7 +88,7 @@ def main():
 
         def ask(those):
             line = [program, "cluster", "search"]
-            rest = [queries, "--truth", truth, "--json", "--in-flight", options["--in-flight"]]
+            rest = [queries, "--truth", truth, "--json", "--in-flight", str(int(options["--threads"]) * int(options["--in-flight"]))]
             clients = [subprocess.Popen(line + [at] + rest, stdout=subprocess.PIPE) for _, at, _ in those]
             return [json.loads(client.communicate()[0]) for client in clients]
 
@@ -107,7 +109,9 @@ def main():
         for _ in range(int(options["--repeat"])):
             for name, those in jobs.items():
                 found[name].append(measured(memory_server, storage, those, lambda: ask(those)))
-        peaks = {role: memory(one[0]) for role, one in (("memory", memory_server), ("storage", storage), ("compute", plain[0]))}
+        idle = subprocess.Popen([program, "memory-server", "--bytes", "1MiB", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+        servers.append((idle, idle.stdout.readline(), None))
+        peaks = {role: memory(one[0]) for role, one in (("memory", memory_server), ("storage", storage), ("compute", plain[0]), ("idle", servers[-1])) if one}
     finally:
         for process, _, _ in servers:
             process.kill()
@@ -129,21 +133,22 @@ def low_bytes(index):
 
 def measured(memory_server, storage, those, ask):
     """What all queries took that `ask` asks of some compute servers."""
-    processes = [memory_server[0], storage[0], *(process for process, _, _ in those)]
-    before, counted, ranked = [cpu(process) for process in processes], [metrics(http) for _, _, http in those], metrics(storage[2])
+    roles = [[memory_server[0]], [storage[0]] if storage else [], [process for process, _, _ in those]]
+    look = lambda: ([sum(map(cpu, role)) for role in roles], [metrics(http) for _, _, http in those], metrics(storage[2]) if storage else {})
+    before, counted, ranked = look()
     # A tick of /proc is 10 ms: several thousand queries make it fine enough.
     said = [one for _ in range(ASKS) for one in ask()]
-    after, now, ranks = [cpu(process) for process in processes], [metrics(http) for _, _, http in those], metrics(storage[2])
+    after, now, ranks = look()
     grown = lambda name: sum(b[name] - a[name] for a, b in zip(counted, now))
     answered = grown("stratann_queries_answered_total")
     spent = [(b - a) / answered * 1e6 for a, b in zip(before, after)]
     mean = lambda of: sum(of(one) for one in said) / len(said)
     sent, answered_to = '{peer="memory"}', '{peer="compute"}'
-    of_storage = lambda name: ranks[name + answered_to] - ranked[name + answered_to]
+    of_storage = lambda name: ranks.get(name + answered_to, 0) - ranked.get(name + answered_to, 0)
     return {
         "memory_us": spent[0],
         "storage_us": spent[1],
-        "compute_us": sum(spent[2:]),
+        "compute_us": spent[2],
         "recall": mean(lambda one: one["recall"]),
         "qps": mean(lambda one: one["qps"]) * len(those),
         "steps": mean(lambda one: one["per_query"]["steps"]),
@@ -189,7 +194,7 @@ def systems(options, index, rounds, peaks):
         {
             "kind": "compute",
             "count": 4,
-            "memory_bytes": peaks["compute"] + peaks["storage"],
+            "memory_bytes": peaks["compute"] + peaks.get("storage", 0),
             "disk_bytes": disk,
             "cpu_us": middle(lambda one: one["compute_us"] + one["storage_us"]),
             "bytes_read": per.get("read_bytes", per.get("bytes_read", 0)),

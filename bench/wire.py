@@ -10,23 +10,38 @@ servers as separate processes: the client, a compute, a memory and a storage ser
     compute <-> memory     both directions: the query once for each walk, rounded to a byte for each dimension where elements have more; node numbers; compressed lists
     compute <-> storage    the exact row once, node numbers, the answers
     client <-> compute     the exact row once, and the answers: counted from the sizes of those frames
-    pulled                 high codes that a compute server would fetch which searches by them alone (DistVS-H of the paper's §5.3): distances of best-first search by high codes at the same
-                           recall, from the same seeds, times the bytes of a code; without the lists, which it would fetch as well
+
+Three baselines search by high codes alone (best-first, to the same recall, from the same seeds), and are told without frames, and without the numbers by which they ask:
+
+    all                    each high code that is looked at is pulled: distances times the bytes of a code; no lists
+    all + lists            and each list: nodes that are visited times the mean bytes of a list, compressed, as the memory server has it (all that it has but codes and centroids)
+    popular                DistVS-H of the paper's §5.3: the compute server has the codes of the half of all nodes that the most others link to, which take as much memory as the low codes of
+                           DistVS, and pulls the others; without and with lists
+
+Which of the codes that it looks at a compute server would have is estimated, since a search does not say what it visits: by best-first walks with the same list for the first 300 queries, by
+exact vectors in the place of high codes, from the nearest of 2,048 rows (so that they look at as many nodes as that search: 853 and 844 on photo-sift-100k with a list of 38). Their graph is
+that of an index of the preset diskann (FOLDER/NAME-coupled; the same options, another order of inserts), whose lists can be read from its file. "here" is the share of the nodes that they look at
+which have their codes on the compute server, "of links" the share of all links that lead to those.
 
 Needs Linux, Python 3.8 and nothing else.
 """
 
+import array
+import heapq
 import json
+import math
 import os
 import struct
 import subprocess
 import sys
 
-from servers import start
+from servers import metrics, start
 
-SETS = {"photo-sift-100k": ("u8bin", "l2", 32, 128), "photo-sift-384": ("u8bin", "l2", 32, 384), "package-text": ("fbin", "cosine", 96, 1536)}
+SETS = {"photo-sift-100k": ("u8bin", "l2", 32, 128), "photo-sift-384": ("u8bin", "l2", 32, 384), "photo-sift-1m": ("u8bin", "l2", 32, 128), "package-text": ("fbin", "cosine", 96, 1536)}
 # Bytes of a frame's header, of a search before the row, and of an answer's counters, count, and of each id and distance.
 HEADER, SEARCH, ANSWERS, ANSWER = 32, 12, 76, 12
+# Of which the walks are taken that say what a compute server would have.
+QUERIES = 300
 
 
 def main():
@@ -42,23 +57,33 @@ def main():
     program, data, folder = words
     os.makedirs(folder, exist_ok=True)
     lists = options["--lists"].split(",")
-    print("| | list | recall@10 | compute <-> memory | of the first | compute <-> storage | client | steps | high codes looked at | pulled | times |\n" + "|---" * 11 + "|")
+    print("| | list | recall@10 | compute <-> memory | of the first | compute <-> storage | client | steps | high | here, of links | all | + lists | popular | + lists |\n" + "|---" * 14 + "|")
     first = {}
     for name in options["--sets"].split(","):
         ending, metric, code, row = SETS[name]
         base, queries = (stretched(data, folder, part) if name == "photo-sift-384" else os.path.join(data, f"{name}.{part}.{ending}") for part in ("base", "query"))
         truth = os.path.join(data, ("photo-sift-100k" if name == "photo-sift-384" else name) + ".truth100.bin")
         index = os.path.join(folder, f"{name}-nested")
-        if not os.path.exists(os.path.join(index, "MANIFEST")):
-            build = [program, "build", base, index, "--overwrite", "--quiet", "--metric", metric, "--degree", "64", "--build-list", "100", "--threads", "1", "--code-bytes", str(code), "--preset", "distvs"]
-            subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        # Of the same distances, so the same graph.
+        like = "photo-sift-100k" if name == "photo-sift-384" else name
+        coupled = os.path.join(folder, f"{like}-coupled")
+        of_graph = os.path.join(data, f"{like}.base.{ending}")
+        for what, path, more in ((base, index, ["--code-bytes", str(code), "--preset", "distvs"]), (of_graph, coupled, ["--preset", "diskann", "--no-calibrate"])):
+            if not os.path.exists(os.path.join(path, "MANIFEST")):
+                build = [program, "build", what, path, "--overwrite", "--quiet", "--metric", metric, "--degree", "64", "--build-list", "100", "--threads", "1", *more]
+                subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        graph = Graph(coupled, os.path.join(data, f"{like}.query.{ending}"))
         for size in lists:
-            said = through(program, index, queries, truth, size)
+            said, held = through(program, index, queries, truth, size)
+            list_bytes = (held["stratann_memory_bytes"] - 2 * 1024 * row // (4 if ending == "fbin" else 1)) / held["stratann_nodes"] - code
             per = said["per_query"]
-            pulled = code * by_high_codes(program, index, queries, truth, said["recall"])
+            looked, hops, width = by_high_codes(program, index, queries, truth, said["recall"])
+            here = graph.here(round(width))
+            pulled = [code * looked * share + of_lists for share in (1, 1 - here) for of_lists in (0, hops * list_bytes)]
             first.setdefault(size, per["wire"])
             client = 2 * HEADER + SEARCH + row + ANSWERS + 10 * ANSWER
-            cells = [name, size, f"{said['recall']:.4f}", f"{per['wire']:.0f}", f"{per['wire'] / first[size]:.2f}", f"{per['storage_wire']:.0f}", client, f"{per['steps']:.1f}", f"{per['high']:.0f}", f"{pulled:.0f}", f"{pulled / per['wire']:.1f}"]
+            cells = [name, size, f"{said['recall']:.4f}", f"{per['wire']:.0f}", f"{per['wire'] / first[size]:.2f}", f"{per['storage_wire']:.0f}", client, f"{per['steps']:.1f}", f"{per['high']:.0f}", f"{here:.2f}, {graph.of_links:.2f}"]
+            cells += [f"{one:.0f}, {one / per['wire']:.1f}" for one in pulled]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
@@ -78,14 +103,14 @@ def stretched(data, folder, part):
 
 
 def through(program, index, queries, truth, size):
-    """What servers say of all queries."""
+    """What servers say of all queries, and the memory server of itself."""
     servers = []
     try:
         servers.append(start([program, "memory-server", index, "--quiet"]))
         servers.append(start([program, "storage-server", index, "--threads", "1"]))
         servers.append(start([program, "compute-server", "--memory", servers[0][1], "--storage", servers[1][1], "--threads", "1"]))
         search = [program, "cluster", "search", servers[2][1], queries, "--truth", truth, "--json", "--list", size]
-        return json.loads(subprocess.run(search, check=True, stdout=subprocess.PIPE).stdout)
+        return json.loads(subprocess.run(search, check=True, stdout=subprocess.PIPE).stdout), metrics(servers[0][2])
     finally:
         for process, _, _ in servers:
             process.kill()
@@ -93,18 +118,67 @@ def through(program, index, queries, truth, size):
 
 
 def by_high_codes(program, index, queries, truth, recall):
-    """Distances of a search by high codes alone that finds as much, between two lists."""
+    """Of a search by high codes alone that finds as much, between two lists: distances, nodes that are visited, and the list."""
     before = None
     for size in (10, 12, 14, 17, 20, 25, 30, 40, 50, 65, 80, 100, 130, 160, 200):
         search = [program, "search", index, queries, "--truth", truth, "-k", "10", "--threads", "1", "--list", str(size), "--json", "--strategy", "best-first", "--beam", "8", "--rerank-ratio", "0.5", "--no-nav", "--seeds", "64"]
         said = json.loads(subprocess.run(search, check=True, stdout=subprocess.PIPE).stdout)
         per = said["per_query"]
-        now = said["recall"], per["distance_computations"] - per["low_computations"] - per["reranked"]
+        now = said["recall"], per["distance_computations"] - per["low_computations"] - per["reranked"], per["hops"], size
         if now[0] >= recall:
             share = (recall - before[0]) / (now[0] - before[0]) if before else 1
-            return (before or now)[1] + share * (now[1] - (before or now)[1])
+            return [a + share * (b - a) for a, b in zip((before or now)[1:], now[1:])]
         before = now
-    return before[1]
+    return before[1:]
+
+
+class Graph:
+    """The graph of an index of the preset diskann, as `crates/layout/src/coupled.rs` has it: a vector of fewer than 4,096 bytes and a list side by side."""
+
+    def __init__(self, index, queries):
+        with open(os.path.join(index, next(name for name in os.listdir(index) if name.startswith("graph"))), "rb") as file:
+            pages = file.read()
+        element, dim, degree, count = struct.unpack_from("<IIIQ", pages, 48)
+        with open(queries, "rb") as file:
+            self.row = os.path.getsize(queries) // struct.unpack("<II", file.read(8))[0]
+            rows = file.read()
+        form = f"<{dim}{'B' if self.row == dim else 'f'}"
+        self.queries = [struct.unpack_from(form, rows, at) for at in range(0, min(QUERIES * self.row, len(rows)), self.row)]
+        at_degree = 8 + (self.row + 3) // 4 * 4
+        self.vectors, self.lists = [], []
+        for page in range(4096, len(pages), 4096):
+            for slot in range(struct.unpack_from("<H", pages, page + 4)[0]):
+                at = page + 8 + slot * (at_degree + 4 + 4 * degree)
+                self.vectors.append(pages[at + 8 : at + 8 + self.row])
+                held = struct.unpack_from("<H", pages, at + at_degree)[0]
+                self.lists.append(array.array("I", pages[at + at_degree + 4 : at + at_degree + 4 + 4 * held]))
+        assert len(self.lists) == count
+        self.unpack = struct.Struct(form).unpack
+        links = [0] * count
+        for one in self.lists:
+            for node in one:
+                links[node] += 1
+        most = sorted(range(count), key=lambda node: -links[node])[: count // 2]
+        self.popular, self.of_links = set(most), sum(links[node] for node in most) / sum(links)
+
+    def here(self, size):
+        """The share of what walks with this list look at which is of popular nodes."""
+        found = [self.walk(query, size) for query in self.queries]
+        return sum(len(seen & self.popular) for seen in found) / sum(map(len, found))
+
+    def walk(self, query, size, beam=8):
+        """Nodes that a best-first walk looks at."""
+        far = lambda node: math.dist(query, self.unpack(self.vectors[node]))
+        start = min(range(0, len(self.lists), len(self.lists) // 2048), key=far)
+        seen, visited, pool = {start}, set(), [(far(start), start)]
+        while True:
+            next_ones = [node for _, node in pool if node not in visited][:beam]
+            if not next_ones:
+                return seen - {start}
+            visited.update(next_ones)
+            new = {node for one in next_ones for node in self.lists[one]} - seen
+            seen |= new
+            pool = heapq.nsmallest(size, pool + [(far(node), node) for node in new])
 
 
 if __name__ == "__main__":
