@@ -334,8 +334,9 @@ impl HighQuery {
         self.low.score(&high.lows, &missing.nodes, sums);
         self.low_computations += count as u64;
         let scored = missing.nodes.iter().copied().zip(sums.iter().copied());
-        // What is no number comes last in L_low.
-        estimates.extend(scored.filter(|&(_, estimate)| !(estimate > missing.bound)));
+        // What is no number comes last in L_low: the lesser of that and infinity is infinity.
+        let is_of_use = |&(_, estimate): &(u32, f32)| estimate.min(f32::INFINITY) <= missing.bound;
+        estimates.extend(scored.filter(is_of_use));
         let mut chosen = std::mem::take(&mut self.chosen);
         chosen.clear();
         chosen.extend_from_slice(offered);

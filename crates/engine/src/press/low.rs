@@ -201,7 +201,8 @@ impl LowQuery {
         for of_before in [&mut self.fresh, &mut self.missing, &mut missing.nodes] {
             of_before.clear();
         }
-        (self.distances.clear(), self.offered.clear());
+        self.distances.clear();
+        self.offered.clear();
         let seeds = press.seeds.min(collection.nodes as usize);
         let (fresh, distances) = (&mut self.fresh, &mut self.distances);
         match &low.kept {

@@ -380,7 +380,7 @@ fn in_one_schedule_the_same_happens_again() {
     }
 }
 
-/// Ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), three hundred otherwise. `STRATANN_SEED` runs one.
+/// Ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), a thousand otherwise. `STRATANN_SEED` runs one.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();
@@ -390,7 +390,7 @@ fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let count = if std::env::var_os("STRATANN_SLOW").is_some() {
         10_000
     } else {
-        300
+        1000
     };
     let (mut answered, mut failed, mut events) = (0, 0, 0);
     let began = Instant::now();
