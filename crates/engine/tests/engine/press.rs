@@ -377,6 +377,7 @@ fn with_low_codes_offloaded_the_same_is_found() {
         let kept = some.low.kept().unwrap();
         assert!(kept < 6000 && (kept == 0) == (bytes == 500), "{kept}");
         let (mut here, mut there) = (0, 0);
+        let (mut all_high, mut some_high) = (0, 0);
         let mut query = vec![0; 128];
         for n in 0..QUERIES {
             queries().read(n, &mut query).unwrap();
@@ -393,11 +394,15 @@ fn with_low_codes_offloaded_the_same_is_found() {
                 assert_eq!(one.steps, other.steps);
                 assert_eq!(one.low, other.low);
                 // The memory server cannot know of a node that is offered that others will have put it out of L_low: it may look at that as well.
-                assert!((one.high..one.high + 5).contains(&other.high), "query {n}");
+                assert!(one.high <= other.high, "query {n}");
+                all_high += one.high;
+                some_high += other.high;
                 here += other.low;
                 there += other.offloaded;
             }
         }
+        // 546 of 16,251 more where no code is here.
+        assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // What is popular is looked at more often than its share says: were any other nodes kept, both would be the same.
         let share = 1.0 - there as f64 / here as f64;
         let kept = f64::from(kept) / 6000.0;
