@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a query of DistVS's servers takes on each wire, and what it would take if compute servers pulled high codes: bytes a query at the same list sizes.
 
-    bench/wire.py STRATANN DATA FOLDER [--lists 20,40,60] [--sets photo-sift-100k,photo-sift-384,package-text]
+    bench/wire.py STRATANN DATA FOLDER [--lists 20,40,60] [--sets photo-sift-100k,photo-sift-384,package-text,photo-sift-1m]
 
 "photo-sift-384" are the vectors of photo-sift-100k with each component three times, so 384 dimensions of the same distances (three times as far) and the same answers: what it takes more
 is for the dimensions alone. Each data set is built with the preset distvs (high codes of 32 bytes, package-text of 96) in FOLDER unless it is there, and searched through `cluster up`'s

@@ -14,7 +14,7 @@ fn half(error: Error) -> HalfError {
     HalfError(error.to_string())
 }
 
-/// Has the engine put what is to be missing for into `missing`, or read it: it lends what that holds.
+/// Has the engine fill or read what is missing, in a type of its own: the nodes are lent to that.
 fn with_missing<T>(missing: &mut Missing, with: impl FnOnce(&mut press::Missing) -> T) -> T {
     let mut of = press::Missing {
         nodes: std::mem::take(&mut missing.nodes),

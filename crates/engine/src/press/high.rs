@@ -308,8 +308,8 @@ impl HighQuery {
         Ok(())
     }
 
-    /// As [`refine`](Self::refine) where the compute server has asked for low codes that it has [offloaded](super): estimates the distances of what it `missing` for, and refines the nearest of
-    /// that and of what it has `offered`. `estimates` gets, in place of what was there, what low codes say of those that may come into its L_low.
+    /// As [`refine`](Self::refine) where the compute server has asked for low codes that it has [offloaded](super): estimates the distances of the nodes in `missing`, and refines the nearest of
+    /// these and of what it has `offered`. `estimates` gets, in place of what was there, what low codes say of those that may come into its L_low.
     ///
     /// # Errors
     /// A node that there is not.

@@ -17,7 +17,7 @@
 //! [`Strategy::Press`](crate::Strategy::Press) does the same on lists wherever they are.
 //!
 //! **Offloading.** A compute server without room for all low codes keeps those of the most popular nodes (`popular.rs`), and asks the memory server with its next step for what the others
-//! estimate (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). It costs no exchange more, and from the same start it finds the same, by a few more distances by high codes. Searches begin at the seeds whose codes are there.
+//! estimate (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). It costs no exchange more. From the same start it finds the same but for few answers, by a few per cent more distances by high codes. Searches begin at the seeds whose codes are there.
 //!
 //! **Changes** go to [`Full`] alone, which ranks what waits for a merge together with what was found, and behind a merge in the state before it, too (`states.rs`).
 //!

@@ -102,7 +102,7 @@ impl Default for Narrowing {
 }
 
 /// Nodes that a step asks for, since their low codes are offloaded. In any order.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
     /// Which. None: there is nothing to ask for.
     pub nodes: Vec<u32>,
@@ -110,6 +110,16 @@ pub struct Missing {
     pub most: u32,
     /// Estimates above this are of no use.
     pub bound: f32,
+}
+
+impl Default for Missing {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            most: 0,
+            bound: f32::INFINITY,
+        }
+    }
 }
 
 /// The memory role's half of PRESS: the graph and the high-precision codes.
@@ -155,7 +165,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// What the half says; the query is over then.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// As [`refine`](HighHalf::refine) where low codes are asked for: estimates by low codes what is `missing` for, and refines the nearest of that and of what is `offered`, which come as those that are
+    /// As [`refine`](HighHalf::refine) where low codes are asked for: estimates by low codes the distances of the nodes in `missing`, and refines the nearest of these and of what is `offered`, which come as those that are
     /// refined. `estimates` gets, in place of what was there, those that are within the bound.
     ///
     /// # Errors

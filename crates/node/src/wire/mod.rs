@@ -50,7 +50,7 @@
 //! still wants it. With each change its client says for which of its changes, up to the newest, it waits: all others are over, and storage makes none of them any more, whenever they come
 //! ([`Reason::Over`]). *give up* is answered with what became of a change: *changed*, a refusal that says why it was not made, or [`Reason::Busy`] while it is being made.
 //!
-//! **Steps** make a walk idempotent. `begin` asks for step 0, `refine` for its step, `lists` and `done` say which they are of. A request that comes
+//! **Steps** make a walk idempotent. `begin` asks for step 0, `refine` and `look` for theirs, `lists`, `met` and `done` say which they are of. A request that comes
 //! again gets the same answer again; one of a step that is over is ignored, as is an answer to it.
 
 mod append;
@@ -75,6 +75,8 @@ pub use nodes::{Nodes, Scored};
 /// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. Greetings say it already
 /// ([`Protocol`]): servers of two versions refuse each other before the first frame.
 pub const VERSION: u8 = 6;
+/// Greetings have said so before the first frame comes.
+const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
 /// The most bytes behind a header.
@@ -403,7 +405,7 @@ impl<'a> Frame<'a> {
             return wrong("length", len as u64, 0, "16 MiB at most");
         }
         if header[4] != VERSION {
-            return wrong("version", header[4].into(), 4, "this is version 3");
+            return wrong("version", header[4].into(), 4, "not that of this program");
         }
         if header[6..8] != [0; 2] {
             return wrong(
