@@ -189,7 +189,7 @@ def run(known, first, servers, copy, folder, truth, ask, queries, seconds, windo
     print("\n| merge | memory server, s | low codes, s | no other state, s |\n|---|---|---|---|")
     for number, one in enumerate(merges.found, 1):
         print(f"| {number} | " + " | ".join(f"{one[what] - one['commit']:.2f}" if what in one else "not yet" for what in ("memory", "low codes", "alone")) + " |")
-    if said["wrong"] or said["came back"]:
+    if said["wrong"] or said["came back"] or said["failed"]:
         sys.exit(1)
 
 
