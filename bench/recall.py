@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Searches that are asked for a recall: what they find of it, and what they read beside the best fixed list.
 
-    bench/recall.py STRATANN DATA FOLDER [SET[,SET..]] [-- SEARCH OPTIONS..]
+    bench/recall.py STRATANN DATA FOLDER [SET[,SET..]] [--preset NAME] [-- SEARCH OPTIONS..]
 
 Of each data set in DATA (package-text,photo-sift-100k if none is said) holds 1,000 rows, drawn at random, out of the build, so that calibration has seen neither these nor the
-queries of the set; builds an index of the others in FOLDER, which an index and truth that are there already spares; asks for .90, .95 and .99 of the ten nearest; and prints what was found, reads a query, and
+queries of the set; builds an index of the others in FOLDER, of the default preset or of another one (of clusters a list is a number of probes), which an index and truth that are there already spares; asks for .90, .95 and .99 of the ten nearest; and prints what was found, reads a query, and
 reads of the fixed list that finds as much: on the line between the two list sizes around it. Needs Python 3.8 and nothing else.
 """
 
@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 SETS = {"package-text": ("fbin", 4, "cosine"), "photo-sift-100k": ("u8bin", 1, "l2"), "photo-sift-1m": ("u8bin", 1, "l2")}
+CLUSTERS = ["spann", "tiered-cluster"]
 HELD = 1000
 LISTS = [10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 22, 24, 27, 30, 35, 40, 50, 60, 70, 85, 100, 120, 150, 200, 300]
 
@@ -25,6 +26,11 @@ def main():
     if "--" in arguments:
         at = arguments.index("--")
         arguments, options = arguments[:at], arguments[at + 1 :]
+    preset = []
+    if "--preset" in arguments:
+        at = arguments.index("--preset")
+        preset = arguments[at : at + 2]
+        del arguments[at : at + 2]
     if len(arguments) not in (3, 4):
         sys.exit(__doc__)
     program, data, folder = arguments[:3]
@@ -34,17 +40,20 @@ def main():
     for name in (arguments[3] if len(arguments) == 4 else "package-text,photo-sift-100k").split(","):
         extension, element, metric = SETS[name]
         path = lambda part: os.path.join(folder, f"{name}.{part}")
-        rest, held, index = path(f"rest.{extension}"), path(f"held.{extension}"), path("idx")
+        rest, held, index = path(f"rest.{extension}"), path(f"held.{extension}"), path("-".join(["idx", *preset[1:]]))
         if not os.path.exists(held):
             split(os.path.join(data, f"{name}.base.{extension}"), rest, held, element)
         if not os.path.exists(os.path.join(index, "MANIFEST")):
-            run(program, "build", rest, index, "--metric", metric, "--overwrite", "--quiet")
+            run(program, "build", rest, index, "--metric", metric, "--overwrite", "--quiet", *preset)
         for what, queries in [("queries", os.path.join(data, f"{name}.query.{extension}")), ("rows held out", held)]:
             truth = path(f"{what.replace(' ', '-')}.truth.bin")
             if not os.path.exists(truth):
                 run(program, "truth", rest, queries, truth, "--k", "10", "--metric", metric)
             search = [program, "search", index, queries, "--truth", truth, "--json", *options]
-            fixed = [point(line) for line in run(*search, "--list", ",".join(map(str, LISTS))).splitlines()]
+            clusters = preset and preset[1] in CLUSTERS
+            lists = [1, 2, 3, 4, 5, 6, 8, *LISTS] if clusters else LISTS
+            width = "--probes" if clusters else "--list"
+            fixed = [point(line) for line in run(*search, width, ",".join(map(str, lists))).splitlines()]
             for asked in ["0.90", "0.95", "0.99"]:
                 found, reads = point(run(*search, "--recall", asked).splitlines()[-1])
                 least = reads_of(fixed, found)

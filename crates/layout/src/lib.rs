@@ -105,7 +105,7 @@ pub use manifest::{
 pub use navigation::NavigationFile;
 pub use pending::{PendingFile, PendingRecord};
 pub use placement::PlacementFile;
-pub use recall::{RecallBand, RecallFile, RecallTable};
+pub use recall::{RecallBand, RecallFile, RecallTable, Searched};
 pub use runs::RunsOn;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

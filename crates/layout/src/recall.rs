@@ -1,5 +1,5 @@
 //! How much of the true nearest a search finds with a list of so many, by how far the k-th of them is: measured when the index was built, or
-//! on queries of a user. A search that is asked for a recall goes by it.
+//! on queries of a user. A search that is asked for a recall goes by it. Of a cluster index, a list size is a number of probes.
 //!
 //! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t` tables:
 //!
@@ -10,6 +10,7 @@
 //! | 8 | 4 | `t`, 1 to 64 |
 //! | 12 | 4 l | the list sizes, rising |
 //! | 12 + 4 l | .. | the tables, by rising k |
+//! | end − 4 | 4 | how the searches went: 0 a walk of the graph, 1 PRESS, 2 probes of clusters (version 2; missing before, and 0 then) |
 //!
 //! A table, of `b` bands of queries:
 //!
@@ -17,24 +18,43 @@
 //! |---|---|---|
 //! | 0 | 4 | k, 1 to the largest list size |
 //! | 4 | 4 | `b`, 1 to 64 |
-//! | 8 | 4 b | the distance of the k-th nearest (f32) of the query in the middle of each band; not falling |
+//! | 8 | 4 b | the distance (f32) of the query in the middle of each band, not falling: to its k-th nearest; of clusters to the nearest head |
 //! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each band with each list size, band after band |
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-/// Format version of these files. 1: the first.
-pub const FORMAT_VERSION: u32 = 1;
+/// Format version of these files. 1: the first. 2: how the searches went.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The most list sizes, tables, and bands of a table.
 pub const MOST: usize = 64;
+
+/// How the searches went that were measured. Another way finds another share with the same list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Searched {
+    /// A walk of the graph, best-first or pipelined: these find the same.
+    #[default]
+    Walk,
+    /// PRESS, by codes of two precisions.
+    Press,
+    /// Probes of clusters.
+    Probes,
+}
+
+impl Searched {
+    /// All of them; the place of each is its number in the file.
+    const ALL: [Self; 3] = [Self::Walk, Self::Press, Self::Probes];
+}
 
 /// What was found, decoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallFile {
     /// Queries that it was measured with.
     pub queries: u32,
-    /// The list sizes that were tried, rising.
+    /// How the searches went.
+    pub searched: Searched,
+    /// The list sizes that were tried, rising; of clusters the numbers of probes.
     pub lists: Vec<u32>,
     /// What was found of so many answers, by rising k.
     pub tables: Vec<RecallTable>,
@@ -45,14 +65,14 @@ pub struct RecallFile {
 pub struct RecallTable {
     /// k.
     pub k: u32,
-    /// Queries of like distance to their k-th nearest, by that distance.
+    /// Queries of like distance, by that distance.
     pub bands: Vec<RecallBand>,
 }
 
-/// Queries whose k-th nearest are about as far.
+/// Queries whose k-th nearest are about as far; of clusters, whose nearest heads are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallBand {
-    /// How far that of the query in their middle is.
+    /// That distance of the query in their middle.
     pub distance: f32,
     /// The mean recall@k of the band with each list size.
     pub recalls: Vec<f32>,
@@ -74,6 +94,7 @@ impl RecallFile {
             let recalls = table.bands.iter().flat_map(|band| &band.recalls).copied();
             distances.chain(recalls).for_each(|x| put(x.to_bits()));
         }
+        put(self.searched as u32);
         out
     }
 
@@ -133,9 +154,19 @@ impl RecallFile {
                 bands: bands.collect(),
             });
         }
+        let searched = match reader.is_at_end() {
+            true => Searched::Walk,
+            false => {
+                let at = reader.at();
+                let number = reader.u32("way of the searches")?;
+                let known = Searched::ALL.get(number as usize).copied();
+                known.ok_or_else(|| reader.wrong(at, "way of the searches", number, "0 to 2"))?
+            }
+        };
         reader.end()?;
         Ok(RecallFile {
             queries,
+            searched,
             lists,
             tables,
         })
@@ -163,6 +194,7 @@ mod tests {
         };
         RecallFile {
             queries: 600,
+            searched: Searched::Probes,
             lists: vec![10, 20],
             tables: vec![
                 RecallTable {
@@ -181,9 +213,16 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         let bytes = sample().encode();
         assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
-        for end in 0..bytes.len() {
+        // Without how the searches went it is of version 1.
+        let first = bytes.len() - 4;
+        for end in (0..bytes.len()).filter(|&end| end != first) {
             assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");
         }
+        let walked = RecallFile {
+            searched: Searched::Walk,
+            ..sample()
+        };
+        assert_eq!(RecallFile::decode(&bytes[..first], "r").unwrap(), walked);
         for (at, value, what) in [
             (4, 0u32, "number of list sizes"),
             (8, 65, "number of tables"),
@@ -197,6 +236,7 @@ mod tests {
             // The second table.
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of bands"),
+            (72, 3, "way of the searches"),
         ] {
             let mut wrong = bytes.clone();
             wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -209,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..72, value in any::<u32>()) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..76, value in any::<u32>()) {
             let _ = RecallFile::decode(&bytes, "r");
             let mut close = sample().encode();
             let at = at.min(close.len() - 4);

@@ -259,16 +259,10 @@ impl Index {
                 })?
             }
         };
-        let options = match index.has_clusters() {
-            // What was between recall and speed is called the list.
-            true => SearchOptions {
-                list: options.probes_of(),
-                ..options
-            },
-            false => SearchOptions {
-                list: index.longest_list(&options).map_err(to_python)?,
-                ..options
-            },
+        // Of clusters the number of probes, which is what is between recall and speed there.
+        let options = SearchOptions {
+            list: index.longest_list(&options).map_err(to_python)?,
+            ..options
         };
         answers(py, results, &options, rows.is_single(), asked.return_stats)
     }

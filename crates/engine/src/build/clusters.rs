@@ -24,6 +24,7 @@ use stratann_vector::{Kernel, Metric};
 use super::PLACEHOLDER_ID;
 use super::files::{Aligned, write_stream};
 use super::ids::{are_nodes, write_ids};
+use super::measuring::{MEASURING, assembled, calibrate};
 use super::rows::Rows;
 use super::{BuildOptions, BuildReport, Carried, Ready, Spool};
 use crate::cluster::{self, Blocks, Closure, Heads, Memberships, PointRows};
@@ -33,6 +34,7 @@ use crate::durable::{Checkpoint, Committed, begin_state, inserts};
 use crate::graph::Space;
 use crate::navigation::Navigation;
 use crate::progress::{Progress, Stage};
+use crate::recall;
 use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
@@ -366,6 +368,7 @@ impl ClusterBuild<'_> {
         };
         begin_state(&mut manifest)?;
         drop(clustered);
+        self.stage("measuring", |build| build.measure(&mut manifest))?;
         let takes_place = ready.is_none();
         match ready {
             Some(ready) => self.stage("opening", |_| ready(&manifest))?,
@@ -401,6 +404,19 @@ impl ClusterBuild<'_> {
             savepoint_bytes: 0,
         };
         Ok((report, committed))
+    }
+
+    /// Measures how much searches find. Left out where the memory cap has no room for the heads and the tables, and of a small collection.
+    fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
+        let options = self.options;
+        let needs = self.plan.table_bytes(self.source) + MEASURING;
+        let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
+        if small || !options.calibrate || options.memory.is_some_and(|cap| cap < needs) {
+            return Ok(());
+        }
+        let _stage = Stage::begin(self.progress, "measuring", 1);
+        let index = assembled(self.volume, manifest)?;
+        calibrate(&index, &self.checkpoint, options, self.progress, manifest)
     }
 
     fn stage<T>(

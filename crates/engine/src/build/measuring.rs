@@ -5,20 +5,22 @@ use std::sync::Arc;
 
 use stratann_layout::manifest::RECALL;
 use stratann_layout::{FileKind, Manifest};
+use stratann_tier::Volume;
 
-use super::Build;
 use super::files::write_stream;
+use super::{Build, BuildOptions};
 use crate::Error;
 use crate::data::VectorSource;
+use crate::durable::Checkpoint;
 use crate::graph::Constructed;
 use crate::index::{Index, OpenOptions};
 use crate::measure;
-use crate::progress::Stage;
+use crate::progress::{Progress, Stage};
 use crate::recall;
 use crate::stores::codes::Codes;
 
 /// Memory that measuring takes beside the codes.
-const MEASURING: u64 = 24 << 20;
+pub(super) const MEASURING: u64 = 24 << 20;
 
 impl Build<'_> {
     /// The rows that the planner's figures are measured with; none if the collection is small.
@@ -47,14 +49,7 @@ impl Build<'_> {
             return Ok(());
         }
         let _stage = Stage::begin(self.progress, "measuring", 1);
-        let path = Path::new(&self.volume.name()).to_owned();
-        let index = Index::assemble(
-            self.volume.clone(),
-            &path,
-            manifest.clone(),
-            &OpenOptions::default(),
-            Arc::default(),
-        )?;
+        let index = assembled(self.volume, manifest)?;
         let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
         manifest.measured = Some(measured);
         manifest.files.push(write_stream(
@@ -66,12 +61,41 @@ impl Build<'_> {
         if index.nodes() < recall::LEAST_ROWS || !self.options.calibrate {
             return Ok(());
         }
-        let (nodes, rows) = recall::own_queries(&index, self.progress)?;
-        let threads = self.options.threads;
-        let found = recall::measure(&index, &rows, Some(&nodes), threads, self.progress)?;
-        let file = write_stream(&self.checkpoint, FileKind::Recall, None, &found.encode())?;
-        manifest.files.push(file);
-        manifest.writer_features |= RECALL;
-        Ok(())
+        calibrate(
+            &index,
+            &self.checkpoint,
+            self.options,
+            self.progress,
+            manifest,
+        )
     }
+}
+
+/// An index that is to be committed, opened.
+pub(super) fn assembled(volume: &Arc<dyn Volume>, manifest: &Manifest) -> Result<Index, Error> {
+    let path = Path::new(&volume.name()).to_owned();
+    let options = OpenOptions::default();
+    Index::assemble(
+        volume.clone(),
+        &path,
+        manifest.clone(),
+        &options,
+        Arc::default(),
+    )
+}
+
+/// Measures how much searches of an index find that is to be committed, with rows of its own.
+pub(super) fn calibrate(
+    index: &Index,
+    checkpoint: &Checkpoint<'_>,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+    manifest: &mut Manifest,
+) -> Result<(), Error> {
+    let (nodes, rows) = recall::own_queries(index, progress)?;
+    let found = recall::measure(index, &rows, Some(&nodes), options.threads, progress)?;
+    let file = write_stream(checkpoint, FileKind::Recall, None, &found.encode())?;
+    manifest.files.push(file);
+    manifest.writer_features |= RECALL;
+    Ok(())
 }

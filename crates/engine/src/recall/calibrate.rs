@@ -6,6 +6,9 @@
 //!           ──> for k = 1, 2, 5, 10 ..: sorted by the distance of the k-th, cut into bands, the mean recall of each
 //! ```
 //!
+//! Of clusters, numbers of probes take the place of lists, and the distance of the nearest head that of the k-th nearest, since a
+//! search knows it before it reads. An index of the preset `distvs` is searched by PRESS, as its queries will be.
+//!
 //! A build takes some of its own rows, each of which is no answer of its own search. Does it lead on? If it does, more is found than of a query
 //! that is no row, since its list has what is nearest to it; if it does not, less, since neighbours that it leads to do not lead to each other.
 //! What is missed of rows that were held out of the build is about the geometric mean of both, in a graph of each data set that was looked at (recall@10 with lists
@@ -21,14 +24,16 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use stratann_layout::manifest::RECALL;
-use stratann_layout::{FileKind, RecallBand, RecallFile, RecallTable};
+use stratann_layout::{FileKind, RecallBand, RecallFile, RecallTable, Searched};
 use stratann_tier::Volume;
+use stratann_vector::Kernel;
 
 use super::exact::{Found, distance_of, nearest, ordered};
 use crate::build::write_stream;
 use crate::data::{MatrixRef, VectorSource, check_rows};
 use crate::durable::{Checkpoint, begin_state, opened_from};
 use crate::index::{Index, OpenOptions};
+use crate::navigation::NavigationScratch;
 use crate::progress::{Progress, Silent, Stage};
 use crate::search::LeftOut;
 use crate::stores::VectorsAt;
@@ -42,8 +47,11 @@ const ROWS_A_QUERY: usize = 40;
 const QUERIES: std::ops::RangeInclusive<usize> = 125..=500;
 /// The most queries of a user's that are searched.
 const MOST_QUERIES: usize = 10_000;
-/// The list sizes that are tried.
-const LISTS: [u32; 15] = [5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300];
+/// The list sizes that are tried, and the numbers of probes.
+const LISTS: &[u32] = &[5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300];
+const PROBES: &[u32] = &[
+    1, 2, 3, 5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300,
+];
 /// How many answers are wanted.
 const KS: [u32; 8] = [1, 2, 5, 10, 20, 30, 50, 100];
 /// Of more answers than this, and with longer lists than this, one query in four says enough.
@@ -53,6 +61,8 @@ const ONE_IN: usize = 4;
 /// Queries of a band, about, and bands at most.
 const A_BAND: usize = 60;
 const BANDS: usize = 10;
+/// Heads that are looked for where the nearest one is wanted.
+const HEADS: usize = 64;
 /// Reads in flight: so many nodes are expanded beyond a list as a pipeline does.
 const BEAM: usize = 8;
 
@@ -61,7 +71,8 @@ const BEAM: usize = 8;
 pub struct Calibration {
     /// Queries that were searched.
     pub queries: usize,
-    /// Recall@10 (or of fewer answers, where there are not so many vectors) with each list size that was tried, over all queries.
+    /// Recall@10 (or of fewer answers, where there are not so many vectors) with each list size that was tried, over all queries;
+    /// of clusters with each number of probes.
     pub recalls: Vec<(u32, f64)>,
 }
 
@@ -109,11 +120,15 @@ pub(crate) fn measure(
         return Err(Error::call("queries", count, expected));
     };
     let truth = nearest(index, queries, left_out, most as usize, threads, progress)?;
+    let searched = index.searched();
+    let lists = match searched {
+        Searched::Walk | Searched::Press => LISTS,
+        Searched::Probes => PROBES,
+    };
+    // No row leads on from clusters.
+    let twice = left_out.is_some() && searched != Searched::Probes;
     let mut ways = Vec::new();
-    for leads_on in [false, true]
-        .into_iter()
-        .take(1 + usize::from(left_out.is_some()))
-    {
+    for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
         let left_out: Option<Vec<LeftOut>> = left_out.map(|nodes| {
             let nodes = nodes.iter();
             nodes.map(|&node| LeftOut { node, leads_on }).collect()
@@ -122,18 +137,43 @@ pub(crate) fn measure(
             queries,
             left_out: left_out.as_deref(),
             truth: &truth,
+            searched,
+            lists,
         };
         ways.push(shares(index, &asked, &ks, threads, progress)?);
     }
-    let tables = ks.iter().enumerate().map(|(at, &k)| RecallTable {
-        k,
-        bands: bands(&truth, &ways, at, k),
+    let to_heads = to_heads(index, queries);
+    let tables = ks.iter().enumerate().map(|(at, &k)| {
+        let kth = |query: usize| Some(distance_of(*truth[query].get(k as usize - 1)?));
+        let distances = (0..count).map(|query| match &to_heads {
+            Some(distances) => kth(query).map(|_| distances[query]),
+            None => kth(query),
+        });
+        RecallTable {
+            k,
+            bands: bands(&distances.collect::<Vec<_>>(), &ways, at, k),
+        }
     });
     Ok(RecallFile {
         queries: count as u32,
-        lists: LISTS.to_vec(),
+        searched,
+        lists: lists.to_vec(),
         tables: tables.collect(),
     })
+}
+
+/// How far the nearest head of each query is, as a search finds it; `None` in an index without clusters.
+fn to_heads(index: &Index, queries: &[u8]) -> Option<Vec<f32>> {
+    let clusters = index.clusters()?;
+    let kernel = Kernel::new(index.metric(), index.element(), index.dim());
+    let mut scratch = NavigationScratch::default();
+    let queries = queries.chunks_exact(kernel.row_bytes());
+    let nearest = queries.map(|query| {
+        clusters.heads.look(&kernel, query, HEADS, &mut scratch);
+        let found = scratch.found().next();
+        found.map_or(f32::INFINITY, |(distance, _)| distance)
+    });
+    Some(nearest.collect())
 }
 
 /// Queries, their nodes where they are rows of the index, and their nearest.
@@ -141,6 +181,9 @@ struct Asked<'a> {
     queries: &'a [u8],
     left_out: Option<&'a [LeftOut]>,
     truth: &'a [Vec<Found>],
+    searched: Searched,
+    /// The list sizes that are tried, or the numbers of probes.
+    lists: &'a [u32],
 }
 
 /// Of each query, for each k: the share that was found with each list.
@@ -156,7 +199,7 @@ fn shares(
 ) -> Result<Shares, Error> {
     let count = asked.truth.len();
     let mut shares: Shares = vec![vec![Vec::new(); ks.len()]; count];
-    for (at, &list) in LISTS.iter().enumerate() {
+    for (at, &list) in asked.lists.iter().enumerate() {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
@@ -178,7 +221,11 @@ fn shares(
             let Some(&last) = wanted_of.last() else {
                 continue;
             };
-            let k = ks[last].min(list) as usize;
+            // A list has room for so many answers; probes have for any number.
+            let k = match asked.searched {
+                Searched::Walk | Searched::Press => ks[last].min(list),
+                Searched::Probes => ks[last],
+            } as usize;
             let found = search(index, asked, queries, k, list as usize, threads)?;
             for (&query, ids) in queries.iter().zip(found.chunks_exact(k)) {
                 for &at in &wanted_of {
@@ -236,10 +283,15 @@ fn search(
     let rows = MatrixRef::new(&rows, wanted.len(), index.dim(), index.element())?;
     let options = SearchOptions {
         k,
-        list,
+        list: list.max(k),
         // The same whatever the order of completions, so that a build can be repeated to the byte.
-        strategy: Some(Strategy::BestFirst),
-        beam: Some(BEAM),
+        strategy: match asked.searched {
+            Searched::Walk => Some(Strategy::BestFirst),
+            Searched::Press => Some(Strategy::Press),
+            Searched::Probes => None,
+        },
+        probes: (asked.searched == Searched::Probes).then_some(list),
+        beam: (asked.searched == Searched::Walk).then_some(BEAM),
         // Elsewhere distances are exact anyway.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
@@ -251,14 +303,14 @@ fn search(
         .ids)
 }
 
-/// Bands of queries by how far their k-th nearest is; `at` is the place of k. Of two ways to search, what is missed is the geometric mean.
-fn bands(truth: &[Vec<Found>], ways: &[Shares], at: usize, k: u32) -> Vec<RecallBand> {
+/// Bands of queries by distance, which is none where a query has no k-th nearest; `at` is the place of k. Of two ways to search, what is missed
+/// is the geometric mean.
+fn bands(distances: &[Option<f32>], ways: &[Shares], at: usize, k: u32) -> Vec<RecallBand> {
     let every = if k > MANY { ONE_IN } else { 1 };
-    let kth = |query: usize| truth[query].get(k as usize - 1).copied();
-    let mut order: Vec<(Found, usize)> = (0..truth.len())
-        .step_by(every)
-        .filter_map(|query| Some((kth(query)?, query)))
-        .filter(|(found, _)| found.0 < ordered(f32::INFINITY))
+    let queries = (0..distances.len()).step_by(every);
+    let mut order: Vec<(u32, usize)> = queries
+        .filter_map(|query| Some((ordered(distances[query]?), query)))
+        .filter(|&(distance, _)| distance < ordered(f32::INFINITY))
         .collect();
     order.sort_unstable();
     let bands = (order.len() / A_BAND).clamp(1, BANDS);
@@ -284,8 +336,8 @@ fn bands(truth: &[Vec<Found>], ways: &[Shares], at: usize, k: u32) -> Vec<Recall
             }
         };
         RecallBand {
-            distance: middle.map_or(0.0, |&(found, _)| distance_of(found)),
-            recalls: (0..LISTS.len())
+            distance: middle.map_or(0.0, |&(_, query)| distances[query].unwrap_or(0.0)),
+            recalls: (0..ways[0][0][at].len())
                 .map(|list| recall(list).clamp(0.0, 1.0) as f32)
                 .collect(),
         }
@@ -297,7 +349,7 @@ fn bands(truth: &[Vec<Found>], ways: &[Shares], at: usize, k: u32) -> Vec<Recall
 /// of its own. Takes the lock of the index; what came since its checkpoint is left out.
 ///
 /// # Errors
-/// As [`Index::open`]; an index that another process changes; queries of another dimension or element type, NaN or infinity; a cluster index; a full disk:
+/// As [`Index::open`]; an index that another process changes; queries of another dimension or element type, NaN or infinity; a full disk:
 /// then the index is as it was.
 pub fn calibrate(
     path: impl AsRef<Path>,
@@ -312,10 +364,6 @@ pub fn calibrate(
     stored::manifest(&*volume)?;
     let _lock = volume.lock()?;
     let index = Index::open(path, open)?;
-    if index.has_clusters() {
-        let expected = "an index of a graph: clusters are searched with a number of probes";
-        return Err(Error::call("index", path.display(), expected));
-    }
     let mut manifest = index.manifest().clone();
     manifest.check_writable(&stored::name_of(
         &*volume,

@@ -1,4 +1,5 @@
-//! How many of the nearest candidates a search has to look at for a recall, by how far its k-th answer is.
+//! How many of the nearest candidates a search has to look at for a recall, by how far its k-th answer is; or how many clusters it has to
+//! probe, by how far the nearest head is.
 
 use stratann_layout::RecallTable;
 
@@ -8,7 +9,7 @@ const POINTS: usize = 16;
 /// Depth by distance: a line through points, level beyond its ends. Plain data, so that each task of a search has its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Depth {
-    /// Distances of the k-th answer, rising, and how many candidates have to be looked at there, not falling.
+    /// Distances, rising, and how many have to be looked at there, not falling.
     points: [(f32, f32); POINTS],
     count: usize,
 }
@@ -21,8 +22,8 @@ impl Depth {
         Self { points, count: 1 }
     }
 
-    /// What gives a recall by what was measured with list sizes `lists`, rising.
-    pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64) -> Self {
+    /// What gives a recall by what was measured with list sizes `lists`, rising; never fewer than `least`.
+    pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
@@ -31,7 +32,7 @@ impl Depth {
         let bands = table.bands.len();
         let step = bands.div_ceil(POINTS).max(1);
         let chosen = table.bands.iter().rev().step_by(step).collect::<Vec<_>>();
-        let mut deepest = table.k as f32;
+        let mut deepest = least as f32;
         for band in chosen.into_iter().rev() {
             // What is farther takes no less; where less was measured, that is chance.
             deepest = deepest.max(list_for(lists, &band.recalls, recall as f32));
@@ -47,7 +48,7 @@ impl Depth {
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
     }
 
-    /// Of a query whose k-th answer is so far.
+    /// Of a query whose k-th answer, or nearest head, is so far.
     #[inline]
     pub(crate) fn of(&self, distance: f32) -> usize {
         let points = &self.points[..self.count];
@@ -129,17 +130,15 @@ mod tests {
             // By chance less is missed than nearer.
             (3.0, &[0.92, 0.97, 0.99]),
         ];
-        let depth = Depth::new(&lists, &table(&bands), 0.95);
+        let depth = Depth::new(&lists, &table(&bands), 0.95, 10);
         let of = |distance| depth.of(distance);
         assert_eq!([of(-1e30), of(0.0), of(1.0), of(1.5)], [10, 10, 10, 15]);
         assert_eq!([of(2.0), of(2.5), of(3.0)], [20, 20, 20]);
         assert_eq!([of(1e30), of(f32::INFINITY), of(f32::NAN)], [20; 3]);
         assert_eq!(depth.most(), 20);
-        // Never fewer than k.
-        assert_eq!(
-            Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5).most(),
-            10
-        );
+        // Never fewer than the least.
+        let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
+        assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
     }
 
@@ -147,7 +146,7 @@ mod tests {
     fn more_bands_than_points_end_with_the_last() {
         let recalls: Vec<[f32; 1]> = vec![[1.0]; 40];
         let bands: Vec<(f32, &[f32])> = (0..40u8).map(|i| (i.into(), &recalls[0][..])).collect();
-        let depth = Depth::new(&[10], &table(&bands), 0.9);
+        let depth = Depth::new(&[10], &table(&bands), 0.9, 10);
         assert!(depth.count <= POINTS && depth.points[depth.count - 1].0 == 39.0);
     }
 }

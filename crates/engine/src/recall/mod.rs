@@ -13,7 +13,8 @@
 //! the distance of its k-th answer so far: it starts with the deepest list, which becomes shorter as answers come nearer. Easy queries read
 //! less, and a batch of other queries than those that were measured keeps about the recall (`bench/README.md` has how far off it was).
 //!
-//! Where vectors are apart from lists (decoupled), how far the answers are is not known in time: there all of the longest list is looked at.
+//! Where vectors are apart from lists (decoupled, and PRESS), how far the answers are is not known in time: there all of the longest list is
+//! looked at. Clusters are all asked for at once: there the distance of the nearest head says how many are probed.
 //!
 //! - [`depth`]: how many candidates are looked at, by the distance of the k-th answer
 //! - [`calibrate`]: what a build and `stratann calibrate` measure
@@ -23,7 +24,7 @@ mod calibrate;
 mod depth;
 mod exact;
 
-use stratann_layout::{RecallFile, RecallTable};
+use stratann_layout::{RecallFile, RecallTable, Searched};
 
 pub use self::calibrate::{Calibration, calibrate};
 pub(crate) use self::calibrate::{LEAST_ROWS, measure, own_queries};
@@ -60,14 +61,27 @@ fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
 }
 
 impl Index {
-    /// The longest list that a query may take: the one that is asked for, or the deepest for a recall.
+    /// The longest list that a query may take: the one that is asked for, or the deepest for a recall; of clusters the most probes.
     ///
     /// # Errors
     /// A recall of which nothing is known here.
     pub fn longest_list(&self, options: &SearchOptions) -> Result<usize, Error> {
         bounds::recall(options.recall)?;
-        let depth = self.depth(options)?;
-        Ok(depth.map_or(options.list, |depth| depth.most().max(options.k)))
+        Ok(match (self.depth(options)?, self.has_clusters()) {
+            (Some(depth), true) => depth.most(),
+            (None, true) => options.probes_of(),
+            (Some(depth), false) => depth.most().max(options.k),
+            (None, false) => options.list,
+        })
+    }
+
+    /// How its recall is measured: as its preset searches.
+    pub(crate) fn searched(&self) -> Searched {
+        match self.preset().strategy {
+            _ if self.has_clusters() => Searched::Probes,
+            Strategy::Press => Searched::Press,
+            Strategy::BestFirst | Strategy::Pipelined => Searched::Walk,
+        }
     }
 
     /// How many candidates a search that is asked for a recall looks at; `None` where it is asked for a list.
@@ -75,16 +89,16 @@ impl Index {
     /// # Errors
     /// It asks for what has another end besides; nothing is known of how much searches of this index find.
     pub(crate) fn depth(&self, options: &SearchOptions) -> Result<Option<Depth>, Error> {
-        let Some(recall) = options.recall.filter(|_| !self.has_clusters()) else {
+        let Some(recall) = options.recall else {
             return Ok(None);
         };
-        let strategy = options.strategy.unwrap_or(self.preset().strategy);
         for (what, given) in [
             ("stop early", options.stop_early),
-            ("strategy press", strategy == Strategy::Press),
+            ("probes", options.probes.is_some()),
         ] {
             if given {
-                let expected = "not together with a recall, which says itself when a search ends: ask for a list size";
+                let expected =
+                    "left out where a recall is asked for, which says itself when a search ends";
                 return Err(Error::call(what, "given", expected));
             }
         }
@@ -104,12 +118,32 @@ impl Index {
             }
             Recall::Unknown(why) => return Err(unknown(why)),
         };
+        let searched = match options.strategy.unwrap_or(self.preset().strategy) {
+            _ if self.has_clusters() => Searched::Probes,
+            Strategy::Press => Searched::Press,
+            Strategy::BestFirst | Strategy::Pipelined => Searched::Walk,
+        };
+        if searched != file.searched {
+            return Err(match searched == self.searched() {
+                // Measured by a version that knew one way only.
+                true => unknown("it was measured for another strategy"),
+                false => Error::call(
+                    "strategy",
+                    options.strategy.unwrap_or(self.preset().strategy),
+                    "left out where a recall is asked for, which was measured for searches as the preset makes them; or give a list size",
+                ),
+            });
+        }
         let Some(table) = table_of(file, options.k) else {
             let most = file.tables.last().map_or(0, |table| table.k);
             return Err(unknown(&format!(
                 "it was measured for up to {most} answers"
             )));
         };
-        Ok(Some(Depth::new(&file.lists, table, recall)))
+        let least = match searched {
+            Searched::Walk | Searched::Press => table.k as usize,
+            Searched::Probes => 1,
+        };
+        Ok(Some(Depth::new(&file.lists, table, recall, least)))
     }
 }

@@ -134,8 +134,9 @@ pub struct SearchOptions {
     /// that the query has met tells, though its list has some left. It reads less, and finds a little less, with the same list.
     pub stop_early: bool,
     /// The share of the true `k` nearest that is to be found, above 0 and up to 1, in place of a `list`, which is not looked at: as many
-    /// candidates are looked at as took that, as far as the answers of the query are ([`calibrate`](crate::calibrate)). Not together with
-    /// `stop_early`, [`Strategy::Press`] or clusters.
+    /// candidates are looked at as took that, as far as the answers of the query are ([`calibrate`](crate::calibrate)); of clusters as many are
+    /// probed, as far as their nearest head is. Not together with `stop_early` or `probes`, nor with PRESS where the preset has another strategy,
+    /// or the other way round.
     pub recall: Option<f64>,
     /// How what matches a filter is found; `None` chooses by what each way is expected to cost. Without a filter nothing else is taken.
     pub way: Option<Way>,
@@ -301,7 +302,6 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
         ("rerank", options.rerank.is_some()),
         ("stop early", options.stop_early),
         ("seeds", options.seeds > 0),
-        ("recall", options.recall.is_some()),
     ] {
         if is_given {
             let expected =
@@ -487,7 +487,7 @@ impl Index {
             (None, false) => depth.map_or(options.list, |depth| depth.most().max(options.k)),
             (_, true) => {
                 refuse_walks(options)?;
-                options.probes_of()
+                depth.map_or_else(|| options.probes_of(), |depth| depth.most())
             }
             (Some(probes), false) => {
                 let expected = "none: this index is a graph, which is searched with a list size";
@@ -517,7 +517,11 @@ impl Index {
             // More there are not. A delete can make it so at any time, so it is no error.
             k: options.k.min(vectors).max(1),
             list,
-            fresh_list: depth.map_or(options.list, |depth| depth.most().max(options.k)),
+            fresh_list: match depth {
+                Some(depth) if !self.has_clusters() => depth.most().max(options.k),
+                _ => options.list.max(options.k),
+            },
+            probes: depth.filter(|_| self.has_clusters()),
             candidates: self.candidates(list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
             strategy,
@@ -534,8 +538,9 @@ impl Index {
             // Beside vectors that wait for a merge, the boundary of the answers is another one than that of those on storage.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
-                // Where vectors are apart, nobody knows in time how far the answers are: all of the longest list.
+                // Where vectors are apart, nobody knows in time how far the answers are, and PRESS ranks them last: all of the longest list.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
+                Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),
                 None if options.stop_early => Ends::WithoutPromise,
                 None => Ends::WithItsList,

@@ -24,7 +24,7 @@ use super::admission::Admission;
 use super::parts::{Part, Timer};
 use super::ranking::Ranking;
 use super::scan::let_others;
-use super::source::{CandidateSource, Guided};
+use super::source::{CandidateSource, Guided, LeftOut};
 use super::walker::{Plan, Within};
 use crate::Error;
 use crate::filter::NodeSet;
@@ -119,8 +119,10 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Finds the clusters that are worth a probe, `probes` at most.
+    /// Finds the clusters that are worth a probe, `probes` at most; where a recall is asked for, as many as it takes at this distance from the
+    /// nearest head.
     fn choose(&mut self, probes: usize) {
+        let depth = self.plan.probes.filter(|_| probes <= self.plan.list);
         let Self {
             clusters,
             kernel,
@@ -135,6 +137,7 @@ impl<'a> Prober<'a> {
         });
         self.counters.distance_computations += computations;
         let first = heads.found().next().map_or(0.0, |(distance, _)| distance);
+        let probes = depth.map_or(probes, |depth| depth.of(first).min(probes));
         let most = match kernel.metric() {
             Metric::L2 | Metric::Cosine => first.max(clusters.radius) * (1.0 + FARTHEST),
             // No distance is a multiple of another.
@@ -319,6 +322,12 @@ fn request(file: &ByteFile, tag: u64, offset: u64, bytes: usize) -> Request {
 impl<'a> CandidateSource<'a> for Prober<'a> {
     fn ranking(&mut self) -> &mut Ranking<'a> {
         &mut self.ranking
+    }
+
+    /// No vector leads on here.
+    fn leave_out(&mut self, left_out: Option<LeftOut>) {
+        let node = left_out.map(|left_out| left_out.node);
+        self.ranking.leave_out(node);
     }
 
     /// Here a list has a place for each cluster that is probed.

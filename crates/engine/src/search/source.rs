@@ -32,7 +32,7 @@ pub(super) trait CandidateSource<'a> {
     /// The query, what may answer it, and what was ranked so far.
     fn ranking(&mut self) -> &mut Ranking<'a>;
 
-    /// A node is to be no answer of the next query, and perhaps not to lead on either. Nobody asks it of clusters.
+    /// A node is to be no answer of the next query, and perhaps not to lead on either. Nobody asks it of a scan.
     fn leave_out(&mut self, _node: Option<LeftOut>) {}
 
     /// Finds candidates for the query, as far as a list of so many leads, and ranks them.

@@ -23,6 +23,7 @@ use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
 use crate::press::{LowList, far, is_rounded, round};
 use crate::progress::Progress;
+use crate::recall::Depth;
 use crate::stores::NodePages;
 use crate::update::LooksAt;
 use crate::{Error, Press, Rerank};
@@ -34,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) list: usize,
     /// The same where vectors are that wait for a merge: of clusters `list` is how many are probed, which says nothing of a graph.
     pub(crate) fresh_list: usize,
+    /// How many clusters are probed where a recall is asked for, by the distance of the nearest head; up to `list`.
+    pub(crate) probes: Option<Depth>,
     /// Candidates beyond the list that a query may have for the sake of those that are deleted, beside twice the list.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,

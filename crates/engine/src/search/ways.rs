@@ -159,6 +159,7 @@ pub(super) fn choose(
         // It was measured among all vectors; the longest list that it may take finds as much among some.
         plan.ends = Ends::WithItsList;
     }
+    plan.probes = None;
     let (all, nodes) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
     let share = (nodes / all).clamp(1.0 / all, 1.0);
     let list = plan.list as f64;

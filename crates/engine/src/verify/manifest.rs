@@ -31,7 +31,7 @@ impl Check<'_> {
             FileKind::Chunks => of_segment(),
             FileKind::Directory => self.composition.has_directory(),
             FileKind::Codes | FileKind::Entries => Some(kind) == self.composition.codes.file(),
-            FileKind::Codebook | FileKind::Heat | FileKind::Recall => self.extents().is_none(),
+            FileKind::Codebook | FileKind::Heat => self.extents().is_none(),
             FileKind::Clusters => self.extents().is_some(),
             FileKind::Placement => self.manifest.placement.is_some(),
             FileKind::Amended => self.manifest.placement.is_some() && self.extents().is_some(),
@@ -40,7 +40,11 @@ impl Check<'_> {
                     && self.extents().is_none()
                     && kind == self.composition.waiting()
             }
-            FileKind::Navigation | FileKind::Ids | FileKind::Rows | FileKind::Columns => true,
+            FileKind::Navigation
+            | FileKind::Ids
+            | FileKind::Rows
+            | FileKind::Columns
+            | FileKind::Recall => true,
             _ => match kind.form() {
                 Form::Lists(_) => kind == self.composition.lists,
                 Form::Segment => of_segment(),

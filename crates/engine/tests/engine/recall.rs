@@ -196,6 +196,75 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
     }
 }
 
+fn of(preset: Preset) -> BuildOptions {
+    BuildOptions {
+        preset,
+        threads: 1,
+        ..BuildOptions::default()
+    }
+}
+
+#[test]
+fn clusters_and_press_are_asked_for_a_recall() {
+    let root = tempfile::tempdir().unwrap();
+    let base = head(SIFT_BASE, ROWS);
+    let queries = head(SIFT_QUERIES, 300);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+    for preset in [Preset::SPANN, Preset::TIERED_CLUSTER, Preset::DISTVS] {
+        let path = root.path().join(preset.name);
+        build(&base, &path, &of(preset), &Silent).unwrap();
+        assert_eq!(verify(&path, &Silent).unwrap().problem_count, 0);
+        let index = open(&path);
+        let wanted = |recall| SearchOptions {
+            recall: Some(recall),
+            ..SearchOptions::default()
+        };
+        let mut last = 0;
+        for recall in [0.9, 0.95, 0.99] {
+            let found = index.search(&queries, &wanted(recall)).unwrap();
+            let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
+            let longest = index.longest_list(&wanted(recall)).unwrap();
+            let counters = &found.counters;
+            println!("{preset} {recall}: {measured}, up to {longest}, {counters:?}");
+            // 300 queries tell .01 at best.
+            assert!(measured > recall - 0.015, "{preset} {recall}: {measured}");
+            assert!(counters.hops > last, "{preset} {recall}: {counters:?}");
+            last = counters.hops;
+            if index.has_clusters() {
+                assert!(counters.hops <= 300 * longest as u64);
+            }
+        }
+        // With queries of one's own.
+        let open_options = OpenOptions::default();
+        let calibration = calibrate(&path, &open_options, Some(&queries), 1, &Silent).unwrap();
+        assert_eq!(calibration.queries, 300);
+        let index = open(&path);
+        let found = index.search(&queries, &wanted(0.95)).unwrap();
+        let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!((0.94..0.99).contains(&measured), "{preset}: {measured}");
+    }
+    // By a walk less is found with the same list than by what was measured.
+    let index = open(&root.path().join(Preset::DISTVS.name));
+    let error = index.search(&queries, &asked(0.9)).unwrap_err();
+    assert!(
+        error.is_call_wrong() && error.to_string().contains("strategy"),
+        "{error}"
+    );
+    // Where clusters are probed, each query by itself says how many: few of those that lie among heads.
+    let index = open(&root.path().join(Preset::SPANN.name));
+    let wanted = SearchOptions {
+        recall: Some(0.95),
+        ..SearchOptions::default()
+    };
+    let hops = |at| {
+        let one = rows(SIFT_QUERIES, at, 1);
+        index.search(&one, &wanted).unwrap().counters.hops
+    };
+    let hops: Vec<u64> = (0..100).map(hops).collect();
+    let (fewest, most) = (*hops.iter().min().unwrap(), *hops.iter().max().unwrap());
+    assert!(fewest < most, "{fewest}, {most}");
+}
+
 #[test]
 fn what_cannot_be_is_said() {
     let root = tempfile::tempdir().unwrap();
@@ -223,23 +292,24 @@ fn what_cannot_be_is_said() {
     };
     let error = index.search(&queries, &both).unwrap_err();
     assert!(error.to_string().contains("stop early"), "{error}");
-    // Clusters.
-    let clusters = BuildOptions {
-        preset: "spann".parse::<Preset>().unwrap(),
-        threads: 1,
-        ..BuildOptions::default()
-    };
-    build(&head(SIFT_BASE, 2000), path("clusters"), &clusters, &Silent).unwrap();
+    // Of few vectors in clusters all are probed.
+    let clusters = of(Preset::SPANN);
+    let few = head(SIFT_BASE, 2000);
+    build(&few, path("clusters"), &clusters, &Silent).unwrap();
+    let index_of_clusters = open(&path("clusters"));
     let no_strategy = SearchOptions {
         strategy: None,
         ..asked(0.9)
     };
-    let error = open(&path("clusters"))
-        .search(&queries, &no_strategy)
-        .unwrap_err();
-    assert!(error.to_string().contains("recall"), "{error}");
-    let none = calibrate(path("clusters"), &OpenOptions::default(), None, 1, &Silent);
-    assert!(none.unwrap_err().to_string().contains("probes"));
+    let all = index_of_clusters.search(&queries, &no_strategy).unwrap();
+    let exact = brute_force(&few, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    assert!(exact.recall(&all.ids, &all.distances, 10).unwrap() > 0.99);
+    let both = SearchOptions {
+        probes: Some(3),
+        ..no_strategy
+    };
+    let error = index_of_clusters.search(&queries, &both).unwrap_err();
+    assert!(error.to_string().contains("probes"), "{error}");
     // Nothing is known of a larger one that was not measured.
     let more = head(SIFT_BASE, 10_100);
     build(&more, path("large"), &unmeasured, &Silent).unwrap();

@@ -417,6 +417,7 @@ impl Direct {
                 k: list,
                 list,
                 fresh_list: list,
+                probes: None,
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
