@@ -2,12 +2,14 @@
 """Queries per dollar of systems that were measured, at the prices of DistVS's Table 5.
 
     bench/dollars.py check                                             whether the model gives the paper's own figures
-    bench/dollars.py measure STRATANN FOLDER SYSTEMS.json [--data ../shared/data] [--sets photo-sift-1m,package-text] [--cores 1]
+    bench/dollars.py measure STRATANN FOLDER SYSTEMS.json [--data ../shared/data] [--sets photo-sift-1m,package-text] [--cores 1] [--in-flight 8]
+                             [--memory-of DISTVS.json[,DISTVS.json ..]]
     bench/dollars.py table SYSTEMS.json [SYSTEMS.json ..]              what they give
 
 `measure` builds an index of DiskANN's layout and searches it as `diskann` and `pipeann` (with its navigation graph) do, at recall@10 .95
-with one thread, eight queries in flight: CPU (median of `--rounds`) and bytes read a query, peak memory of the process (a few thousand
-queries and their ground truth included), bytes on storage.
+with one thread, `--in-flight` queries at once: CPU (median of `--rounds`) and bytes read a query, peak memory of the process (a few thousand
+queries and their ground truth included), bytes on storage. With `--memory-of`, rows of `servers.py --systems`, each is measured once more with
+a cache of hot nodes that brings the memory of the five machines to that of the row of the same data.
 `--cores` are those on which it runs, as `taskset` has them (all, if nobody says).
 
 SYSTEMS.json is what any bench may write: `{"machine": .., "systems": [..]}`, and of a system
@@ -57,6 +59,8 @@ def main():
     measuring.add_argument("--sets", default="photo-sift-1m,package-text")
     measuring.add_argument("--cores")
     measuring.add_argument("--rounds", type=int, default=5)
+    measuring.add_argument("--in-flight", default="8")
+    measuring.add_argument("--memory-of", default="")
     tasks.add_parser("table").add_argument("systems", nargs="+")
     arguments = parser.parse_args()
     if arguments.task == "check":
@@ -64,11 +68,17 @@ def main():
     elif arguments.task == "measure":
         measure(arguments)
     else:
-        systems = []
-        for path in arguments.systems:
-            with open(path) as file:
-                systems += json.load(file)["systems"]
-        table(job, systems)
+        table(job, [row for path in arguments.systems for row in read_systems(path)])
+
+
+def read_systems(path):
+    with open(path) as file:
+        return json.load(file)["systems"]
+
+
+def memory_of(row):
+    """Bytes of memory of all machines of a system."""
+    return sum(kind["count"] * kind["memory_bytes"] for kind in row["machines"])
 
 
 def dollars_a_month(price, cores, memory_gb, disk_gb):
@@ -106,6 +116,7 @@ def measure(arguments):
             sys.exit(f"{' '.join(command)} failed")
         return done.stdout
 
+    equal = {row["data"]: memory_of(row) / MACHINES for path in filter(None, arguments.memory_of.split(",")) for row in read_systems(path)}
     systems = []
     for data in arguments.sets.split(","):
         extension, metric = DATA[data]
@@ -113,8 +124,10 @@ def measure(arguments):
         index = os.path.join(arguments.folder, f"{data}-diskann")
         if not os.path.exists(os.path.join(index, "MANIFEST")):
             run("build", base, index, "--preset", "diskann", "--metric", metric, "--overwrite")
-        for system, search in SYSTEMS.items():
-            options = ["--truth", os.path.join(arguments.data, f"{data}.truth100.bin"), "--json", "-T", "1", "--in-flight", "8", *search]
+        of_search = ["--truth", os.path.join(arguments.data, f"{data}.truth100.bin"), "--json", "-T", "1", "--in-flight", arguments.in_flight]
+
+        def searched(system, *more):
+            options = [*of_search, *SYSTEMS[system], *more]
             width = json.loads(run("search", index, queries, "--find-list", "--recall", RECALL, *options).splitlines()[-1])["list"]
             rounds = [json.loads(run("search", index, queries, "--list", str(width), *options)) for _ in range(arguments.rounds)]
             found = rounds[0]
@@ -128,7 +141,13 @@ def measure(arguments):
                 "bytes_read": found["per_query"]["bytes_read"],
             }
             reads = found["per_query"]["graph_reads"] + found["per_query"]["vector_reads"]
-            systems.append({"data": data, "system": system, "list": width, "recall": found["recall"], "reads": reads, "machines": [of_machine]})
+            return {"data": data, "list": width, "recall": found["recall"], "reads": reads, "machines": [of_machine]}
+
+        for system in SYSTEMS:
+            systems.append({"system": system, **searched(system)})
+            room = int(equal.get(data, 0) - systems[-1]["machines"][0]["memory_bytes"])
+            if room > 0:
+                systems.append({"system": f"{system}, {room / 1e6:.1f} MB of hot nodes", **searched(system, "--cache", str(room))})
     with open("/proc/cpuinfo") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     with open(arguments.systems, "w") as file:
