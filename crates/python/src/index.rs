@@ -182,7 +182,7 @@ impl Index {
     ///     codes that it has met tells. With the same list_size that reads less and finds a little less.
     /// recall : float, optional
     ///     The share of the true `k` nearest that is to be found, above 0 and up to 1, in place of `list_size`: each query looks at as many candidates as
-    ///     that takes, by what was measured when the index was built, or by `stratann.calibrate` with queries of your own.
+    ///     that takes, or probes as many clusters, by what was measured when the index was built, or by `stratann.calibrate` with queries of your own.
     /// filter : str or stratann.Filter, optional
     ///     What attributes answers have: "year >= 2020 and tags contains 'sea' and not sold == true". Where `k` vectors or more match there are `k` answers, and a
     ///     list that adapts to how many do. See `stratann.Filter`, and `Index.columns` for what there is to ask.

@@ -28,9 +28,9 @@ impl Depth {
             points: [(0.0, 0.0); POINTS],
             count: 0,
         };
-        // Of more bands than there are points, every so many, the last one among them.
+        // Of more bands than there are points, every so many, the last one among them; one point is for those that are farther.
         let bands = table.bands.len();
-        let step = bands.div_ceil(POINTS).max(1);
+        let step = bands.div_ceil(POINTS - 1).max(1);
         let chosen = table.bands.iter().rev().step_by(step).collect::<Vec<_>>();
         let mut deepest = least as f32;
         for band in chosen.into_iter().rev() {
@@ -39,7 +39,21 @@ impl Depth {
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
         }
+        depth.go_on(lists.last().copied().unwrap_or(1) as f32);
         depth
+    }
+
+    /// Has depth rise beyond the last band as it rose up to it, over as much distance: queries of another source than the vectors are farther
+    /// from them than these are from each other. No deeper than `most`, and than twice as deep.
+    fn go_on(&mut self, most: f32) {
+        let Some(&[(near, less), (far, more)]) = self.points[..self.count].last_chunk::<2>() else {
+            return;
+        };
+        let beyond = (2.0 * more - less).min(2.0 * more).min(most).max(more);
+        if far > near {
+            self.points[self.count] = (2.0 * far - near, beyond);
+            self.count += 1;
+        }
     }
 
     /// The most candidates that may have to be looked at.
@@ -143,10 +157,27 @@ mod tests {
     }
 
     #[test]
+    fn farther_than_all_bands_it_goes_on_as_it_rose() {
+        let lists = [10, 20, 40, 80];
+        let depth = |recalls: [&[f32]; 2]| {
+            let bands = [(1.0, recalls[0]), (2.0, recalls[1])];
+            Depth::new(&lists, &table(&bands), 0.95, 10)
+        };
+        let rising = depth([&[0.95, 1.0, 1.0, 1.0], &[0.9, 0.95, 0.99, 1.0]]);
+        let of = [1.0, 2.0, 2.5, 3.0, 9.0].map(|distance| rising.of(distance));
+        assert_eq!(of, [10, 20, 25, 30, 30]);
+        // At most twice as deep, and no deeper than what was tried.
+        let steep = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.95, 1.0]]);
+        assert_eq!(steep.most(), 70);
+        let beyond = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.7, 0.95]]);
+        assert_eq!(beyond.most(), 80);
+    }
+
+    #[test]
     fn more_bands_than_points_end_with_the_last() {
         let recalls: Vec<[f32; 1]> = vec![[1.0]; 40];
         let bands: Vec<(f32, &[f32])> = (0..40u8).map(|i| (i.into(), &recalls[0][..])).collect();
         let depth = Depth::new(&[10], &table(&bands), 0.9, 10);
-        assert!(depth.count <= POINTS && depth.points[depth.count - 1].0 == 39.0);
+        assert!(depth.count <= POINTS && depth.points[depth.count - 2].0 == 39.0);
     }
 }
