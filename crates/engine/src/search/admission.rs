@@ -82,7 +82,8 @@ impl<'a> Admission<'a> {
 
     /// How many records may not be, at most.
     pub(crate) fn refused(&self) -> usize {
-        self.among.map_or(0, |(_, others)| others) + self.deleted()
+        let among = self.among.map_or(0, |(_, others)| others);
+        among + self.deleted() + usize::from(self.left_out.is_some())
     }
 
     /// Of these, the ones of which perhaps nobody knows before their records are here.

@@ -234,8 +234,12 @@ fn clusters_and_press_are_asked_for_a_recall() {
                 assert!(counters.hops <= 300 * longest as u64);
             }
         }
-        // With queries of one's own.
+        // A row that is left out of its own search takes no place in the list: with a list of k one was missing, and a longer list stepped in.
         let open_options = OpenOptions::default();
+        let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
+        let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;
+        assert!(last(10) < last(13) + 0.005, "{preset}: {:?}", own.recalls);
+        // With queries of one's own.
         let calibration = calibrate(&path, &open_options, Some(&queries), 1, &Silent).unwrap();
         assert_eq!(calibration.queries, 300);
         let index = open(&path);
