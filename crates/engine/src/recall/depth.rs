@@ -24,6 +24,17 @@ impl Depth {
 
     /// What gives a recall by what was measured with list sizes `lists`, rising; never fewer than `least`.
     pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
+        let mut depth = Self::measured(lists, table, recall, least);
+        depth.go_on(lists.last().copied().unwrap_or(1) as f32);
+        depth
+    }
+
+    /// As many for each query as the farthest that were measured take.
+    pub(crate) fn level(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
+        Self::all(Self::measured(lists, table, recall, least).most())
+    }
+
+    fn measured(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
@@ -39,7 +50,6 @@ impl Depth {
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
         }
-        depth.go_on(lists.last().copied().unwrap_or(1) as f32);
         depth
     }
 
@@ -166,6 +176,13 @@ mod tests {
         let rising = depth([&[0.95, 1.0, 1.0, 1.0], &[0.9, 0.95, 0.99, 1.0]]);
         let of = [1.0, 2.0, 2.5, 3.0, 9.0].map(|distance| rising.of(distance));
         assert_eq!(of, [10, 20, 25, 30, 30]);
+        let level = Depth::level(
+            &lists,
+            &table(&[(1.0, &[0.95; 4]), (2.0, &[0.9, 0.95, 1.0, 1.0])]),
+            0.95,
+            10,
+        );
+        assert_eq!([0.5, 2.0, 9.0].map(|distance| level.of(distance)), [20; 3]);
         // At most twice as deep, and no deeper than what was tried.
         let steep = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.95, 1.0]]);
         assert_eq!(steep.most(), 70);

@@ -30,6 +30,7 @@ pub use self::calibrate::{Calibration, calibrate};
 pub(crate) use self::calibrate::{LEAST_ROWS, measure, own_queries};
 pub(crate) use self::depth::Depth;
 use crate::index::Index;
+use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};
 
 /// Of an index that was never measured and has no more vectors than this, all are looked at.
@@ -144,6 +145,9 @@ impl Index {
             Searched::Walk | Searched::Press => table.k as usize,
             Searched::Probes => 1,
         };
-        Ok(Some(Depth::new(&file.lists, table, recall, least)))
+        // Where how far the answers are is known too late, all queries are taken to be the farthest.
+        let late = searched == Searched::Press || self.composition().vectors == VectorsAt::Segments;
+        let depth = if late { Depth::level } else { Depth::new };
+        Ok(Some(depth(&file.lists, table, recall, least)))
     }
 }
