@@ -351,6 +351,11 @@ impl Server {
             );
             return Err(Fault::Protocol(what));
         }
+        if matches!(self.inner.way, Way::Ucx(_)) && self.inner.secret.is_none() {
+            return Err(Fault::Secret(
+                "is reached through UCX, which takes a secret, and there is none here",
+            ));
+        }
         let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
         let proof = match (&self.inner.secret, greeting.wants_secret) {
             (Some(secret), true) => secret.proof(Side::Client, [&greeting.nonce, &nonce], channel),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Fault;
 use super::state::Asked;
-use super::wire::Side;
+use super::wire::{Seal, Side};
 use crate::error::TierError;
 
 /// That there is none.
@@ -121,7 +121,7 @@ impl Streams {
     ///
     /// # Errors
     /// None.
-    pub fn over(&self, _: TcpStream, _: Side, _: Duration) -> io::Result<UcxStream> {
+    pub fn over(&self, _: TcpStream, _: Side, _: &Seal, _: Duration) -> io::Result<UcxStream> {
         match *self {}
     }
 }
