@@ -58,10 +58,24 @@ enum Use {
 
 /// Says in the log that UCX was told to use TCP, and what that means.
 fn warn_of_tcp(what: &str) {
-    let transports = std::env::var("UCX_TLS").unwrap_or_default();
-    let over_tcp = |name: &str| ["tcp", "all"].contains(&name);
-    if !transports.starts_with('^') && transports.split(',').any(over_tcp) {
+    // Without it TCP is left out (`Context::new`).
+    let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
+    let transports = transports.to_string_lossy();
+    if lets_tcp_in(&transports) {
         tracing::warn!("UCX_TLS={transports}: {what}: for trials only");
+    }
+}
+
+/// Whether UCX uses TCP by such a list of transports. Its functions do not tell (1.13).
+fn lets_tcp_in(transports: &str) -> bool {
+    let has = |list: &str, names: &[&str]| {
+        // One that begins with `\` stands for itself, and for no group.
+        let mut all = list.split(',').map(|name| name.trim_start_matches('\\'));
+        all.any(|name| names.contains(&name))
+    };
+    match transports.strip_prefix('^') {
+        Some(left_out) => !has(left_out, &["tcp"]),
+        None => has(transports, &["tcp", "all"]),
     }
 }
 
@@ -225,5 +239,31 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // SAFETY: nobody else has it. Endpoints and requests of it that are left end with it: behind this nothing of them writes to memory.
         unsafe { (self.functions().ucp_worker_destroy)(self.raw) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_let_tcp_in_are_told_from_those_that_do_not() {
+        for list in [
+            "tcp",
+            "all",
+            "shm,tcp",
+            "\\tcp",
+            "^x",
+            "^shm,self",
+            "^ib",
+            "^all_of_it",
+        ] {
+            assert!(lets_tcp_in(list), "{list}");
+        }
+        for list in [
+            "", "shm", "shm,self", "rc,ud", "tcpx", "^tcp", "^shm,tcp", "^\\tcp",
+        ] {
+            assert!(!lets_tcp_in(list), "{list}");
+        }
     }
 }
