@@ -458,7 +458,7 @@ fn what_cannot_be_is_refused() {
         ] {
             place
                 .run(words)
-                .refused(1, &["without UCX", "--features ucx"]);
+                .refused(1, &["without UCX", "--features ucx", "leave out `ucx:`"]);
         }
     }
     // What is missing is an index, not memory for files.
