@@ -332,6 +332,11 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
 
 /// A server as clients name it.
 fn server(text: &str) -> Result<String, String> {
+    if let Some(meant) = Server::meant(text) {
+        return Err(format!(
+            "no name of a server begins so; did you mean {meant}?"
+        ));
+    }
     match text.strip_prefix(Server::RING) {
         Some("") => Err("give the path of a socket, as shm:/path".to_owned()),
         Some(_) => Ok(text.to_owned()),

@@ -16,7 +16,8 @@
 //!
 //! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
 //! that trust each other, as RDMA is. With a server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says otherwise.
-//! The address and the keys that a server sends are handed to UCX as they are; how much a file has is checked here, and pages have checksums.
+//! The address and the keys that a server of files sends are handed to UCX as they are, of a server alone that has shown the client's secret; how much a file has is checked here, and pages have checksums.
+//! Between servers of DistVS both addresses are sealed with the secret (`stream.rs`).
 //!
 //! **Over TCP only who says so.** There UCX encrypts nothing, takes bytes from whoever reaches the port that it chose, and emulates one-sided reads, which are not for a server: it answers reads of *any* of the process' memory,
 //! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
@@ -58,7 +59,7 @@ enum Use {
 
 /// Says in the log that UCX was told to use TCP, and what that means.
 fn warn_of_tcp(what: &str) {
-    // Without it TCP is left out (`Context::new`).
+    // Where it is not set TCP is left out (`Context::new`).
     let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
     let transports = transports.to_string_lossy();
     if lets_tcp_in(&transports) {
