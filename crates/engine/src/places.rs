@@ -235,6 +235,11 @@ impl fmt::Display for PlaceTier {
 impl Remote {
     /// Of `host:port/name`.
     fn new(text: &str, tls: bool) -> Result<Remote, String> {
+        if let Some(meant) = Server::meant(text) {
+            return Err(format!(
+                "`{text}`: no name of a server begins so; did you mean {meant}?"
+            ));
+        }
         let (address, name) = text.rsplit_once('/').unwrap_or((text, ""));
         let address = match address.strip_prefix(Server::RING) {
             Some("") => {

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use stratann_tier::remote::wire::{
-    self, Greeting, Protocol, REPLY, Reply, Secret, Side, Status, Welcome,
+    self, Greeting, Protocol, REPLY, Reply, Seal, Secret, Side, Status, Welcome,
 };
 
 use crate::stream::Stream;
@@ -85,8 +85,8 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// Greets a client by a time. `ucx`: it may go on through UCX; gives whether it does. `admit` is asked about one who knows the secret, and says whether it may
-/// stay beside the others.
+/// Greets a client by a time. `ucx`: it may go on through UCX, where there is a secret; if it does, gives with what that is sealed. `admit` is asked about one who
+/// knows the secret, and says whether it may stay beside the others.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,
@@ -94,8 +94,9 @@ pub(crate) fn greet(
     stream: &mut Stream,
     until: Instant,
     admit: impl FnOnce() -> bool,
-) -> io::Result<bool> {
+) -> io::Result<Option<Seal>> {
     let version = protocol.version();
+    let ucx = ucx && secret.is_some();
     // These few bytes always have room.
     stream.set_write_timeout(Some(
         until
@@ -149,5 +150,6 @@ pub(crate) fn greet(
     if status != Status::Welcome {
         return Err(nonsense("refused"));
     }
-    Ok(reply.ucx)
+    let secret = secret.filter(|_| reply.ucx);
+    Ok(secret.map(|secret| secret.seal(nonces)))
 }

@@ -159,7 +159,7 @@ impl Listening {
     /// Listens, on threads of its own.
     ///
     /// # Errors
-    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, or beside a certificate.
+    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, without a secret, or beside a certificate.
     pub(crate) fn start(
         service: Arc<dyn Service>,
         options: Options,
@@ -433,7 +433,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     // It is for who comes over TCP.
     let streams = shared.streams.as_ref();
     let streams = streams.filter(|_| matches!(stream, Stream::Plain(_)));
-    let ucx = greet(
+    let seal = greet(
         protocol,
         secret.as_ref(),
         streams.is_some(),
@@ -441,10 +441,10 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
         until,
         admit,
     )?;
-    let stream = match (stream, streams) {
-        (Stream::Plain(socket), Some(streams)) if ucx => {
+    let stream = match (stream, streams, seal) {
+        (Stream::Plain(socket), Some(streams), Some(seal)) => {
             let left = until.saturating_duration_since(Instant::now());
-            let stream = streams.over(socket, Side::Server, left);
+            let stream = streams.over(socket, Side::Server, &seal, left);
             let failed = stream.is_err();
             let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
@@ -454,7 +454,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
                 }
             })?))
         }
-        (stream, _) => stream,
+        (stream, ..) => stream,
     };
     attend(stream, number, shared)
 }

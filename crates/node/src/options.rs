@@ -64,6 +64,12 @@ pub enum NodeError {
         "UCX (--ucx) and a certificate; what goes through UCX is not encrypted. Leave one of both out"
     )]
     UcxWithTls,
+    /// UCX without a secret.
+    #[error(
+        "UCX (--ucx) and no secret; UCX believes what comes, and only a secret tells clients from strangers. Put one into a file that only you can \
+         read (`umask 077; head -c 32 /dev/urandom | base64 > secret`) and set STRATANN_SECRET_FILE to it, here and for clients; or leave UCX out"
+    )]
+    UcxWithoutSecret,
     /// Its files.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -146,7 +152,7 @@ pub struct Options {
     pub listen: String,
     /// Where processes of this user come that read through rings in shared memory, if they may: the path of a socket.
     pub ring: Option<PathBuf>,
-    /// Whether files may be read through UCX as well, and servers of DistVS spoken to through it, behind greetings over TCP. Not with a certificate.
+    /// Whether files may be read through UCX as well, and servers of DistVS spoken to through it, behind greetings over TCP. With a secret, and not with a certificate.
     pub ucx: bool,
     /// What clients have to know.
     pub secret: Option<Secret>,
@@ -199,12 +205,13 @@ impl Options {
         self.bind(&found).map(drop)
     }
 
-    /// Whether there is UCX, where it is asked for.
+    /// Whether there may be UCX, and is, where it is asked for.
     pub(crate) fn check_ucx(&self) -> Result<(), NodeError> {
-        match (self.ucx, &self.certificate) {
-            (false, _) => Ok(()),
-            (true, Some(_)) => Err(NodeError::UcxWithTls),
-            (true, None) => ucx::available().map_err(|reason| {
+        match (self.ucx, &self.certificate, &self.secret) {
+            (false, ..) => Ok(()),
+            (true, Some(_), _) => Err(NodeError::UcxWithTls),
+            (true, None, None) => Err(NodeError::UcxWithoutSecret),
+            (true, None, Some(_)) => ucx::available().map_err(|reason| {
                 NodeError::Ucx(TierError::Unsupported {
                     what: "a server that is reached through UCX".to_owned(),
                     reason,

@@ -35,9 +35,10 @@ impl Running {
     /// Listens, on threads of its own.
     ///
     /// # Errors
-    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, or beside a certificate.
+    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, without a secret, or beside a certificate.
     pub fn start(store: Store, options: Options) -> Result<Running, NodeError> {
         let (_, loopback) = resolve(&options)?;
+        options.check_ucx()?;
         let store = match options.ucx {
             true => store.with_ucx(loopback)?,
             false => store,

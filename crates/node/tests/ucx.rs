@@ -3,6 +3,7 @@
 #![cfg(feature = "ucx")]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,7 +19,10 @@ use stratann_node::serve::{
     StorageOfIndex,
 };
 use stratann_node::{NodeError, Options, Running, Store};
-use stratann_tier::remote::wire::{self, Frame, HEADER, Kind, Protocol, Welcome};
+use stratann_tier::remote::wire::{
+    self, Frame, GREETING, Greeting, HEADER, Kind, Nonce, Protocol, REACH, REPLY, Reply, Secret,
+    Side, Status, UNBOUND, Welcome,
+};
 use stratann_tier::remote::{Client, Fault, RemoteTier, Server, Transport, ucx};
 use stratann_tier::testing::conformance::conformance;
 use stratann_tier::{IoMode, Request, Thread, Tier, WorkerPool, next};
@@ -39,6 +43,19 @@ const STORAGE: &str = "STRATANN_TEST_STORAGE";
 /// What the line of a server begins with.
 const LISTENING: &str = "listening on ";
 
+/// The secret of all servers here and their clients.
+fn secret() -> Secret {
+    Secret::new(b"a secret of servers through UCX").unwrap()
+}
+
+/// How a server listens without UCX.
+fn listening() -> Options {
+    Options {
+        secret: Some(secret()),
+        ..Options::default()
+    }
+}
+
 /// Whether there is no UCX, which is said.
 fn skipped() -> bool {
     match ucx::available() {
@@ -48,6 +65,11 @@ fn skipped() -> bool {
             true
         }
     }
+}
+
+/// The server at an address, through UCX.
+fn reached(address: &str) -> Server {
+    Server::new(&format!("{}{address}", Server::UCX), Some(secret()), None).unwrap()
 }
 
 /// This program, with one of its tests that are ignored otherwise.
@@ -114,8 +136,7 @@ impl Serving {
     }
 
     fn server(&self) -> Server {
-        let server = Server::new(&format!("ucx:{}", self.address), None, None).unwrap();
-        server.with_patience(Duration::from_secs(1))
+        reached(&self.address).with_patience(Duration::from_secs(1))
     }
 }
 
@@ -135,7 +156,7 @@ fn serve() {
     let options = Options {
         listen,
         ucx: true,
-        ..Options::default()
+        ..listening()
     };
     let running = Running::start(Store::in_memory(64 * MIB), options).unwrap();
     println!("{LISTENING}{}", running.address());
@@ -305,8 +326,7 @@ fn reads_until_it_is_killed() {
     let Ok(address) = std::env::var(READS) else {
         return;
     };
-    let server = Server::new(&format!("ucx:{address}"), None, None).unwrap();
-    let tier = RemoteTier::new(Client::new(&server).open("x").unwrap().unwrap());
+    let tier = RemoteTier::new(Client::new(&reached(&address)).open("x").unwrap().unwrap());
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
     println!("it begins");
@@ -357,8 +377,8 @@ fn a_server_without_it_says_so() {
     if skipped() {
         return;
     }
-    let running = Running::start(Store::in_memory(MIB), Options::default()).unwrap();
-    let server = Server::new(&format!("ucx:{}", running.address()), None, None).unwrap();
+    let running = Running::start(Store::in_memory(MIB), listening()).unwrap();
+    let server = reached(&running.address().to_string());
     let tier = RemoteTier::new(put(&server, "x", &[1; 8192]));
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -369,7 +389,7 @@ fn a_server_without_it_says_so() {
     let store = Store::in_folder(&root.path().join("store"), MIB).unwrap();
     let options = Options {
         ucx: true,
-        ..Options::default()
+        ..listening()
     };
     let error = Running::start(store, options).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("--folder"), "{error}");
@@ -377,22 +397,24 @@ fn a_server_without_it_says_so() {
 
 /// A server that says where a file is with other bytes.
 fn lies(answer: Vec<u8>) -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let greeting = wire::Greeting {
+            let greeting = Greeting {
                 version: wire::VERSION,
-                wants_secret: false,
+                wants_secret: true,
                 ucx: false,
                 nonce: [3; 32],
             };
             stream.write_all(&greeting.encode()).unwrap();
-            stream.read_exact(&mut [0; wire::REPLY]).unwrap();
+            let mut reply = [0; REPLY];
+            stream.read_exact(&mut reply).unwrap();
+            let nonces = [&greeting.nonce, &Reply::decode(&reply).unwrap().nonce];
             let welcome = Welcome {
-                status: wire::Status::Welcome,
-                proof: [0; 32],
+                status: Status::Welcome,
+                proof: secret().proof(Side::Server, nonces, &UNBOUND),
             };
             stream.write_all(&welcome.encode()).unwrap();
             let mut header = [0; HEADER];
@@ -430,19 +452,18 @@ fn where_a_file_cannot_be_is_not_believed() {
         let mut bytes = start.to_le_bytes().to_vec();
         bytes.extend(address.to_le_bytes());
         bytes.extend(key.to_le_bytes());
-        bytes.resize(wire::REACH, 0);
+        bytes.resize(REACH, 0);
         bytes
     };
     for answer in [
         Vec::new(),
-        vec![0; wire::REACH],
+        vec![0; REACH],
         with(8, 0, 4096),
         with(4000, 4000, 4096),
         with(u32::MAX, u32::MAX, 4096),
         with(8, 8, u64::MAX - 5),
     ] {
-        let server = Server::new(&format!("ucx:{}", lies(answer)), None, None).unwrap();
-        let server = server.with_patience(Duration::from_millis(500));
+        let server = reached(&lies(answer)).with_patience(Duration::from_millis(500));
         let file = Client::new(&server).open("x").unwrap().unwrap();
         let thread = Thread::local(IoMode::Auto).unwrap();
         let (result, took) = read(
@@ -484,11 +505,12 @@ fn built(path: &Path) {
 }
 
 fn through_ucx(address: &str) -> Place {
-    Place::of(&format!("{}{address}", Server::UCX), None, Encryption::None).unwrap()
+    let name = format!("{}{address}", Server::UCX);
+    Place::of(&name, Some(&secret()), Encryption::None).unwrap()
 }
 
 fn over_tcp(address: &str) -> Place {
-    Place::of(address, None, Encryption::None).unwrap()
+    Place::of(address, Some(&secret()), Encryption::None).unwrap()
 }
 
 /// A compute server, which takes servers that say nothing for dead soon.
@@ -538,7 +560,7 @@ fn role() {
     let options = Options {
         listen,
         ucx: true,
-        ..Options::default()
+        ..listening()
     };
     let index = of(INDEX).unwrap_or_default();
     let index = Path::new(&index);
@@ -584,14 +606,14 @@ fn servers() {
         assert!(matches!(connected, Transport::Ucx(_)));
     }
     let [at, behind] = [&memory, &storage].map(|serving| over_tcp(&serving.address));
-    let plain = compute(at, behind, Options::default());
+    let plain = compute(at, behind, listening());
     let long = Duration::from_secs(60);
     let plain = (asking(over_tcp(&plain.address().to_string()), long), plain);
     let right = answers(&plain.0);
     let [at, behind] = [&memory, &storage].map(|serving| through_ucx(&serving.address));
     let own = Options {
         ucx: true,
-        ..Options::default()
+        ..listening()
     };
     let through = compute(at, behind, own);
     // Clients may come through it, too.
@@ -675,9 +697,9 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
         return;
     }
     let nowhere = || over_tcp("127.77.1.2:1");
-    let without = compute(nowhere(), nowhere(), Options::default());
+    let without = compute(nowhere(), nowhere(), listening());
     let address = without.address().to_string();
-    let server = Server::new(&format!("ucx:{address}"), None, None).unwrap();
+    let server = reached(&address);
     let refused = server.connect(Protocol::Compute).err().unwrap();
     let text = refused.to_string();
     assert!(text.contains("not started with --ucx"), "{text}");
@@ -695,4 +717,162 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     let encrypted = Place::of("ucx:127.0.0.1:1", None, Encryption::OfEnvironment);
     let error = encrypted.unwrap_err().to_string();
     assert!(error.contains("not encrypted"), "{error}");
+}
+
+/// As long as a hang takes to be one.
+const HANG: Duration = Duration::from_secs(60);
+
+/// A client that was greeted and is to go on through UCX, with the nonces of both sides.
+fn greeted(address: &str, protocol: Protocol) -> (TcpStream, [Nonce; 2], Status) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(HANG)).unwrap();
+    let mut bytes = [0; GREETING];
+    socket.read_exact(&mut bytes).unwrap();
+    let greeting = Greeting::decode(&bytes).unwrap();
+    assert!(greeting.ucx && greeting.wants_secret);
+    let nonces = [greeting.nonce, [5; 32]];
+    let reply = Reply {
+        version: protocol.version(),
+        ucx: true,
+        nonce: nonces[1],
+        proof: secret().proof(Side::Client, nonces.each_ref(), &UNBOUND),
+    };
+    socket.write_all(&reply.encode()).unwrap();
+    socket.read_exact(&mut bytes).unwrap();
+    let status = Welcome::decode(&bytes).unwrap().status;
+    (socket, nonces, status)
+}
+
+#[test]
+fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
+    if skipped() {
+        return;
+    }
+    // A server that wants none, as none of these does.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let pretends = thread::spawn(move || {
+        let greeting = Greeting {
+            version: Protocol::Compute.version(),
+            wants_secret: false,
+            ucx: true,
+            nonce: [3; 32],
+        };
+        let mut socket = listener.accept().unwrap().0;
+        socket.write_all(&greeting.encode()).unwrap();
+        let mut answered = Vec::new();
+        socket.read_to_end(&mut answered).unwrap();
+        answered
+    });
+    let server = Server::new(&format!("{}{address}", Server::UCX), None, None).unwrap();
+    let refused = server.connect(Protocol::Compute).err().unwrap();
+    assert!(matches!(refused, Fault::Secret(_)), "{refused}");
+    assert!(
+        refused.to_string().contains("STRATANN_SECRET_FILE"),
+        "{refused}"
+    );
+    assert!(pretends.join().unwrap().is_empty());
+}
+
+/// Bytes that look like any, always the same.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn bytes_that_are_no_address_in_ucx_do_not_end_a_server() {
+    if skipped() {
+        return;
+    }
+    let mut command = this("role");
+    let nowhere = "127.77.1.2:1";
+    command
+        .env(ROLE, "compute")
+        .env(MEMORY, nowhere)
+        .env(STORAGE, nowhere);
+    let mut serving = Serving::of(&mut command, "127.0.0.1:0");
+    for round in 0..16u64 {
+        let len = [79, 145, 1000, REACH - 4][round as usize % 4];
+        let mut sent = (len as u32).to_le_bytes().to_vec();
+        sent.extend(noise(round, REACH + 32 - 4));
+        let (mut socket, _, status) = greeted(&serving.address, Protocol::Compute);
+        assert_eq!(status, Status::Welcome);
+        socket.write_all(&sent).unwrap();
+        // Until the server hangs up.
+        let _ = socket.read_to_end(&mut Vec::new());
+        assert_eq!(serving.process.try_wait().unwrap(), None, "round {round}");
+    }
+    let server = reached(&serving.address).with_patience(Duration::from_secs(20));
+    let connected = server.connect(Protocol::Compute).unwrap();
+    assert!(matches!(connected, Transport::Ucx(_)));
+}
+
+#[test]
+fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_may_be() {
+    if skipped() {
+        return;
+    }
+    let nowhere = || over_tcp("127.77.1.2:1");
+    let options = Options {
+        ucx: true,
+        most_clients: 2,
+        greeting: Duration::from_secs(120),
+        ..listening()
+    };
+    let server = compute(nowhere(), nowhere(), options);
+    let address = server.address().to_string();
+    let both = [(); 2].map(|()| greeted(&address, Protocol::Compute));
+    let third = greeted(&address, Protocol::Compute);
+    assert_eq!(third.2, Status::Full);
+    for (mut socket, _, status) in both {
+        assert_eq!(status, Status::Welcome);
+        socket.shutdown(Shutdown::Write).unwrap();
+        // Nothing before the end: a server that made a worker would tell its address.
+        let mut told = Vec::new();
+        socket.read_to_end(&mut told).unwrap();
+        assert_eq!(told.len(), 0);
+    }
+    // Their places are free soon.
+    let server = reached(&address).with_patience(Duration::from_secs(20));
+    let began = Instant::now();
+    while let Err(fault) = server.connect(Protocol::Compute) {
+        let refused = matches!(fault, Fault::Refused { .. });
+        assert!(refused && began.elapsed() < HANG, "{fault}");
+    }
+}
+
+/// How many descriptors a process has.
+fn descriptors(process: &Child) -> usize {
+    let folder = format!("/proc/{}/fd", process.id());
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
+    if skipped() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let index = folder.path().join("index");
+    built(&index);
+    let serving = Serving::role("memory", &index, "127.0.0.1:0");
+    let server = serving.server().with_patience(Duration::from_secs(20));
+    let connect = || server.connect(Protocol::Memory).unwrap();
+    // The first one also costs what all have in common.
+    let _first = connect();
+    let before = descriptors(&serving.process);
+    let _second = connect();
+    let with_one = descriptors(&serving.process);
+    let silent = [(); 8].map(|()| greeted(&serving.address, Protocol::Memory));
+    let _third = connect();
+    let of_silent = descriptors(&serving.process).saturating_sub(2 * with_one - before);
+    // A socket each, and its copy to end it with.
+    assert!(of_silent <= 3 * silent.len(), "{of_silent}");
 }

@@ -176,6 +176,19 @@ def test_who_is_not_there_is_named_and_the_next_is_asked(address, queries):
         assert client.search(queries[:3])[0].shape == (3, 10)
 
 
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("ucx:127.0.0.1:1", "the Python package in none; leave out `ucx:`"),
+        ("UCX:127.0.0.1:1", r"did you mean ucx:127\.0\.0\.1:1\?"),
+        ("shm:ucx:127.0.0.1:1", r"did you mean ucx:127\.0\.0\.1:1\?"),
+    ],
+)
+def test_this_package_has_no_ucx_and_says_so(name, words):
+    with pytest.raises(stratann.ServerError, match=words):
+        stratann.connect(name)
+
+
 def test_a_secret_is_asked_for(folder, queries, tmp_path, monkeypatch):
     servers = Servers(folder, secret=SECRET)
     try:

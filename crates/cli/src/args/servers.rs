@@ -20,7 +20,8 @@ pub struct ListenArguments {
     pub ring: Option<PathBuf>,
 
     /// Can be reached through UCX as well (ucx:HOST:PORT; files as remote:ucx:HOST:PORT/name): over RDMA where there is a card. What goes through it is
-    /// not encrypted, and UCX knows no secret, so among machines that trust each other. Needs a build with `--features ucx`, and the library
+    /// not encrypted, and UCX knows no secret, so among machines that trust each other. Greetings take a secret: on loopback this user's, if no other is given.
+    /// Needs a build with `--features ucx`, and the library
     #[arg(long, conflicts_with = "tls_certificate")]
     pub ucx: bool,
 
@@ -331,6 +332,11 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
 
 /// A server as clients name it.
 fn server(text: &str) -> Result<String, String> {
+    if let Some(meant) = Server::meant(text) {
+        return Err(format!(
+            "no name of a server begins so; did you mean {meant}?"
+        ));
+    }
     match text.strip_prefix(Server::RING) {
         Some("") => Err("give the path of a socket, as shm:/path".to_owned()),
         Some(_) => Ok(text.to_owned()),

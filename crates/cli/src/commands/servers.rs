@@ -30,7 +30,9 @@ const LOOKS: Duration = Duration::from_millis(100);
 /// What a server could not do.
 pub fn refused(error: NodeError) -> Failure {
     match &error {
-        NodeError::Open { .. } | NodeError::UcxWithTls => Failure::Wrong(error.to_string()),
+        NodeError::Open { .. } | NodeError::UcxWithTls | NodeError::UcxWithoutSecret => {
+            Failure::Wrong(error.to_string())
+        }
         NodeError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
             Failure::Wrong(error.to_string())
         }

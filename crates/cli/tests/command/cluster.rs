@@ -458,8 +458,15 @@ fn what_cannot_be_is_refused() {
         ] {
             place
                 .run(words)
-                .refused(1, &["without UCX", "--features ucx"]);
+                .refused(1, &["without UCX", "--features ucx", "leave out `ucx:`"]);
         }
+    }
+    for typed in ["UCX:127.0.0.1:1", "shm:ucx:127.0.0.1:1"] {
+        let told = [typed, "did you mean ucx:127.0.0.1:1?"];
+        let search = ["cluster", "search", typed, "base.u8bin"];
+        place.run(&search).refused(2, &told);
+        let compute = ["compute-server", "--memory", typed, "--index", &index];
+        place.run(&compute).refused(2, &told);
     }
     // What is missing is an index, not memory for files.
     place

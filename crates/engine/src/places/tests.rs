@@ -188,6 +188,15 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         ("topology=remote-tls:shm:/x/y", "not encrypted"),
         ("topology=remote-tls:ucx:127.0.0.1:7700/x", "not encrypted"),
         ("topology=remote:ucx:127.0.0.1/x", "host:port"),
+        (
+            "topology=remote:UCX:127.0.0.1:7700/x",
+            "did you mean ucx:127.0.0.1:7700/x?",
+        ),
+        (
+            "topology=remote:shm:ucx:127.0.0.1:7700/x",
+            "did you mean ucx:127.0.0.1:7700/x?",
+        ),
+        ("topology=remote:Shm:/x/y", "did you mean shm:/x/y?"),
         ("topology=remote:127.0.0.1:7700", "end with a name"),
         ("topology=remote:127.0.0.1:7700/a.b", "end with a name"),
         ("topology=mapped:", "names no folder"),

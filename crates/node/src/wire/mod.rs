@@ -72,9 +72,9 @@ pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
 /// The version of this format. 1: the first. 2: what low codes estimate comes with the nodes, also with those at which a walk begins; low codes may be offloaded; changes. 3: a change says for which its
-/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. Greetings say it already
+/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. 7: addresses in UCX are sealed. Greetings say it already
 /// ([`Protocol`]): servers of two versions refuse each other before the first frame.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// Greetings have said so before the first frame comes.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.

@@ -19,7 +19,7 @@ use stratann_node::serve::{
 use stratann_node::wire::{
     Changed, Collection, Frame, Head, Message, Nodes, Protocol, Ranked, Reason,
 };
-use stratann_node::{Certificate, NodeError, Options, Secret};
+use stratann_node::{Certificate, NodeError, Options, Running, Secret, Store};
 use stratann_tier::remote::{Server, Tls, Transport};
 
 use crate::halves::{DIM, Full, Low, POISON, Random, World, press};
@@ -326,6 +326,31 @@ fn what_goes_through_ucx_is_not_encrypted_so_no_server_has_both() {
     let walks = MemoryOptions::default();
     let started = MemoryServer::start(world(), walks, true, options);
     assert!(matches!(started.map(|_| ()), Err(NodeError::UcxWithTls)));
+}
+
+#[test]
+fn ucx_takes_a_secret_of_server_and_client() {
+    let options = Options {
+        ucx: true,
+        ..Options::default()
+    };
+    assert!(matches!(options.check(), Err(NodeError::UcxWithoutSecret)));
+    let walks = MemoryOptions::default();
+    let started = MemoryServer::start(world(), walks, true, options.clone());
+    match started.map(|_| ()) {
+        Err(error @ NodeError::UcxWithoutSecret) => {
+            assert!(
+                error.to_string().contains("STRATANN_SECRET_FILE"),
+                "{error}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    let files = Running::start(Store::in_memory(1 << 20), options);
+    assert!(matches!(
+        files.map(|_| ()),
+        Err(NodeError::UcxWithoutSecret)
+    ));
 }
 
 #[test]

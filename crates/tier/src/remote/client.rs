@@ -10,8 +10,8 @@ use super::ring::RingStream;
 use super::transport::{Transport, garbled};
 use super::ucx::Streams;
 use super::wire::{
-    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Protocol, Side,
-    Welcome,
+    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Protocol, Seal,
+    Side, Welcome,
 };
 use super::{Fault, Server, Way};
 use crate::error::TierError;
@@ -52,6 +52,8 @@ const SYNCED: u64 = 16 << 20;
 
 struct Connection {
     transport: Transport,
+    /// Of its greetings, where there is a secret.
+    seal: Option<Seal>,
     /// How long what is under way may take, and how long what is asked next.
     patience: Duration,
     usual: Duration,
@@ -64,17 +66,22 @@ fn lost(error: &io::Error) -> Fault {
 
 /// Connects to a server and is greeted.
 pub(super) fn connect(server: &Server, protocol: Protocol) -> Result<Transport, Fault> {
-    let mut transport = Connection::new(server, protocol)?.transport;
+    let Connection {
+        mut transport,
+        seal,
+        ..
+    } = Connection::new(server, protocol)?;
     let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
     transport.lift_timeouts().map_err(unreachable)?;
-    match (transport, server.streams(protocol)) {
-        (Transport::Plain(socket), Some(loopback)) => {
+    match (transport, server.streams(protocol), seal) {
+        (Transport::Plain(socket), Some(loopback), Some(seal)) => {
             let streams = Streams::new(loopback);
             let streams = streams.map_err(|error| Fault::Unreachable(error.to_string()))?;
-            let stream = streams.over(socket, Side::Client, server.inner.patience);
+            let stream = streams.over(socket, Side::Client, &seal, server.inner.patience);
             Ok(Transport::Ucx(Box::new(stream.map_err(unreachable)?)))
         }
-        (transport, _) => Ok(transport),
+        // None goes through UCX without a secret (`Server::reply`).
+        (transport, ..) => Ok(transport),
     }
 }
 
@@ -111,6 +118,7 @@ impl Connection {
         };
         let mut connection = Connection {
             transport,
+            seal: None,
             patience: inner.patience,
             usual: inner.patience,
             next_tag: 0,
@@ -128,6 +136,8 @@ impl Connection {
         connection.receive(&mut bytes)?;
         let welcome = Welcome::decode(&bytes).ok_or_else(no_greeting)?;
         server.check(&greeting, &reply, &welcome, &channel)?;
+        let secret = inner.secret.as_ref();
+        connection.seal = secret.map(|secret| secret.seal([&greeting.nonce, &reply.nonce]));
         Ok(connection)
     }
 

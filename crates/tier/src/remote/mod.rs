@@ -153,6 +153,14 @@ impl fmt::Debug for Server {
     }
 }
 
+/// The way to a server that a name begins with, in letters of either case, and what is behind it.
+fn split_way(name: &str) -> Option<(&'static str, &str)> {
+    [Server::RING, Server::UCX].into_iter().find_map(|way| {
+        let (begin, rest) = name.split_at_checked(way.len())?;
+        begin.eq_ignore_ascii_case(way).then_some((way, rest))
+    })
+}
+
 impl Server {
     /// How long a server may send nothing of use while it is asked.
     pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -161,11 +169,24 @@ impl Server {
     /// What the name of a server begins with of which files are read through UCX, or that is spoken to through UCX.
     pub const UCX: &str = "ucx:";
 
+    /// The name that is meant by one that begins as none does: with `UCX:`, or with two ways to the server, of which the last counts.
+    pub fn meant(name: &str) -> Option<String> {
+        let (way, mut rest) = split_way(name)?;
+        if name.starts_with(way) && split_way(rest).is_none() {
+            return None;
+        }
+        let mut meant = way;
+        while let Some((inner, behind)) = split_way(rest) {
+            (meant, rest) = (inner, behind);
+        }
+        Some(format!("{meant}{rest}"))
+    }
+
     /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings, or at
     /// `ucx:host:port`, of which files are read through UCX, or that is spoken to through UCX. Nothing is sent yet.
     ///
     /// # Errors
-    /// Nobody knows the name; UCX is not there.
+    /// Nobody knows the name, or it begins as none does; UCX is not there.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
         // What it is for is said when it is asked.
         let failed = |why: String| TierError::Server {
@@ -173,6 +194,12 @@ impl Server {
             protocol: None,
             fault: Fault::Unreachable(why),
         };
+        if let Some(meant) = Self::meant(name) {
+            return Err(TierError::Unsupported {
+                what: format!("the server {name}"),
+                reason: format!("no name of a server begins so; did you mean {meant}?"),
+            });
+        }
         if let Some(path) = name.strip_prefix(Self::RING) {
             return Ok(Self::at(
                 name,
@@ -351,6 +378,11 @@ impl Server {
             );
             return Err(Fault::Protocol(what));
         }
+        if matches!(self.inner.way, Way::Ucx(_)) && self.inner.secret.is_none() {
+            return Err(Fault::Secret(
+                "is reached through UCX, which takes a secret, and there is none here",
+            ));
+        }
         let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
         let proof = match (&self.inner.secret, greeting.wants_secret) {
             (Some(secret), true) => secret.proof(Side::Client, [&greeting.nonce, &nonce], channel),
@@ -468,6 +500,36 @@ fn too_short(what: String) -> TierError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_begins_as_none_does_is_refused_with_the_one_that_is_meant() {
+        for (name, meant) in [
+            ("UCX:127.0.0.1:7700", "ucx:127.0.0.1:7700"),
+            ("Shm:/run/x", "shm:/run/x"),
+            ("shm:ucx:127.0.0.1:7700", "ucx:127.0.0.1:7700"),
+            ("ucx:shm:/run/x", "shm:/run/x"),
+            ("ucx:UCX:127.0.0.1:7700", "ucx:127.0.0.1:7700"),
+            ("shm:SHM:ucx:[::1]:7700", "ucx:[::1]:7700"),
+        ] {
+            let error = Server::new(name, None, None)
+                .err()
+                .map(|error| error.to_string());
+            let error = error.unwrap_or_else(|| panic!("{name} is taken"));
+            let told = format!("did you mean {meant}?");
+            assert!(error.contains(name) && error.contains(&told), "{error}");
+        }
+        for name in [
+            "127.0.0.1:7700",
+            "ucx:127.0.0.1:7700",
+            "shm:/run/x",
+            "shm:./ucx:x",
+            "ucxé:1",
+            "sh",
+            "",
+        ] {
+            assert_eq!(Server::meant(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn connections_are_in_common_where_all_that_matters_is() {

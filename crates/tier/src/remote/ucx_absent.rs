@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Fault;
 use super::state::Asked;
-use super::wire::Side;
+use super::wire::{Seal, Side};
 use crate::error::TierError;
 
 /// That there is none.
@@ -17,7 +17,9 @@ use crate::error::TierError;
 /// # Errors
 /// Always.
 pub fn available() -> Result<(), String> {
-    Err("this program was built without UCX: build it with `--features ucx`".to_owned())
+    let why = "this was built without UCX: the command has it in a build with `--features ucx`, \
+               and the Python package in none; leave out `ucx:`, and the server is reached over TCP";
+    Err(why.to_owned())
 }
 
 /// What clients read through UCX, of which there is none.
@@ -121,7 +123,7 @@ impl Streams {
     ///
     /// # Errors
     /// None.
-    pub fn over(&self, _: TcpStream, _: Side, _: Duration) -> io::Result<UcxStream> {
+    pub fn over(&self, _: TcpStream, _: Side, _: &Seal, _: Duration) -> io::Result<UcxStream> {
         match *self {}
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Flags of the server: 1, a secret is wanted; 2, what comes behind may go through UCX. Of the client: 1, it does, on which both agree next
-//! ([`ucx::Streams::over`](super::ucx::Streams::over)). Only servers of DistVS and their clients say so.
+//! ([`ucx::Streams::over`](super::ucx::Streams::over)), under a [`Seal`]. Only servers of DistVS and their clients say so, and they have a secret.
 //!
 //! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves, and both nonces; each side proves that it
 //! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros. Over TLS the proof is of the channel as
@@ -51,7 +51,7 @@ use crate::volume::LOCK_FILE;
 /// 1: the first. 2: proofs are of the channel, too. 3: a file's hash can be asked for.
 pub const VERSION: u32 = 3;
 /// The version of the roles' protocols, which are in crate `stratann-node`: it is `wire::VERSION` there, and that module does not compile where it is not.
-const ROLES: u32 = 6;
+const ROLES: u32 = 7;
 
 /// What a server is for. The number that greetings have for a version is its upper half, so that who comes to another server than he wants is
 /// told so, and not that versions differ.
@@ -188,6 +188,45 @@ pub enum Side {
     Server,
 }
 
+impl Side {
+    /// Six bytes.
+    fn name(self) -> &'static [u8] {
+        match self {
+            Side::Client => b"client",
+            Side::Server => b"server",
+        }
+    }
+}
+
+/// The key of one conversation between two sides that know a secret. It shows which of them sent
+/// bytes in this conversation, and that nobody changed them on the way.
+#[derive(Clone)]
+pub struct Seal([u8; 32]);
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal(..)")
+    }
+}
+
+impl Seal {
+    /// Shows that one side sent these bytes.
+    pub fn proof(&self, side: Side, bytes: &[u8]) -> Proof {
+        self.hash(side, bytes).into()
+    }
+
+    fn hash(&self, side: Side, bytes: &[u8]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(side.name()).update(bytes).finalize()
+    }
+
+    /// Whether that is shown. Takes as long for any proof.
+    pub fn is_shown(&self, proof: &Proof, side: Side, bytes: &[u8]) -> bool {
+        // Hashes are compared in constant time.
+        self.hash(side, bytes) == blake3::Hash::from_bytes(*proof)
+    }
+}
+
 impl Secret {
     /// The least bytes of a secret.
     pub const LEAST_BYTES: usize = 16;
@@ -215,17 +254,21 @@ impl Secret {
     }
 
     fn hash(&self, side: Side, [server, client]: [&Nonce; 2], channel: &Binding) -> blake3::Hash {
-        let who: &[u8] = match side {
-            Side::Client => b"client",
-            Side::Server => b"server",
-        };
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher
-            .update(who)
+            .update(side.name())
             .update(server)
             .update(client)
             .update(channel);
         hasher.finalize()
+    }
+
+    /// The key of one conversation, behind its greetings, which had these nonces. No proof is made
+    /// of bytes that begin as what this is made of.
+    pub fn seal(&self, [server, client]: [&Nonce; 2]) -> Seal {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(b"seal").update(server).update(client);
+        Seal(hasher.finalize().into())
     }
 
     /// Whether that is shown. Takes as long for any proof.

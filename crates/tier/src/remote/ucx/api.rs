@@ -226,13 +226,17 @@ functions! {
     ucs_global_opts_set_value: fn(*const c_char, *const c_char) -> Status;
 }
 
-/// The functions of the library, which is loaded now if it is not.
+/// The functions of the library, which is loaded now if it is not. Where that fails the next call tries again.
 ///
 /// # Errors
 /// It is not installed, or too old.
 pub(super) fn functions() -> Result<&'static Functions, String> {
-    static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
-    LOADED.get_or_init(load).as_ref().map_err(Clone::clone)
+    static LOADED: OnceLock<Functions> = OnceLock::new();
+    match LOADED.get() {
+        Some(functions) => Ok(functions),
+        // Two that load it at once get the same library.
+        None => load().map(|functions| LOADED.get_or_init(|| functions)),
+    }
 }
 
 fn load() -> Result<Functions, String> {

@@ -16,7 +16,8 @@
 //!
 //! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
 //! that trust each other, as RDMA is. With a server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says otherwise.
-//! The address and the keys that a server sends are handed to UCX as they are; how much a file has is checked here, and pages have checksums.
+//! The address and the keys that a server of files sends are handed to UCX as they are, of a server alone that has shown the client's secret; how much a file has is checked here, and pages have checksums.
+//! Between servers of DistVS both addresses are sealed with the secret (`stream.rs`).
 //!
 //! **Over TCP only who says so.** There UCX encrypts nothing, takes bytes from whoever reaches the port that it chose, and emulates one-sided reads, which are not for a server: it answers reads of *any* of the process' memory,
 //! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
@@ -31,7 +32,7 @@ mod target;
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) use lane::Lane;
 pub use stream::{Streams, UcxReader, UcxStream, UcxWriter};
@@ -58,10 +59,24 @@ enum Use {
 
 /// Says in the log that UCX was told to use TCP, and what that means.
 fn warn_of_tcp(what: &str) {
-    let transports = std::env::var("UCX_TLS").unwrap_or_default();
-    let over_tcp = |name: &str| ["tcp", "all"].contains(&name);
-    if !transports.starts_with('^') && transports.split(',').any(over_tcp) {
+    // Where it is not set TCP is left out (`Context::new`).
+    let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
+    let transports = transports.to_string_lossy();
+    if lets_tcp_in(&transports) {
         tracing::warn!("UCX_TLS={transports}: {what}: for trials only");
+    }
+}
+
+/// Whether UCX uses TCP by such a list of transports. Its functions do not tell (1.13).
+fn lets_tcp_in(transports: &str) -> bool {
+    let has = |list: &str, names: &[&str]| {
+        // One that begins with `\` stands for itself, and for no group.
+        let mut all = list.split(',').map(|name| name.trim_start_matches('\\'));
+        all.any(|name| names.contains(&name))
+    };
+    match transports.strip_prefix('^') {
+        Some(left_out) => !has(left_out, &["tcp"]),
+        None => has(transports, &["tcp", "all"]),
     }
 }
 
@@ -127,12 +142,16 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The one of all clients of servers on this machine, or elsewhere; of streams, of all their servers, too.
+    /// The one of all clients of servers on this machine, or elsewhere; of streams, of all their servers, too. Where it does not start the next who wants
+    /// it tries again: a card may have come up.
     fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
-        static SHARED: [OnceLock<Result<Arc<Context>, String>>; 4] = [const { OnceLock::new() }; 4];
-        SHARED[2 * of as usize + usize::from(loopback)]
-            .get_or_init(|| Context::new(of, loopback))
-            .clone()
+        static SHARED: [Mutex<Option<Arc<Context>>>; 4] = [const { Mutex::new(None) }; 4];
+        let shared = &SHARED[2 * of as usize + usize::from(loopback)];
+        let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = &*shared {
+            return Ok(context.clone());
+        }
+        Ok(shared.insert(Context::new(of, loopback)?).clone())
     }
 }
 
@@ -225,5 +244,61 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // SAFETY: nobody else has it. Endpoints and requests of it that are left end with it: behind this nothing of them writes to memory.
         unsafe { (self.functions().ucp_worker_destroy)(self.raw) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn lists_that_let_tcp_in_are_told_from_those_that_do_not() {
+        for list in [
+            "tcp",
+            "all",
+            "shm,tcp",
+            "\\tcp",
+            "^x",
+            "^shm,self",
+            "^ib",
+            "^all_of_it",
+        ] {
+            assert!(lets_tcp_in(list), "{list}");
+        }
+        for list in [
+            "", "shm", "shm,self", "rc,ud", "tcpx", "^tcp", "^shm,tcp", "^\\tcp",
+        ] {
+            assert!(!lets_tcp_in(list), "{list}");
+        }
+    }
+
+    #[test]
+    #[ignore = "a process whose environment changes, which another test starts"]
+    fn starts_with_what_there_is_by_now() {
+        let error = Streams::new(true).unwrap_err().to_string();
+        assert!(error.contains("No such device"), "{error}");
+        // SAFETY: this process runs this test alone. Its other thread waits for the test, and
+        // neither reads nor writes the environment.
+        unsafe { std::env::set_var("UCX_TLS", "self") };
+        Streams::new(true).unwrap();
+    }
+
+    #[test]
+    fn what_could_not_start_is_tried_again() {
+        if let Err(reason) = available() {
+            println!("skipped: {reason}");
+            return;
+        }
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture"])
+            .arg("remote::ucx::tests::starts_with_what_there_is_by_now")
+            .env("UCX_TLS", "nothing_of_the_kind")
+            .output()
+            .unwrap();
+        let [text, errors] = [&output.stdout, &output.stderr].map(|of| String::from_utf8_lossy(of));
+        let passed = output.status.success() && text.contains("1 passed");
+        assert!(passed, "{text}{errors}");
     }
 }

@@ -3,10 +3,19 @@
 //! ```text
 //!   who connected                                          who was connected to
 //!   TCP: greetings, secret ─────────────────────────────── TCP: greetings, secret
-//!   address of its worker, REACH bytes ──────────────────> connects there
-//!   connects there <────────────────────────────────────── address of its worker
+//!   makes a worker, tells its sealed address ────────────> looks at the seal, makes a worker, connects there
+//!   looks at the seal, connects there <─────────────────── tells its sealed address
 //!   HELLO ── UCX ────────────────────────────────────────> comes: there is a way
 //!   comes <──────────────────────────────────── UCX ────── HELLO
+//! ```
+//!
+//! **UCX aborts the process that is given bytes which are no address.** So an address comes with a
+//! proof, keyed with the secret and the nonces of the greetings ([`Seal`]): only a side that knows
+//! the secret, in this conversation, has the other one hand bytes to UCX. And nobody makes a
+//! worker, which takes descriptors and megabytes, for a client that has told no address.
+//!
+//! ```text
+//!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]      REACH + 32 bytes
 //! ```
 //!
 //! Then all goes through UCX. The TCP connection stays, and nothing is sent through it: its end is the end of the stream, however a process ends,
@@ -35,8 +44,10 @@ use crate::error::TierError;
 use crate::remote::Timed;
 use crate::remote::notice_when_gone;
 use crate::remote::ring::{SPIN, is_over, ring};
-use crate::remote::wire::{REACH, Side};
+use crate::remote::wire::{Proof, REACH, Seal, Side};
 
+/// The least bytes of an address in UCX: a head, the number of its worker, and a device.
+const LEAST_ADDRESS: usize = 1 + 8 + 1;
 /// Bytes that go at once.
 const PIECE: usize = 64 << 10;
 /// What comes through UCX first.
@@ -91,47 +102,42 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Agrees on a stream with the other side of a connection, of which both know by now that they may. It is that stream's from here on.
+    /// Agrees on a stream with the other side of a connection, of which both know by now that they may: the seal is that of their greetings. The
+    /// connection is that stream's from here on.
     ///
     /// # Errors
-    /// The other side ends the connection, or says what cannot be; UCX finds no way there, or nothing comes through it in time.
-    pub fn over(&self, socket: TcpStream, side: Side, patience: Duration) -> io::Result<UcxStream> {
+    /// The other side ends the connection, or says what cannot be, or what is not sealed; UCX finds no way there, or nothing comes through it in time.
+    pub fn over(
+        &self,
+        socket: TcpStream,
+        side: Side,
+        seal: &Seal,
+        patience: Duration,
+    ) -> io::Result<UcxStream> {
         let until = Instant::now() + patience;
-        let worker = Worker::new(&self.context).map_err(io::Error::other)?;
-        let address = worker.address().map_err(io::Error::other)?;
-        let mut sent = (address.len() as u32).to_le_bytes().to_vec();
-        sent.extend(&address);
-        if sent.len() > REACH {
-            let (all, most) = (sent.len(), REACH);
-            return Err(io::Error::other(format!(
-                "its address in UCX is {all} bytes, and {most} may be sent: name fewer devices in UCX_NET_DEVICES"
-            )));
-        }
-        sent.resize(REACH, 0);
         let mut timed = Timed::new(socket);
         timed.limit(Some(patience))?;
-        timed.write_all(&sent)?;
-        timed.read_exact(&mut sent).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "it ended the connection before it had told its address in UCX; its log says why",
-            ),
-            _ => error,
-        })?;
+        let make = || Worker::new(&self.context).map_err(io::Error::other);
+        let (worker, theirs) = match side {
+            Side::Client => {
+                let worker = make()?;
+                tell(&mut timed, &worker, side, seal)?;
+                (worker, told(&mut timed, Side::Server, seal)?)
+            }
+            Side::Server => {
+                let theirs = told(&mut timed, Side::Client, seal)?;
+                let worker = make()?;
+                tell(&mut timed, &worker, side, seal)?;
+                (worker, theirs)
+            }
+        };
         timed.limit(None)?;
         let socket = timed.into_socket();
         notice_when_gone(&socket)?;
-        // As many as were sent: REACH.
-        let (len, rest) = sent.split_at(4);
-        let len = u32::from_le_bytes(std::array::from_fn(|i| len[i])) as usize;
-        let theirs = rest.get(..len).filter(|theirs| !theirs.is_empty());
-        let theirs = theirs.ok_or_else(|| {
-            io::Error::new(ErrorKind::InvalidData, "an address in UCX that cannot be")
-        })?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         // Nothing that comes is taken before there is an endpoint for it, and nothing fails between that and its place beside the worker.
-        let endpoint = Endpoint::new(&worker, theirs).map_err(io::Error::other)?;
+        let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
             wakes: worker.fd().as_raw_fd(),
@@ -162,6 +168,52 @@ impl Streams {
         })?;
         Ok(stream)
     }
+}
+
+/// Tells the other side the address of a worker.
+fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<()> {
+    let address = worker.address().map_err(io::Error::other)?;
+    let mut bytes = (address.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(&address);
+    if bytes.len() > REACH {
+        let (all, most) = (bytes.len(), REACH);
+        return Err(io::Error::other(format!(
+            "its address in UCX is {all} bytes, and {most} may be sent: name fewer devices in UCX_NET_DEVICES"
+        )));
+    }
+    bytes.resize(REACH, 0);
+    let proof = seal.proof(side, &bytes);
+    bytes.extend(proof);
+    to.write_all(&bytes)
+}
+
+/// The address that the other side tells.
+fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut proof): (_, Proof) = ([0; REACH], [0; 32]);
+    let ended = |error: io::Error| match error.kind() {
+        ErrorKind::UnexpectedEof => io::Error::new(
+            ErrorKind::UnexpectedEof,
+            "it ended the connection before it had told its address in UCX; its log says why",
+        ),
+        _ => error,
+    };
+    from.read_exact(&mut bytes).map_err(ended)?;
+    from.read_exact(&mut proof).map_err(ended)?;
+    if !seal.is_shown(&proof, by, &bytes) {
+        let what = "its address in UCX came without the proof that it knows the secret: somebody else sent or changed it on the way";
+        return Err(io::Error::new(ErrorKind::InvalidData, what));
+    }
+    let (len, rest) = bytes.split_at(4);
+    let len = u32::from_le_bytes(std::array::from_fn(|i| len[i])) as usize;
+    let address = rest.get(..len).filter(|_| len >= LEAST_ADDRESS);
+    let address = address.ok_or_else(|| {
+        let what = format!(
+            "an address in UCX of {len} bytes, where {LEAST_ADDRESS} to {} can be: use the same version on both sides",
+            rest.len()
+        );
+        io::Error::new(ErrorKind::InvalidData, what)
+    })?;
+    Ok(address.to_vec())
 }
 
 /// A stream through UCX. It reads and writes as a socket does, with time limits as a socket has them.
@@ -604,6 +656,7 @@ impl Write for UcxWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::wire::Secret;
     use std::net::TcpListener;
     use std::thread;
 
@@ -620,10 +673,77 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, patience) = (listener.accept().unwrap().0, Duration::from_secs(10));
         Some(thread::scope(|scope| {
-            let server = scope.spawn(|| streams.over(server, Side::Server, patience).unwrap());
-            let client = streams.over(client, Side::Client, patience).unwrap();
-            (client, server.join().unwrap())
+            let server = scope.spawn(|| streams.over(server, Side::Server, &seal(1), patience));
+            let client = streams.over(client, Side::Client, &seal(1), patience);
+            (client.unwrap(), server.join().unwrap().unwrap())
         }))
+    }
+
+    /// That of one of several conversations.
+    fn seal(of: u8) -> Seal {
+        let secret = Secret::new(b"a secret of streams through UCX").unwrap();
+        secret.seal([&[of; 32], &[2; 32]])
+    }
+
+    #[test]
+    fn an_address_counts_that_the_other_side_sealed_in_this_conversation() {
+        let told_of = |bytes: &[u8]| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let other = listener.accept().unwrap().0;
+            one.write_all(bytes).unwrap();
+            drop(one);
+            told(&mut Timed::new(other), Side::Client, &seal(1)).map_err(|error| error.to_string())
+        };
+        let sealed = |address: &[u8], len: usize, side: Side, seal: &Seal| {
+            let mut bytes = (len as u32).to_le_bytes().to_vec();
+            bytes.extend(address);
+            bytes.resize(REACH, 0);
+            let proof = seal.proof(side, &bytes);
+            bytes.extend(proof);
+            bytes
+        };
+        for len in [LEAST_ADDRESS, 79, REACH - 4] {
+            let (address, seal, other) = (bytes(len), seal(1), seal(3));
+            let right = sealed(&address, len, Side::Client, &seal);
+            assert!(told_of(&right).unwrap() == address);
+            for (why, wrong) in [
+                ("proof", sealed(&address, len, Side::Server, &seal)),
+                ("proof", sealed(&address, len, Side::Client, &other)),
+                ("ended the connection", right[..right.len() - 1].to_vec()),
+            ] {
+                let said = told_of(&wrong).unwrap_err();
+                assert!(said.contains(why), "{said}");
+            }
+            for at in [0, 3, 4, 4 + len - 1, REACH - 1, REACH, REACH + 31] {
+                let mut wrong = right.clone();
+                wrong[at] ^= 1;
+                let said = told_of(&wrong).unwrap_err();
+                assert!(said.contains("proof"), "{at}: {said}");
+            }
+        }
+        for len in [0, LEAST_ADDRESS - 1, REACH - 3, u32::MAX as usize] {
+            let said = told_of(&sealed(&[], len, Side::Client, &seal(1))).unwrap_err();
+            assert!(said.contains(&format!("of {len} bytes")), "{said}");
+        }
+    }
+
+    #[test]
+    fn sides_of_two_conversations_have_no_stream() {
+        let Ok(streams) = Streams::new(true) else {
+            println!("skipped: no UCX");
+            return;
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, patience) = (listener.accept().unwrap().0, Duration::from_secs(20));
+        thread::scope(|scope| {
+            let server = scope.spawn(|| streams.over(server, Side::Server, &seal(1), patience));
+            let client = streams.over(client, Side::Client, &seal(3), patience);
+            let refused = server.join().unwrap().unwrap_err().to_string();
+            assert!(refused.contains("proof that it knows"), "{refused}");
+            assert!(client.is_err());
+        });
     }
 
     fn bytes(len: usize) -> Vec<u8> {
