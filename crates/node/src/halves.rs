@@ -8,7 +8,10 @@ use stratann::{Element, Error, Metric, Press, press};
 use crate::role::{
     Done, HalfError, HighHalf, LowHalf, Missing, Narrowing, NotChanged, Ranker, Sizes, Wanted,
 };
-use crate::wire::{Changed, Collection, Ranked};
+use crate::wire::{Changed, Collection, MOST_NODES, Ranked};
+
+/// A message has room for what a step of the engine asks for, and for what it hands over.
+const _: () = assert!(press::MOST_OF_STEP <= MOST_NODES);
 
 fn half(error: Error) -> HalfError {
     HalfError(error.to_string())

@@ -104,7 +104,7 @@ impl Default for Narrowing {
 /// Nodes that a step asks for, since their low codes are offloaded. In any order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// Which. None: there is nothing to ask for.
+    /// Which, at most [`MOST_NODES`](crate::wire::MOST_NODES). None: there is nothing to ask for.
     pub nodes: Vec<u32>,
     /// Of these and of what is offered with them, so many are to be looked at by high codes.
     pub most: u32,

@@ -447,4 +447,4 @@ fn refusal<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
 }
 
 const _: () = assert!(MOST_BODY > 2 * MOST_ROW + 12 * MOST_NODES);
-const _: () = assert!(MOST_ASKED > MOST_ROW + 9 * MOST_NODES + 64);
+const _: () = assert!(MOST_ASKED > MOST_ROW + 14 * MOST_NODES + 64);
