@@ -197,6 +197,8 @@ pub struct Query {
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
     /// What a change that may be made yet came to, as its client was told that gave it up then.
+    /// Which compute server its client was connected to then.
+    pub by: Option<usize>,
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
     /// It was given up when it had ended.
     given_up: bool,
@@ -523,6 +525,7 @@ impl Network {
             fate: None,
             given_up: false,
             stopped: false,
+            by: None,
         });
         self.at(at, Event::Ask { client, query });
     }
@@ -797,6 +800,8 @@ impl Network {
             let query = &mut self.queries[number];
             assert!(query.is_open(), "one query ended twice");
             let yet = |failure: &Failure| failure.doubt() == Doubt::Yet;
+        let mut own = self.connections.values().filter(|pair| pair.0 == process);
+        let by = own.next().map(|pair| pair.1 - 2);
             let change = query.of.is_some_and(|(_, step)| step.is_change());
             if change && !query.given_up && !query.stopped && outcome.as_ref().is_err_and(yet) {
                 // As a client does; other threads of it may ask for something between.
@@ -819,7 +824,7 @@ impl Network {
             let then = query.then.take().filter(|_| outcome.is_ok());
             let deadline = query.deadline;
             match query.ended {
-                None => query.ended = Some((now, outcome)),
+                None => (query.ended, query.by) = (Some((now, outcome)), by),
                 Some(_) => query.fate = Some((now, outcome)),
             }
             if let Some(then) = then {
