@@ -162,9 +162,9 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether other low codes are wanted than there are, and when to look for them if another worker fetches them.
+    /// Whether other low codes are wanted than there are, and when to see again whether they are here, or to fetch them.
     pub(super) stale: bool,
-    pub(super) look: Duration,
+    pub(super) again: Duration,
 }
 
 impl<Q: Default> Query<Q> {
@@ -527,7 +527,7 @@ impl<L: LowHalf> Common<L> {
         if !self.stale || self.loading.is_some() {
             return;
         }
-        self.look = now + self.options.retry;
+        self.again = now + self.options.retry;
         if !self.memory.up {
             return;
         }
@@ -535,7 +535,7 @@ impl<L: LowHalf> Common<L> {
         if kept.loader.is_none() {
             kept.loader = Some(self.lane);
             drop(kept);
-            self.look = Duration::MAX;
+            self.again = Duration::MAX;
             let id = self.id();
             self.memory.asked(now);
             let (retry, room) = (self.options.retry, self.options.low_memory);
@@ -583,7 +583,7 @@ impl<L: LowHalf> Common<L> {
                             "the low codes of {} cannot be used: {text}",
                             self.options.memory
                         );
-                        self.look = now + self.options.retry * Backoff::MOST;
+                        self.again = now + self.options.retry * Backoff::MOST;
                         false
                     }
                 }

@@ -68,6 +68,7 @@ pub(crate) use append::{
     append_lists, append_look, append_met, append_rank, append_refine,
 };
 pub use change::{Changed, Ids, MOST_WANTED, Token, Wanted};
+use kind::Kind;
 pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
@@ -370,12 +371,12 @@ impl<'a> Frame<'a> {
 
     /// Whether a whole frame refuses something.
     pub(crate) fn is_refusal(bytes: &[u8]) -> bool {
-        bytes.get(5) == Some(&kind::REFUSED)
+        bytes.get(5) == Some(&Kind::Refused.into())
     }
 
     /// Whether it asks for a description, and if so, whether for changes.
     pub(crate) fn describes(&self) -> Option<bool> {
-        (self.kind == kind::DESCRIBE).then_some(!self.body.is_empty())
+        (self.kind == u8::from(Kind::Describe)).then_some(!self.body.is_empty())
     }
 
     /// How many bytes a frame has, of which the first are these; `None` where they do not say so yet.
@@ -454,12 +455,12 @@ impl Open {
     }
 
     /// Writes the header. A body longer than [`MOST_BODY`] is a mistake of this program, of which the receiver says so.
-    pub(crate) fn close(self, kind: u8, head: Head, out: &mut [u8]) {
+    pub(crate) fn close(self, kind: impl Into<u8>, head: Head, out: &mut [u8]) {
         let Some((header, body)) = out[self.at..].split_first_chunk_mut::<HEADER>() else {
             return;
         };
         header[0..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        (header[4], header[5]) = (VERSION, kind);
+        (header[4], header[5]) = (VERSION, kind.into());
         header[8..16].copy_from_slice(&head.id.to_le_bytes());
         header[16..24].copy_from_slice(&head.state.to_le_bytes());
         header[24..28].copy_from_slice(&head.left.to_le_bytes());
