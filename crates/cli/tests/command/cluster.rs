@@ -393,6 +393,31 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     let at = up.address("compute server listening on ");
     let http = up.address("health and metrics at http://");
     let all: Vec<_> = (5000..5050).map(|id| (id, 0.0)).collect();
+#[test]
+fn a_compute_server_without_room_for_a_low_code_says_so() {
+    let place = built();
+    let any = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let start = |room: &str| {
+        let words = ["cluster", "up", "a.idx", "--low-memory", room];
+        let mut up = Server::start(&place, &[&words[..], &any].concat());
+        let at = up.address("compute server listening on ");
+        let http = up.address("health and metrics at http://");
+        assert_eq!(nearest(&place, &at).len(), 50);
+        let log = || std::fs::read_to_string(place.path(LOG)).unwrap();
+        (http, log().matches("no low code is kept here").count(), up)
+    };
+    let (http, told, _up) = start("64");
+    assert_eq!(told, 1);
+    health(&http, &["of 0 of 1000 nodes, 0 bytes"]);
+    let (http, told, _up) = start("8192");
+    assert_eq!(told, 0);
+    let said = health(&http, &["left to the memory server"]);
+    assert!(!said.contains("of 0 of"), "{said}");
+    let (http, told, _up) = start("1MiB");
+    assert_eq!(told, 0);
+    health(&http, &["of all 1000 nodes, 16000 bytes"]);
+}
+
     assert_eq!(nearest(&place, &at), all);
     let merged = place.run(&["compact", "a.idx"]).done();
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);

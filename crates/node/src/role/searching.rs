@@ -543,6 +543,21 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
+    /// Says so where there is no room for a single low code, unless it was so before.
+    fn warn_of_none(&self, low: &L) {
+        let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
+        if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {
+            return;
+        }
+        let (room, of) = (self.options.low_memory, low.collection());
+        let all = u64::from(of.nodes) * u64::from(of.low_bytes);
+        tracing::warn!(
+            "no low code is kept here: {room} bytes (--low-memory) have no room for one, and the memory server at {} computes all distances by low codes. Give more: the codes of all {} nodes take {all} bytes",
+            self.options.memory,
+            of.nodes
+        );
+    }
+
     pub(super) fn give_up_loading(&mut self) {
         if self.loading.take().is_some() {
             self.shelf.kept().loader = None;
@@ -574,6 +589,7 @@ impl<L: LowHalf> Common<L> {
                 self.give_up_loading();
                 match low {
                     Ok(low) => {
+                        self.warn_of_none(&low);
                         self.shelf.kept().low = Some(Arc::new(low));
                         out.renewed = true;
                         true

@@ -95,9 +95,9 @@ impl<L: LowHalf> Shared<L> {
             }
             readiness.lines.push(line(contacts));
         }
-        readiness.lines.push(match own {
-            0 => "low codes: not here yet, the memory server sends them".to_owned(),
-            state => format!("low codes: of state {state:016x}"),
+        readiness.lines.push(match self.shelf.low() {
+            None => "low codes: not here yet, the memory server sends them".to_owned(),
+            Some(low) => told_of_codes(&*low),
         });
         readiness.trouble = readiness.trouble.take().or_else(|| wrong_states(own, &of));
         readiness
@@ -126,6 +126,22 @@ impl<L: LowHalf> Shared<L> {
 }
 
 /// What is wrong with which states servers have, if anything is, where low codes of state `own` are here.
+/// What is said of low codes.
+fn told_of_codes<L: LowHalf>(low: &L) -> String {
+    let (of, bytes) = (low.collection(), low.code_bytes());
+    let state = of.state;
+    match low.kept() {
+        None => format!(
+            "low codes: of state {state:016x}, of all {} nodes, {bytes} bytes",
+            of.nodes
+        ),
+        Some(kept) => format!(
+            "low codes: of state {state:016x}, of {kept} of {} nodes, {bytes} bytes; those of the others are left to the memory server (--low-memory)",
+            of.nodes
+        ),
+    }
+}
+
 fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<String> {
     let differ = other_index(own, memory, storage);
     let (contact, standing) = memory.first()?;
