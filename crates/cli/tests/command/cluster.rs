@@ -223,6 +223,20 @@ fn one_command_starts_all_and_another_searches() {
         let told = ["cannot listen on", "another server, listens there"];
         place.run(&words).refused(1, &told);
     }
+    // Nor does one server twice, which is told before anything is read, too.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap().to_string();
+    drop(free);
+    let (listen, http) = (format!("--listen={at}"), format!("--http={at}"));
+    for words in [
+        &["memory-server", "none.idx"][..],
+        &["storage-server", "none.idx"],
+        &["cluster", "up", "none.idx"],
+    ] {
+        let told = [&at[..], "health and metrics", "name another port"];
+        let both = [&listen[..], &http];
+        place.run(&[words, &both].concat()).refused(2, &told);
+    }
     assert_eq!(up.stop(), Some(0));
 }
 
@@ -379,20 +393,6 @@ fn a_server_logs_json_where_that_is_wanted() {
     assert!(events.any(stopping), "{log}");
 }
 
-/// Changes that were made before servers were started: those that read the log see them.
-#[test]
-fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
-    let place = built();
-    place.write("new", &lines(5000..5050));
-    let words = ["insert", "a.idx", "asked.u8bin", "--ids", "new"];
-    let inserted = place.run(&words).done();
-    let said = "until storage is started anew";
-    assert!(inserted.stdout.contains(said), "{}", inserted.stdout);
-    let any = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-    let mut up = Server::start(&place, &[&["cluster", "up", "a.idx"], &any[..]].concat());
-    let at = up.address("compute server listening on ");
-    let http = up.address("health and metrics at http://");
-    let all: Vec<_> = (5000..5050).map(|id| (id, 0.0)).collect();
 #[test]
 fn a_compute_server_without_room_for_a_low_code_says_so() {
     let place = built();
@@ -418,6 +418,20 @@ fn a_compute_server_without_room_for_a_low_code_says_so() {
     health(&http, &["of all 1000 nodes, 16000 bytes"]);
 }
 
+/// Changes that were made before servers were started: those that read the log see them.
+#[test]
+fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
+    let place = built();
+    place.write("new", &lines(5000..5050));
+    let words = ["insert", "a.idx", "asked.u8bin", "--ids", "new"];
+    let inserted = place.run(&words).done();
+    let said = "until storage is started anew";
+    assert!(inserted.stdout.contains(said), "{}", inserted.stdout);
+    let any = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let mut up = Server::start(&place, &[&["cluster", "up", "a.idx"], &any[..]].concat());
+    let at = up.address("compute server listening on ");
+    let http = up.address("health and metrics at http://");
+    let all: Vec<_> = (5000..5050).map(|id| (id, 0.0)).collect();
     assert_eq!(nearest(&place, &at), all);
     let merged = place.run(&["compact", "a.idx"]).done();
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);
