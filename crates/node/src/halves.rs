@@ -227,8 +227,8 @@ impl Ranker for Full {
         self.collection_of(state).as_ref().map(Collection::from)
     }
 
-    fn tidy(&self) {
-        self.tidy();
+    fn tidy(&self, all_by: Option<u64>) {
+        self.tidy(all_by);
     }
 
     fn rank(
@@ -288,7 +288,7 @@ mod tests {
     use stratann::Press;
     use stratann::press::Full;
 
-    use crate::role::{ComputeOptions, Narrowing};
+    use crate::role::{ComputeOptions, Going, Narrowing};
 
     /// Roles do not know the engine, and its defaults are theirs.
     #[test]
@@ -304,3 +304,5 @@ mod tests {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
     }
 }
+        // And expects those back that are gone for as long as it keeps what they may go by.
+        assert_eq!(Going::BACK, Full::KEPT);

@@ -114,9 +114,10 @@ impl Full {
         self.states.collection(state)
     }
 
-    /// Gives up the state before the last merge once nobody has gone by it for [`KEPT`](Self::KEPT): who ranks in it does, and who asks for its collection. To be called now and then.
-    pub fn tidy(&self) {
-        self.states.tidy();
+    /// Gives up the state before the last merge once nobody has gone by it for [`KEPT`](Self::KEPT): who ranks in it does, and who asks for its collection. At once where all who search
+    /// have said that they go by one state, `all_by`, and that is the last one. To be called now and then.
+    pub fn tidy(&self, all_by: Option<u64>) {
+        self.states.tidy(all_by);
     }
 
     /// Whether somebody may still go by the state before the last merge. Another merge would give that up: better wait with it.

@@ -556,6 +556,7 @@ impl<L: LowHalf> Worker<L> {
         let common = &mut self.common;
         common.low = common.shelf.low();
         (common.stale, common.again) = (false, Duration::MAX);
+        common.vouch_soon(now, out);
         for query in &mut self.queries {
             if let Stage::Walk(_) = query.stage {
                 Message::End.append(query.head(now), &mut out.memory);

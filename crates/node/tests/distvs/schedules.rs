@@ -344,6 +344,33 @@ fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query
     }
 }
 
+/// Where the memory server goes on to a merge and nobody searches, storage gives up the state before soon, and can merge again: it hears that all have gone on, and does not wait until nobody has gone
+/// by the state before for a minute.
+#[test]
+fn the_state_before_is_given_up_once_all_have_gone_on() {
+    let worlds = worlds();
+    let seconds = Duration::from_secs;
+    for seed in 0..20 {
+        for (behind, has_before) in [(seconds(1), false), (seconds(1 << 30), true)] {
+            let plan = Plan {
+                merges: true,
+                behind: Some(behind),
+                idle: seconds(20),
+                queries: 10,
+                written: 1,
+                ..peace()
+            };
+            let mut network = Network::new(seed, plan.clone(), &worlds);
+            network.run();
+            let context = format!("seed {seed}, {behind:?}");
+            assert_eq!(network.has_before(), has_before, "{context}");
+            let (answered, failed, _) = run(seed, &plan, &worlds);
+            let all = 10 + 3 + Step::ALL.len() as u64;
+            assert_eq!((answered, failed), (all, 0), "{context}");
+        }
+    }
+}
+
 /// A memory server that counts how popular nodes are for longer than it may be silent is not taken for dead for that, and counts once; whoever does not need it does not wait for it.
 #[test]
 fn counting_how_popular_nodes_are_costs_no_connection() {
