@@ -45,6 +45,7 @@ impl From<&press::Collection> for Collection {
             element: of.element.code(),
             metric: of.metric.code(),
             changes: false,
+            vectors: of.nodes.into(),
         }
     }
 }
@@ -219,6 +220,7 @@ impl Ranker for Full {
     fn collection(&self) -> Collection {
         Collection {
             changes: self.index().is_some(),
+            vectors: self.vectors() as u64,
             ..(&self.collection()).into()
         }
     }
@@ -302,7 +304,7 @@ mod tests {
     #[test]
     fn compute_servers_vouch_for_states_in_time() {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
-    }
-}
         // And expects those back that are gone for as long as it keeps what they may go by.
         assert_eq!(Going::BACK, Full::KEPT);
+    }
+}

@@ -90,6 +90,11 @@ impl Full {
         self.states.newest()
     }
 
+    /// How many vectors a search can find now: without those that were deleted, and with those that wait for a merge.
+    pub fn vectors(&self) -> usize {
+        self.states.vectors()
+    }
+
     /// The index, where it was opened for changes: to merge it, and to ask what it is.
     pub fn index(&self) -> Option<&Arc<LiveIndex>> {
         self.states.index()

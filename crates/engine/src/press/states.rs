@@ -79,6 +79,7 @@ pub(super) struct Still {
     collection: Collection,
     segments: Arc<Segments>,
     changes: Changes,
+    vectors: usize,
 }
 
 pub(super) struct Live {
@@ -101,6 +102,7 @@ impl States {
     pub(super) fn still(path: &Path, index: Index) -> Result<Self, Error> {
         let (volume, manifest) = (index.volume().clone(), index.manifest().clone());
         let overlay = index.overlay().cloned().unwrap_or_else(Overlay::none);
+        let vectors = index.live();
         // Neither lists nor codes are needed here.
         drop(index);
         let collection = Collection::of(&manifest);
@@ -113,6 +115,7 @@ impl States {
                 moment: overlay.now(),
                 overlay,
             },
+            vectors,
         }))
     }
 
@@ -135,6 +138,14 @@ impl States {
         match self {
             Self::Still(_) => None,
             Self::Live(live) => Some(&live.index),
+        }
+    }
+
+    /// How many vectors a search can find now.
+    pub(super) fn vectors(&self) -> usize {
+        match self {
+            Self::Still(still) => still.vectors,
+            Self::Live(live) => live.index.len(),
         }
     }
 
@@ -375,7 +386,6 @@ mod tests {
         states.tidy_at(end, None);
         assert!(!has(&states, end, second));
     }
-}
 
     #[test]
     fn once_all_go_by_the_last_state_the_one_before_is_given_up() {
@@ -395,3 +405,4 @@ mod tests {
         assert!(!states.has_before());
         assert!(!has(&states, now, second) && has(&states, now, third));
     }
+}

@@ -73,9 +73,9 @@ pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
 /// The version of this format. 1: the first. 2: what low codes estimate comes with the nodes, also with those at which a walk begins; low codes may be offloaded; changes. 3: a change says for which its
-/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. Greetings say it already
+/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. 7: a description says how many vectors a search can find. Greetings say it already
 /// ([`Protocol`]): servers of two versions refuse each other before the first frame.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// Greetings have said so before the first frame comes.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
@@ -147,7 +147,8 @@ pub enum WireError {
 /// | 0 | u64 `state` |
 /// | 8 | u32 `nodes`, `dim`, `row_bytes`, `low_bytes`, `high_bytes` |
 /// | 28 | u8 `element`, `metric`, `changes` (1: it takes some) |
-/// | 31 | zeros up to 40 |
+/// | 31 | 0 |
+/// | 32 | u64 `vectors` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
     /// Which checkpoint of the index: the first 8 bytes of the BLAKE3 of its MANIFEST. 0 stands for none.
@@ -168,6 +169,8 @@ pub struct Collection {
     pub metric: u8,
     /// Whether it takes changes: as storage says, and a compute server that has heard so from it.
     pub changes: bool,
+    /// Vectors that a search can find now, as storage says; others say how many nodes there are.
+    pub vectors: u64,
 }
 
 impl Collection {
@@ -182,8 +185,8 @@ impl Collection {
         ] {
             out.extend(number.to_le_bytes());
         }
-        out.extend([self.element, self.metric, self.changes.into()]);
-        out.extend([0; COLLECTION - 31]);
+        out.extend([self.element, self.metric, self.changes.into(), 0]);
+        out.extend(self.vectors.to_le_bytes());
     }
 
     fn decode(bytes: &[u8; COLLECTION]) -> Collection {
@@ -197,6 +200,7 @@ impl Collection {
             element: bytes[28],
             metric: bytes[29],
             changes: bytes[30] == 1,
+            vectors: u64_at(bytes, 32),
         }
     }
 }

@@ -19,6 +19,7 @@ fn samples<'a>(
         element: 1,
         metric: 2,
         changes: true,
+        vectors: 1 << 33,
     };
     let counters = Counters {
         low: 1,

@@ -104,6 +104,10 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
         client.delete(&gone, |_| true).unwrap();
+        // What there is is told as of now, not as of the last merge.
+        let told = client.changeable_while(|| true).unwrap().unwrap();
+        let left = full.index().unwrap().len() as u64;
+        assert_eq!((told.vectors, told.nodes), (left, 3000));
         let found = client.search(&row, 10, 40, 0).unwrap();
         assert_eq!(found.ids.len(), 10, "query {number}");
         assert!(found.ids.iter().all(|id| !gone.contains(id)));

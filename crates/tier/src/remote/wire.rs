@@ -51,7 +51,7 @@ use crate::volume::LOCK_FILE;
 /// 1: the first. 2: proofs are of the channel, too. 3: a file's hash can be asked for.
 pub const VERSION: u32 = 3;
 /// The version of the roles' protocols, which are in crate `stratann-node`: it is `wire::VERSION` there, and that module does not compile where it is not.
-const ROLES: u32 = 6;
+const ROLES: u32 = 7;
 
 /// What a server is for. The number that greetings have for a version is its upper half, so that who comes to another server than he wants is
 /// told so, and not that versions differ.

@@ -42,7 +42,7 @@ impl<L: LowHalf> Shared<L> {
         self.readiness(Instant::now()).trouble
     }
 
-    /// What is changed through this server, or why it cannot be now: storage alone has to be there for that.
+    /// What is changed through this server, as storage has it now, or why it cannot be: storage alone has to be there for that. It is waited for, for a second at most.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -54,7 +54,8 @@ impl<L: LowHalf> Shared<L> {
             return Err(format!("{name} {why}"));
         }
         let silent = || format!("{name} has not said yet what it has");
-        contact.collection().ok_or_else(silent)
+        let until = Instant::now() + SIGN;
+        contact.described(until).ok_or_else(silent)
     }
 
     /// Whether storage takes changes, as far as it has said so.
@@ -125,7 +126,6 @@ impl<L: LowHalf> Shared<L> {
     }
 }
 
-/// What is wrong with which states servers have, if anything is, where low codes of state `own` are here.
 /// What is said of low codes.
 fn told_of_codes<L: LowHalf>(low: &L) -> String {
     let (of, bytes) = (low.collection(), low.code_bytes());
@@ -142,6 +142,7 @@ fn told_of_codes<L: LowHalf>(low: &L) -> String {
     }
 }
 
+/// What is wrong with which states servers have, if anything is, where low codes of state `own` are here.
 fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<String> {
     let differ = other_index(own, memory, storage);
     let (contact, standing) = memory.first()?;
