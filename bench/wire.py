@@ -14,7 +14,7 @@ servers as separate processes: the client, a compute, a memory and a storage ser
 Three baselines search by high codes alone (best-first, to the same recall, from the same seeds), and are told without frames, and without the numbers by which they ask:
 
     all                    each high code that is looked at is pulled: distances times the bytes of a code; no lists
-    all + lists            and each list: nodes that are visited times the mean bytes of a list, compressed, as the memory server has it (all that it has but codes and centroids)
+    all + lists            and each list: nodes that are visited times the mean bytes of a list, compressed, as the memory server has it (all that it has but codes, their corrections and centroids)
     popular                DistVS-H of the paper's §5.3: the compute server has the codes of the half of all nodes that the most others link to, which take as much memory as the low codes of
                            DistVS, and pulls the others; without and with lists
 
@@ -40,6 +40,10 @@ from servers import metrics, start
 SETS = {"photo-sift-100k": ("u8bin", "l2", 32, 128), "photo-sift-384": ("u8bin", "l2", 32, 384), "photo-sift-1m": ("u8bin", "l2", 32, 128), "package-text": ("fbin", "cosine", 96, 1536)}
 # Bytes of a frame's header, of a search before the row, and of an answer's counters, count, and of each id and distance.
 HEADER, SEARCH, ANSWERS, ANSWER = 32, 12, 76, 12
+# Bytes a node that correct the sums of nested codes. They are no part of a list.
+CORRECTION = 2
+# Lists of a search by high codes alone.
+SIZES = (10, 12, 14, 17, 20, 25, 30, 40, 50, 65, 80, 100, 130, 160, 200)
 # Of which the walks are taken that say what a compute server would have.
 QUERIES = 300
 
@@ -75,7 +79,7 @@ def main():
         graph = Graph(coupled, os.path.join(data, f"{like}.query.{ending}"))
         for size in lists:
             said, held = through(program, index, queries, truth, size)
-            list_bytes = (held["stratann_memory_bytes"] - 2 * 1024 * row // (4 if ending == "fbin" else 1)) / held["stratann_nodes"] - code
+            list_bytes = (held["stratann_memory_bytes"] - 2 * 1024 * row // (4 if ending == "fbin" else 1)) / held["stratann_nodes"] - code - CORRECTION
             per = said["per_query"]
             looked, hops, width = by_high_codes(program, index, queries, truth, said["recall"])
             here = graph.here(round(width))
@@ -120,7 +124,7 @@ def through(program, index, queries, truth, size):
 def by_high_codes(program, index, queries, truth, recall):
     """Of a search by high codes alone that finds as much, between two lists: distances, nodes that are visited, and the list."""
     before = None
-    for size in (10, 12, 14, 17, 20, 25, 30, 40, 50, 65, 80, 100, 130, 160, 200):
+    for size in SIZES:
         search = [program, "search", index, queries, "--truth", truth, "-k", "10", "--threads", "1", "--list", str(size), "--json", "--strategy", "best-first", "--beam", "8", "--rerank-ratio", "0.5", "--no-nav", "--seeds", "64"]
         said = json.loads(subprocess.run(search, check=True, stdout=subprocess.PIPE).stdout)
         per = said["per_query"]
@@ -129,7 +133,7 @@ def by_high_codes(program, index, queries, truth, recall):
             share = (recall - before[0]) / (now[0] - before[0]) if before else 1
             return [a + share * (b - a) for a, b in zip((before or now)[1:], now[1:])]
         before = now
-    return before[1:]
+    sys.exit(f"{index}: best-first search finds {before[0]:.4f} with the longest list, {before[-1]}, and {recall:.4f} is to be reached. Add longer lists to SIZES, or ask for shorter ones with --lists.")
 
 
 class Graph:

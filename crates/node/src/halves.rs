@@ -8,7 +8,10 @@ use stratann::{Element, Error, Metric, Press, press};
 use crate::role::{
     Done, HalfError, HighHalf, LowHalf, Missing, Narrowing, NotChanged, Ranker, Sizes, Wanted,
 };
-use crate::wire::{Changed, Collection, Ranked};
+use crate::wire::{Changed, Collection, MOST_NODES, Ranked};
+
+/// A message has room for what a step of the engine asks for, and for what it hands over.
+const _: () = assert!(press::MOST_OF_STEP <= MOST_NODES);
 
 fn half(error: Error) -> HalfError {
     HalfError(error.to_string())
@@ -42,6 +45,7 @@ impl From<&press::Collection> for Collection {
             element: of.element.code(),
             metric: of.metric.code(),
             changes: false,
+            vectors: of.nodes.into(),
         }
     }
 }
@@ -216,6 +220,7 @@ impl Ranker for Full {
     fn collection(&self) -> Collection {
         Collection {
             changes: self.index().is_some(),
+            vectors: self.vectors() as u64,
             ..(&self.collection()).into()
         }
     }
@@ -224,8 +229,8 @@ impl Ranker for Full {
         self.collection_of(state).as_ref().map(Collection::from)
     }
 
-    fn tidy(&self) {
-        self.tidy();
+    fn tidy(&self, all_by: Option<u64>) {
+        self.tidy(all_by);
     }
 
     fn rank(
@@ -285,7 +290,7 @@ mod tests {
     use stratann::Press;
     use stratann::press::Full;
 
-    use crate::role::{ComputeOptions, Narrowing};
+    use crate::role::{ComputeOptions, Going, Narrowing};
 
     /// Roles do not know the engine, and its defaults are theirs.
     #[test]
@@ -299,5 +304,7 @@ mod tests {
     #[test]
     fn compute_servers_vouch_for_states_in_time() {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
+        // And expects those back that are gone for as long as it keeps what they may go by.
+        assert_eq!(Going::BACK, Full::KEPT);
     }
 }

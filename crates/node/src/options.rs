@@ -29,6 +29,16 @@ pub enum NodeError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// Health and metrics are to be where the server itself listens.
+    #[error(
+        "health and metrics cannot be told at {http}, since the server listens at {server}: name another port for them (--http)"
+    )]
+    HttpAtServer {
+        /// Where they were to be told.
+        http: String,
+        /// Where the server listens.
+        server: String,
+    },
     /// The socket for rings.
     #[error("cannot make the socket {}: {source}; name another path, in a folder that is there and that you can write to", path.display())]
     Ring {
@@ -203,6 +213,12 @@ impl Options {
         let (found, _) = resolve(self)?;
         self.check_ucx()?;
         self.bind(&found).map(drop)
+    }
+
+    /// Takes the address, until what is returned is dropped.
+    pub(crate) fn hold(&self) -> Result<TcpListener, NodeError> {
+        let (found, _) = resolve(self)?;
+        self.bind(&found)
     }
 
     /// Whether there may be UCX, and is, where it is asked for.

@@ -359,16 +359,27 @@ impl Client {
         self.servers.clone()
     }
 
-    /// Vectors of what was searched when this was connected.
-    fn __len__(&self) -> usize {
-        self.collection.nodes as usize
+    /// Vectors that a search can find now, as storage says: the servers are asked.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let (inner, listener) = (self.inner()?, Listener::new(None)?);
+        let client = self.within(&inner, None)?;
+        let told = run(py, &listener, |progress| {
+            let told = client.changeable_while(|| goes_on(progress).is_ok());
+            told.ok_or(Error::Interrupted)
+        })?;
+        let collection = told.map_err(|failure| unanswered(&failure))?;
+        Ok(collection.vectors as usize)
+    }
+
+    /// A client is true, whatever it searches: nobody is asked for that.
+    fn __bool__(&self) -> bool {
+        true
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!(
-            "stratann.Client({}, {} vectors, dim={}, dtype={}, metric={:?})",
+            "stratann.Client({}, dim={}, dtype={}, metric={:?})",
             PyString::new(py, &self.names()).repr()?,
-            self.collection.nodes,
             self.collection.dim,
             dtype_name(self.element),
             self.metric.name(),

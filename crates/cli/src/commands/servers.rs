@@ -30,9 +30,10 @@ const LOOKS: Duration = Duration::from_millis(100);
 /// What a server could not do.
 pub fn refused(error: NodeError) -> Failure {
     match &error {
-        NodeError::Open { .. } | NodeError::UcxWithTls | NodeError::UcxWithoutSecret => {
-            Failure::Wrong(error.to_string())
-        }
+        NodeError::Open { .. }
+        | NodeError::UcxWithTls
+        | NodeError::UcxWithoutSecret
+        | NodeError::HttpAtServer { .. } => Failure::Wrong(error.to_string()),
         NodeError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
             Failure::Wrong(error.to_string())
         }
@@ -84,7 +85,7 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
     // Before an index is read, which may take minutes.
     options.check().map_err(refused)?;
     if let Some(http) = &arguments.http {
-        Http::check(http).map_err(refused)?;
+        Http::check(http, &options).map_err(refused)?;
     }
     Ok(options)
 }

@@ -223,6 +223,20 @@ fn one_command_starts_all_and_another_searches() {
         let told = ["cannot listen on", "another server, listens there"];
         place.run(&words).refused(1, &told);
     }
+    // Nor does one server twice, which is told before anything is read, too.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap().to_string();
+    drop(free);
+    let (listen, http) = (format!("--listen={at}"), format!("--http={at}"));
+    for words in [
+        &["memory-server", "none.idx"][..],
+        &["storage-server", "none.idx"],
+        &["cluster", "up", "none.idx"],
+    ] {
+        let told = [&at[..], "health and metrics", "name another port"];
+        let both = [&listen[..], &http];
+        place.run(&[words, &both].concat()).refused(2, &told);
+    }
     assert_eq!(up.stop(), Some(0));
 }
 
@@ -377,6 +391,31 @@ fn a_server_logs_json_where_that_is_wanted() {
     });
     let stopping = |event: serde_json::Value| event["message"] == "stopping";
     assert!(events.any(stopping), "{log}");
+}
+
+#[test]
+fn a_compute_server_without_room_for_a_low_code_says_so() {
+    let place = built();
+    let any = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let start = |room: &str| {
+        let words = ["cluster", "up", "a.idx", "--low-memory", room];
+        let mut up = Server::start(&place, &[&words[..], &any].concat());
+        let at = up.address("compute server listening on ");
+        let http = up.address("health and metrics at http://");
+        assert_eq!(nearest(&place, &at).len(), 50);
+        let log = || std::fs::read_to_string(place.path(LOG)).unwrap();
+        (http, log().matches("no low code is kept here").count(), up)
+    };
+    let (http, told, _up) = start("64");
+    assert_eq!(told, 1);
+    health(&http, &["of 0 of 1000 nodes, 0 bytes"]);
+    let (http, told, _up) = start("8192");
+    assert_eq!(told, 0);
+    let said = health(&http, &["left to the memory server"]);
+    assert!(!said.contains("of 0 of"), "{said}");
+    let (http, told, _up) = start("1MiB");
+    assert_eq!(told, 0);
+    health(&http, &["of all 1000 nodes, 16000 bytes"]);
 }
 
 /// Changes that were made before servers were started: those that read the log see them.

@@ -90,6 +90,11 @@ impl Full {
         self.states.newest()
     }
 
+    /// How many vectors a search can find now: without those that were deleted, and with those that wait for a merge.
+    pub fn vectors(&self) -> usize {
+        self.states.vectors()
+    }
+
     /// The index, where it was opened for changes: to merge it, and to ask what it is.
     pub fn index(&self) -> Option<&Arc<LiveIndex>> {
         self.states.index()
@@ -114,9 +119,10 @@ impl Full {
         self.states.collection(state)
     }
 
-    /// Gives up the state before the last merge once nobody has gone by it for [`KEPT`](Self::KEPT): who ranks in it does, and who asks for its collection. To be called now and then.
-    pub fn tidy(&self) {
-        self.states.tidy();
+    /// Gives up the state before the last merge once nobody has gone by it for [`KEPT`](Self::KEPT): who ranks in it does, and who asks for its collection. At once where all who search
+    /// have said that they go by one state, `all_by`, and that is the last one. To be called now and then.
+    pub fn tidy(&self, all_by: Option<u64>) {
+        self.states.tidy(all_by);
     }
 
     /// Whether somebody may still go by the state before the last merge. Another merge would give that up: better wait with it.

@@ -4,7 +4,7 @@ use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
 
 use super::low_list::{BEGUN, spaced};
-use super::missing::{Missing, nearest};
+use super::missing::{MOST_OF_STEP, Missing, nearest};
 use super::packed::each_list;
 use super::popular::Kept;
 use super::{Collection, LowList};
@@ -160,7 +160,7 @@ pub struct LowQuery {
     /// Where the codes of these stand, where some are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
-    /// Nodes that were met since the last step, and whose codes are offloaded.
+    /// Nodes that were met, whose codes are offloaded, and that no step has asked for yet.
     missing: Vec<u32>,
     /// What was offered with those of the last step, and how many of both are taken.
     offered: Vec<(u32, f32)>,
@@ -319,11 +319,12 @@ impl LowQuery {
     }
 
     /// Appends the nearest of L_low that were not selected before, and what low codes estimate of them: at most the refinement ratio of its length. May be none. `missing` gets, in place of what was there,
-    /// the nodes that were met and whose codes are offloaded: where there are any, the memory server is to [look](super::HighQuery::look) at them, else to [refine](super::HighQuery::refine).
+    /// the nodes that were met and whose codes are offloaded, the first [`MOST_OF_STEP`] that were not asked for yet: where there are any, the memory server is to [look](super::HighQuery::look) at them, else to [refine](super::HighQuery::refine).
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {
-            std::mem::swap(&mut missing.nodes, &mut self.missing);
+            let asked = self.missing.len().min(MOST_OF_STEP);
+            missing.nodes.extend(self.missing.drain(..asked));
             self.offered.clear();
             (missing.most, missing.bound) = self.low.offer(missing.nodes.len(), &mut self.offered);
             self.most = missing.most;
@@ -339,5 +340,53 @@ impl LowQuery {
     /// Distances by low codes that the query has taken.
     pub fn computations(&self) -> u64 {
         self.low.computations()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_vector::{Element, Metric};
+
+    use super::*;
+
+    /// A beam of 1,024 and a degree of 80, where no code is here: as many neighbours as no message has room for.
+    #[test]
+    fn what_a_step_has_no_room_for_is_asked_for_with_the_next() {
+        const NODES: u32 = 200_000;
+        let collection = Collection {
+            state: 1,
+            nodes: NODES,
+            dim: 2,
+            element: Element::U8,
+            metric: Metric::L2,
+            low_bytes: 1,
+            high_bytes: 2,
+        };
+        let lists = ListModel::elias_fano(NODES, 80);
+        let bits = vec![0; NODES as usize / 8];
+        let centroids = encode(&[0.0; 512], 0, &lists);
+        let low = Low::new(collection, &centroids, Some(&bits), Vec::new()).unwrap();
+        let mut query = LowQuery::default();
+        let (mut nodes, mut missing) = (Vec::new(), Missing::default());
+        let begun = query.begin(&low, &[1, 2], 100, Press::PAPER, &mut nodes, &mut missing);
+        begun.unwrap();
+        query.hear(&[(0, 1.0)]);
+        let mut sent = Vec::new();
+        for node in 0..1024 {
+            let list: Vec<u32> = (1..=80).map(|at| node * 80 + at).collect();
+            sent.extend(node.to_le_bytes());
+            lists.encode(node, &list, &mut sent).unwrap();
+        }
+        query.expand(&low, &sent).unwrap();
+        let mut asked = Vec::new();
+        for expected in [MOST_OF_STEP, 1024 * 80 - MOST_OF_STEP, 0] {
+            query.select(&mut nodes, &mut missing);
+            assert_eq!(missing.nodes.len(), expected);
+            asked.append(&mut missing.nodes);
+        }
+        assert!(
+            asked.into_iter().eq(1..=1024 * 80),
+            "each is asked for once"
+        );
     }
 }

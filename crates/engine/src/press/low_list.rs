@@ -3,6 +3,7 @@
 
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
+use super::missing::MOST_OF_STEP;
 use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::preset::Press;
@@ -152,11 +153,11 @@ impl LowList {
         self.list.expanded(key(estimate, node));
     }
 
-    /// How many of so many are taken at once.
+    /// How many of so many are taken at once: no more than a message has room for, also in one process, which finds the same.
     fn share(&self, len: usize) -> usize {
         // What is a bit less than a whole number because it was a shorter one once is that number.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;
-        count.max(1)
+        count.clamp(1, MOST_OF_STEP)
     }
 
     /// Appends the nearest that were not taken before, and their distances: so many as the refinement ratio says of the list's length, or all that are left.
@@ -222,6 +223,18 @@ mod tests {
             let right = |(&node, &distance): (&u32, &f32)| distance == (node * node) as f32;
             assert!(taken.len() == distances.len() && taken.iter().zip(&distances).all(right));
         }
+    }
+
+    #[test]
+    fn no_more_are_taken_at_once_than_a_message_has_room_for() {
+        let mut low = LowList::default();
+        let press = Press {
+            ratio: 1.0,
+            ..Press::PAPER
+        };
+        low.begin(1 << 20, press);
+        assert_eq!(low.share(1 << 20), MOST_OF_STEP);
+        assert_eq!(low.share(1000), 1000);
     }
 
     #[test]

@@ -13,10 +13,14 @@
 
 use crate::frontier::key;
 
+/// The most nodes that a step asks for, and the most that it hands over: a message of the servers has room for no more.
+/// Which more are missing waits for the next step.
+pub const MOST_OF_STEP: usize = 1 << 16;
+
 /// The nodes of a step whose low codes are not here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// Which. None: there is nothing to ask for.
+    /// Which, at most [`MOST_OF_STEP`]. None: there is nothing to ask for.
     pub nodes: Vec<u32>,
     /// Of these and of what is offered with them, so many are to be looked at by high codes.
     pub most: usize,

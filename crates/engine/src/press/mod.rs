@@ -45,7 +45,7 @@ pub use self::full::{Full, Ranked};
 pub use self::high::{High, HighQuery};
 pub use self::low::{Low, LowQuery};
 pub(crate) use self::low_list::LowList;
-pub use self::missing::Missing;
+pub use self::missing::{MOST_OF_STEP, Missing};
 use crate::stores::VectorsAt;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index, stored};

@@ -79,6 +79,7 @@ pub(super) struct Still {
     collection: Collection,
     segments: Arc<Segments>,
     changes: Changes,
+    vectors: usize,
 }
 
 pub(super) struct Live {
@@ -101,6 +102,7 @@ impl States {
     pub(super) fn still(path: &Path, index: Index) -> Result<Self, Error> {
         let (volume, manifest) = (index.volume().clone(), index.manifest().clone());
         let overlay = index.overlay().cloned().unwrap_or_else(Overlay::none);
+        let vectors = index.live();
         // Neither lists nor codes are needed here.
         drop(index);
         let collection = Collection::of(&manifest);
@@ -113,6 +115,7 @@ impl States {
                 moment: overlay.now(),
                 overlay,
             },
+            vectors,
         }))
     }
 
@@ -135,6 +138,14 @@ impl States {
         match self {
             Self::Still(_) => None,
             Self::Live(live) => Some(&live.index),
+        }
+    }
+
+    /// How many vectors a search can find now.
+    pub(super) fn vectors(&self) -> usize {
+        match self {
+            Self::Still(still) => still.vectors,
+            Self::Live(live) => live.index.len(),
         }
     }
 
@@ -181,21 +192,26 @@ impl States {
     /// Gives up all states but the last one.
     pub(super) fn forget_before(&self) {
         if let Self::Live(live) = self {
-            live.forget_before(Instant::now());
+            let now = Instant::now();
+            live.forget_before(now, live.newest(now).state);
         }
     }
 
-    /// The same once nobody has gone by another one for a while.
-    pub(super) fn tidy(&self) {
-        self.tidy_at(Instant::now());
+    /// The same once nobody has gone by another one for a while, or at once where all go by the last one: by `all_by`.
+    pub(super) fn tidy(&self, all_by: Option<u64>) {
+        self.tidy_at(Instant::now(), all_by);
     }
 
-    fn tidy_at(&self, now: Instant) {
+    fn tidy_at(&self, now: Instant, all_by: Option<u64>) {
         if let Self::Live(live) = self
             && live.has_before(now)
-            && now.saturating_duration_since(live.asked()) > KEPT
         {
-            live.forget_before(now);
+            // Of before a merge that came meanwhile it is another one.
+            let last = live.newest(now).state;
+            let is_over = now.saturating_duration_since(live.asked()) > KEPT;
+            if is_over || all_by == Some(last) {
+                live.forget_before(now, last);
+            }
         }
     }
 
@@ -237,15 +253,19 @@ impl Live {
         self.known.lock().states.len() > 1
     }
 
-    fn forget_before(&self, now: Instant) {
-        self.newest(now);
+    /// Gives up all but the last one, if that is this one yet.
+    fn forget_before(&self, now: Instant, last: u64) {
+        if self.newest(now).state != last {
+            return;
+        }
+        // First, since others merge as soon as it is not known here any more.
+        self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
         // What it took may be gigabytes: it is given back when nobody waits for the lock.
         let older: Vec<_> = known.states.drain(..last).collect();
         drop(known);
         drop(older);
-        self.index.forget_before();
     }
 
     fn view(&self, now: Instant, state: u64) -> Option<View> {
@@ -330,20 +350,20 @@ mod tests {
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;
-            states.tidy_at(now);
+            states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
         // Who goes by the last one, or by none that there is, keeps none.
         let last = now;
         while now < last + KEPT {
-            states.tidy_at(now);
+            states.tidy_at(now, None);
             assert!(states.has_before(), "{:?} behind the last", now - last);
             assert!(has(&states, now, second) && !has(&states, now, first ^ second));
             now += step;
         }
         // As where the memory server is gone.
         now += step;
-        states.tidy_at(now);
+        states.tidy_at(now, None);
         assert!(!states.has_before());
         assert!(!has(&states, now, first) && has(&states, now, second));
     }
@@ -353,17 +373,36 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let later = Instant::now() + 2 * KEPT;
-        states.tidy_at(later);
+        states.tidy_at(later, None);
         assert!(!has(&states, later, first));
         merge(&states, 101);
         // Found out now: whoever goes by the second could not know of the third before.
         let found = later + KEPT;
-        states.tidy_at(found);
+        states.tidy_at(found, None);
         assert!(states.has_before());
-        states.tidy_at(found + KEPT);
+        states.tidy_at(found + KEPT, None);
         assert!(has(&states, found + KEPT, second));
         let end = found + 2 * KEPT + Duration::from_millis(1);
-        states.tidy_at(end);
+        states.tidy_at(end, None);
         assert!(!has(&states, end, second));
+    }
+
+    #[test]
+    fn once_all_go_by_the_last_state_the_one_before_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let (states, [first, second]) = merged(&folder.path().join("index"));
+        let now = Instant::now();
+        for not_yet in [None, Some(first), Some(first ^ second)] {
+            states.tidy_at(now, not_yet);
+            assert!(has(&states, now, first), "{not_yet:?}");
+        }
+        // A merge that comes before they are asked makes theirs the one before.
+        merge(&states, 101);
+        states.tidy_at(now, Some(second));
+        assert!(has(&states, now, second));
+        let third = states.newest().state;
+        states.tidy_at(now, Some(third));
+        assert!(!states.has_before());
+        assert!(!has(&states, now, second) && has(&states, now, third));
     }
 }

@@ -83,7 +83,7 @@ impl<L: LowHalf> Worker<L> {
                 loading: None,
                 vouching: Vouching::default(),
                 stale: false,
-                look: Duration::MAX,
+                again: Duration::MAX,
             },
         }
     }
@@ -488,7 +488,7 @@ impl<L: LowHalf> Worker<L> {
             options,
             memory,
             storage,
-            look,
+            again,
             vouching,
             ..
         } = &self.common;
@@ -497,7 +497,7 @@ impl<L: LowHalf> Worker<L> {
             .into_iter()
             .chain(loading)
             .chain(lines)
-            .chain([*look, vouching.next])
+            .chain([*again, vouching.next])
             .min();
         next.filter(|&next| next < Duration::MAX)
     }
@@ -509,7 +509,7 @@ impl<L: LowHalf> Worker<L> {
         }
         if self.common.differs() {
             self.adopt(now, out);
-        } else if now >= self.common.look {
+        } else if now >= self.common.again {
             self.common.renew(now, out);
         }
         self.common.vouch(now, out);
@@ -555,7 +555,8 @@ impl<L: LowHalf> Worker<L> {
     fn adopt(&mut self, now: Duration, out: &mut Out) {
         let common = &mut self.common;
         common.low = common.shelf.low();
-        (common.stale, common.look) = (false, Duration::MAX);
+        (common.stale, common.again) = (false, Duration::MAX);
+        common.vouch_soon(now, out);
         for query in &mut self.queries {
             if let Stage::Walk(_) = query.stage {
                 Message::End.append(query.head(now), &mut out.memory);

@@ -28,6 +28,7 @@
 mod changes;
 mod client;
 mod compute;
+mod going;
 mod loading;
 mod meant;
 mod memory;
@@ -44,6 +45,7 @@ use std::time::Duration;
 pub use changes::Changes;
 pub use client::{Asked, ClientState, Ended, Failure, Found, Outcome};
 pub use compute::{ComputeOptions, Worker};
+pub use going::Going;
 pub use meant::Doubt;
 pub use memory::{Checkpoints, MemoryOptions, MemoryState};
 pub use out::Out;
@@ -104,7 +106,7 @@ impl Default for Narrowing {
 /// Nodes that a step asks for, since their low codes are offloaded. In any order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// Which. None: there is nothing to ask for.
+    /// Which, at most [`MOST_NODES`](crate::wire::MOST_NODES). None: there is nothing to ask for.
     pub nodes: Vec<u32>,
     /// Of these and of what is offered with them, so many are to be looked at by high codes.
     pub most: u32,
@@ -285,8 +287,9 @@ pub trait Ranker: Send + Sync + 'static {
     ) -> Result<(), HalfError>;
 
     /// Is called several times a second, but not while a change is being made: to give up what nobody needs any more. A state is needed as long as somebody asks for it several times a minute:
-    /// compute servers do so for that of their memory server, also while nobody searches.
-    fn tidy(&self) {}
+    /// compute servers do so for that of their memory server, also while nobody searches. `all_by`: the state by which all of
+    /// them have said that they go, if it is one ([`Going::all_by`]): then nobody needs another.
+    fn tidy(&self, _all_by: Option<u64>) {}
 
     /// Puts rows into the index, in place of what has their ids, and deletes other ids, where they are there. Returns when that is durable, and every ranking that begins
     /// sees it.

@@ -162,9 +162,9 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether other low codes are wanted than there are, and when to look for them if another worker fetches them.
+    /// Whether other low codes are wanted than there are, and when to see again whether they are here, or to fetch them.
     pub(super) stale: bool,
-    pub(super) look: Duration,
+    pub(super) again: Duration,
 }
 
 impl<Q: Default> Query<Q> {
@@ -527,7 +527,7 @@ impl<L: LowHalf> Common<L> {
         if !self.stale || self.loading.is_some() {
             return;
         }
-        self.look = now + self.options.retry;
+        self.again = now + self.options.retry;
         if !self.memory.up {
             return;
         }
@@ -535,12 +535,27 @@ impl<L: LowHalf> Common<L> {
         if kept.loader.is_none() {
             kept.loader = Some(self.lane);
             drop(kept);
-            self.look = Duration::MAX;
+            self.again = Duration::MAX;
             let id = self.id();
             self.memory.asked(now);
             let (retry, room) = (self.options.retry, self.options.low_memory);
             self.loading = Some(Loading::begin(now, id, retry, room, &mut out.memory));
         }
+    }
+
+    /// Says so where there is no room for a single low code, unless it was so before.
+    fn warn_of_none(&self, low: &L) {
+        let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
+        if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {
+            return;
+        }
+        let (room, of) = (self.options.low_memory, low.collection());
+        let all = u64::from(of.nodes) * u64::from(of.low_bytes);
+        tracing::warn!(
+            "no low code is kept here: {room} bytes (--low-memory) have no room for one, and the memory server at {} computes all distances by low codes. Give more: the codes of all {} nodes take {all} bytes",
+            self.options.memory,
+            of.nodes
+        );
     }
 
     pub(super) fn give_up_loading(&mut self) {
@@ -574,6 +589,7 @@ impl<L: LowHalf> Common<L> {
                 self.give_up_loading();
                 match low {
                     Ok(low) => {
+                        self.warn_of_none(&low);
                         self.shelf.kept().low = Some(Arc::new(low));
                         out.renewed = true;
                         true
@@ -583,7 +599,7 @@ impl<L: LowHalf> Common<L> {
                             "the low codes of {} cannot be used: {text}",
                             self.options.memory
                         );
-                        self.look = now + self.options.retry * Backoff::MOST;
+                        self.again = now + self.options.retry * Backoff::MOST;
                         false
                     }
                 }

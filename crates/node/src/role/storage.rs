@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::changes::{Changes, End, Known};
+use super::going::Going;
 use super::out::append_refusal;
 use super::{HalfError, NotChanged, Ranker, other_row, other_state};
 use crate::wire::{Changed, Frame, Head, Ids, Message, Ranked, Reason, Token, Wanted, WireError};
@@ -101,6 +102,8 @@ pub struct StorageState {
     /// By id, in which state, and until when somebody waits.
     ranking: HashMap<u64, (u64, Duration)>,
     nodes: Vec<u32>,
+    /// Where it says by which state it goes, how it is called there, and what it said last.
+    line: Option<(Arc<Going>, u64, u64)>,
 }
 
 impl StorageState {
@@ -114,6 +117,21 @@ impl StorageState {
             changes,
             ranking: HashMap::new(),
             nodes: Vec::new(),
+            line: None,
+        }
+    }
+
+    /// Has it say by which state of the index it goes, until it [has left](Self::left).
+    pub fn among(mut self, going: Arc<Going>) -> StorageState {
+        let name = going.come();
+        self.line = Some((going, name, 0));
+        self
+    }
+
+    /// The connection is over. `now`: a time of the [`Going`] that it is among.
+    pub fn left(&mut self, now: Duration) {
+        if let Some((going, name, _)) = self.line.take() {
+            going.left(now, name);
         }
     }
 
@@ -192,6 +210,13 @@ impl StorageState {
         let Message::Rank { k, row, nodes } = message else {
             return Ok(None);
         };
+        // 0 is named by who has no low codes yet.
+        if let Some((going, name, said)) = self.line.as_mut().filter(|_| state != 0)
+            && *said != state
+        {
+            *said = state;
+            going.names(*name, state);
+        }
         let Some(collection) = ranker.collection_of(state) else {
             let text = other_state(ranker.collection().state, state);
             return Err((Reason::OtherState, text));

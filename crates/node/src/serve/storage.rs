@@ -18,7 +18,7 @@ use crate::link::{Broken, Counts, Inbox, Outbox, Traffic};
 use crate::listen::{Door, Guest, Listening, Service};
 use crate::options::{NodeError, Options};
 use crate::role::{
-    Changes, HalfError, Job, NotChanged, NotRanked, Ranker, Slot, Slots, StorageState,
+    Changes, Going, HalfError, Job, NotChanged, NotRanked, Ranker, Slot, Slots, StorageState,
 };
 use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 
@@ -64,14 +64,21 @@ struct Change {
     deletes: Vec<u64>,
 }
 
+/// By which states connections go, and the clock of that.
+struct Lines {
+    going: Arc<Going>,
+    began: Instant,
+}
+
 /// Makes changes until it is over, or nobody can bring any.
-fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, over: &AtomicBool) {
+fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: &AtomicBool) {
     let mut tidied = Instant::now();
     while !over.load(Ordering::SeqCst) {
         // Also where changes come without a pause.
         if tidied.elapsed() >= LOOK {
+            let all_by = lines.going.all_by(lines.began.elapsed());
             // A panic there is no reason to make no changes any more.
-            if catch_unwind(AssertUnwindSafe(|| ranker.tidy())).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
                     "what gives up states that nobody needs failed (its panic is on standard error): it is tried again, and changes go on"
                 );
@@ -122,6 +129,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, over: &AtomicBool) {
 struct Storage<R> {
     ranker: Arc<R>,
     changes: Arc<Changes>,
+    lines: Arc<Lines>,
     maker: SyncSender<Change>,
     /// What all connections together may have ranked at once.
     slots: Arc<Slots>,
@@ -202,7 +210,10 @@ impl<R: Ranker> Storage<R> {
         // Threads that rank put answers into it, and wait for no compute server.
         let outbox = Outbox::handing_over(sender, closer, self.counts.clone(), client.patience)?;
         let connection = Arc::new(Connection {
-            state: Mutex::new(StorageState::new(self.slots.clone(), self.changes.clone())),
+            state: Mutex::new(
+                StorageState::new(self.slots.clone(), self.changes.clone())
+                    .among(self.lines.going.clone()),
+            ),
             outbox,
             began: Instant::now(),
             gone: AtomicBool::new(false),
@@ -222,6 +233,7 @@ impl<R: Ranker> Storage<R> {
         };
         // Threads that still rank have it for a while.
         connection.gone.store(true, Ordering::SeqCst);
+        connection.state().left(self.lines.began.elapsed());
         connection.outbox.close();
         read
     }
@@ -333,13 +345,19 @@ impl StorageServer {
         let (maker, changes) = sync_channel(CHANGES);
         let over = Arc::new(AtomicBool::new(false));
         let (makes, ends) = (ranker.clone(), over.clone());
+        let lines = Arc::new(Lines {
+            going: Arc::default(),
+            began: Instant::now(),
+        });
+        let looks = lines.clone();
         let named = thread::Builder::new().name("stratann-changes".into());
         let thread = named
-            .spawn(move || make(&*makes, &changes, &ends))
+            .spawn(move || make(&*makes, &changes, &looks, &ends))
             .map_err(NodeError::Thread)?;
         let service = Storage {
             ranker,
             changes: Arc::new(Changes::new(run)),
+            lines,
             maker,
             slots: Slots::new(most),
             counts: counts.clone(),

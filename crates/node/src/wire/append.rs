@@ -1,11 +1,10 @@
 //! Messages as frames: each [`Message`], and those that the roles make of what they have, without one that borrows it first.
 
-use super::change::{Changed, Token};
-use super::kind::{
-    ANSWERS, BEGIN, CHANGE, CHANGED, CODES, DESCRIBE, DESCRIPTION, DONE, END, GIVE_UP, LISTS, LOOK,
-    LOW_CODES, MET, RANK, RANKED, REFINE, REFUSED, SEARCH,
-};
-use super::{Answers, Head, MOST_TEXT, Message, MissingNodes, Open, Ranked, nodes};
+use std::convert::Infallible;
+
+use super::change::{Changed, Ids, Token};
+use super::kind::Kind;
+use super::{Answers, Head, MOST_TEXT, Message, Nodes, Open, Ranked, Scored, nodes};
 
 impl Message<'_> {
     /// Appends it as a frame. Rows, lists, codes and centroids must be such that the body has at most [`MOST_BODY`](super::MOST_BODY) bytes.
@@ -14,7 +13,7 @@ impl Message<'_> {
         let kind = match *self {
             Message::Describe { for_changes } => {
                 out.extend(for_changes.then_some(1u8));
-                DESCRIBE
+                Kind::Describe
             }
             Message::Description {
                 collection,
@@ -22,16 +21,18 @@ impl Message<'_> {
             } => {
                 collection.append(out);
                 out.extend(centroids);
-                DESCRIPTION
+                Kind::Description
             }
             Message::LowCodes { from, count, kept } => {
                 put(out, &[from, count, kept]);
-                LOW_CODES
+                Kind::LowCodes
             }
             Message::Codes { from, count, codes } => {
-                put(out, &[from, count]);
-                out.extend(codes);
-                CODES
+                let Ok(()) = put_codes(out, [from, count], |out| {
+                    out.extend(codes);
+                    Ok::<_, Infallible>(())
+                });
+                Kind::Codes
             }
             Message::Begin {
                 list,
@@ -41,40 +42,35 @@ impl Message<'_> {
                 query,
                 nodes,
             } => {
-                put_begin(out, [list, full, beam], missing, query);
-                nodes.append(out);
-                BEGIN
+                let asked = (missing.nodes, missing.most, missing.bound);
+                put_begin(out, [list, full, beam], asked, query, nodes);
+                Kind::Begin
             }
             Message::Look {
                 step,
                 missing,
                 offered,
             } => {
-                put(out, &[step, missing.nodes.0.len() as u32]);
-                put_missing(out, missing);
-                offered.append(out);
-                LOOK
+                let asked = (missing.nodes, missing.most, missing.bound);
+                put_look(out, step, asked, offered);
+                Kind::Look
             }
             Message::Refine { step, nodes } => {
-                put(out, &[step]);
-                nodes.append(out);
-                REFINE
+                put_refine(out, step, nodes);
+                Kind::Refine
             }
-            Message::End => END,
+            Message::End => Kind::End,
             Message::Lists { step, lists } => {
-                put(out, &[step]);
-                out.extend(lists);
-                LISTS
+                put_lists(out, step, |out| append_all(out, lists));
+                Kind::Lists
             }
             Message::Met {
                 step,
                 lists,
                 estimates,
             } => {
-                put(out, &[step, lists.len() as u32]);
-                out.extend(lists);
-                estimates.append(out);
-                MET
+                put_met(out, step, estimates, |out| append_all(out, lists));
+                Kind::Met
             }
             Message::Done {
                 step,
@@ -82,15 +78,12 @@ impl Message<'_> {
                 low,
                 nodes,
             } => {
-                put(out, &[step, computations, low]);
-                out.extend(nodes.0);
-                DONE
+                put_done(out, [step, computations, low], nodes);
+                Kind::Done
             }
             Message::Rank { k, row, nodes } => {
-                put(out, &[k, row.len() as u32]);
-                out.extend(row);
-                out.extend(nodes.0);
-                RANK
+                put_rank(out, k, row, nodes);
+                Kind::Rank
             }
             Message::Ranked {
                 reads,
@@ -99,22 +92,18 @@ impl Message<'_> {
                 refused,
                 answers,
             } => {
-                for number in [reads, bytes, computations] {
-                    out.extend(number.to_le_bytes());
-                }
-                put(out, &[refused]);
-                put_answers(out, answers);
-                RANKED
+                put_ranked(out, [reads, bytes, computations], refused, answers);
+                Kind::Ranked
             }
             Message::Search { k, list, beam, row } => {
                 put(out, &[k, list, beam]);
                 out.extend(row);
-                SEARCH
+                Kind::Search
             }
             Message::Answers { counters, answers } => {
                 counters.append(out);
-                put_answers(out, answers);
-                ANSWERS
+                answers.put(out);
+                Kind::Answers
             }
             Message::Change {
                 token,
@@ -123,23 +112,17 @@ impl Message<'_> {
                 deletes,
                 rows,
             } => {
-                put_token(out, token, wanted.newest);
-                let counts = [wanted.numbers.len(), upserts.len(), deletes.len()];
-                put(out, &counts.map(|count| count as u32));
-                for part in [wanted.numbers.0, upserts.0, deletes.0, rows] {
-                    out.extend(part);
-                }
-                CHANGE
+                let waits = (wanted.newest, wanted.numbers);
+                put_change(out, token, waits, (upserts, rows, deletes));
+                Kind::Change
             }
             Message::GiveUp { token, wanted } => {
-                put_token(out, token, wanted.newest);
-                put(out, &[wanted.numbers.len() as u32]);
-                out.extend(wanted.numbers.0);
-                GIVE_UP
+                put_give_up(out, token, (wanted.newest, wanted.numbers));
+                Kind::GiveUp
             }
             Message::Changed(Changed { upserted, deleted }) => {
                 put(out, &[upserted, deleted]);
-                CHANGED
+                Kind::Changed
             }
             Message::Refused { reason, text } => {
                 put(out, &[reason as u32]);
@@ -148,10 +131,85 @@ impl Message<'_> {
                     end -= 1;
                 }
                 out.extend(&text.as_bytes()[..end]);
-                REFUSED
+                Kind::Refused
             }
         };
         open.close(kind, head, out);
+    }
+}
+
+/// A part of a body: as it came in a frame, or as a role has it.
+trait Part {
+    fn put(self, out: &mut Vec<u8>);
+}
+
+impl Part for Nodes<'_> {
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend(self.0);
+    }
+}
+
+/// Sorts them.
+impl Part for &mut Vec<u32> {
+    fn put(self, out: &mut Vec<u8>) {
+        nodes::append(self, out);
+    }
+}
+
+impl Part for Scored<'_> {
+    fn put(self, out: &mut Vec<u8>) {
+        self.append(out);
+    }
+}
+
+/// Sorts them.
+impl Part for &mut Vec<(u32, f32)> {
+    fn put(self, out: &mut Vec<u8>) {
+        nodes::append_scored(self, out);
+    }
+}
+
+impl Part for Answers<'_> {
+    fn put(self, out: &mut Vec<u8>) {
+        put(out, &[self.len() as u32]);
+        out.extend(self.ids);
+        out.extend(self.distances);
+    }
+}
+
+impl Part for &Ranked {
+    fn put(self, out: &mut Vec<u8>) {
+        let count = self.ids.len().min(self.distances.len());
+        put(out, &[count as u32]);
+        put_long(out, &self.ids[..count]);
+        let distances = self.distances[..count].iter();
+        distances.for_each(|distance| out.extend(distance.to_le_bytes()));
+    }
+}
+
+/// Numbers of eight bytes, of which is said before how many they are.
+trait Numbers {
+    fn count(&self) -> u32;
+    fn put(&self, out: &mut Vec<u8>);
+}
+
+impl Numbers for Ids<'_> {
+    fn count(&self) -> u32 {
+        self.len() as u32
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.0);
+    }
+}
+
+impl Numbers for &[u64] {
+    fn count(&self) -> u32 {
+        self.len() as u32
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_long(out, self);
     }
 }
 
@@ -167,30 +225,128 @@ fn put_long(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
+fn append_all(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    out.extend(bytes);
+    true
+}
+
+/// Writes a number where there is room for it.
+fn put_at(out: &mut [u8], at: usize, number: usize) {
+    out[at..at + 4].copy_from_slice(&(number as u32).to_le_bytes());
+}
+
 fn put_token(out: &mut Vec<u8>, token: Token, newest: u64) {
     put_long(out, &[token.run, token.client, token.number, newest]);
 }
 
-/// What stands before the nodes at which a walk begins.
-fn put_begin(out: &mut Vec<u8>, sizes: [u32; 3], missing: MissingNodes<'_>, query: &[u8]) {
-    put(out, &sizes);
-    put(out, &[missing.nodes.0.len() as u32, query.len() as u32]);
-    put_missing(out, missing);
-    out.extend(query);
-}
-
-/// Nodes whose low codes are missing, of which it was said how many bytes they take.
-fn put_missing(out: &mut Vec<u8>, missing: MissingNodes<'_>) {
-    if !missing.nodes.0.is_empty() {
-        put(out, &[missing.most, missing.bound.to_bits()]);
-        out.extend(missing.nodes.0);
+/// Nodes whose low codes are missing, and what [`MissingNodes`](super::MissingNodes) says of them. Their bytes are said at `at`. Where there are none, nothing else is.
+fn put_missing(out: &mut Vec<u8>, at: usize, (missing, most, bound): (impl Part, u32, f32)) {
+    let before = out.len();
+    put(out, &[most, bound.to_bits()]);
+    let first = out.len();
+    missing.put(out);
+    let bytes = out.len() - first;
+    if bytes == 0 {
+        out.truncate(before);
     }
+    put_at(out, at, bytes);
 }
 
-fn put_answers(out: &mut Vec<u8>, answers: Answers<'_>) {
-    put(out, &[answers.len() as u32]);
-    out.extend(answers.ids);
-    out.extend(answers.distances);
+fn put_begin(
+    out: &mut Vec<u8>,
+    sizes: [u32; 3],
+    missing: (impl Part, u32, f32),
+    query: &[u8],
+    nodes: impl Part,
+) {
+    put(out, &sizes);
+    let at = out.len();
+    put(out, &[0, query.len() as u32]);
+    put_missing(out, at, missing);
+    out.extend(query);
+    nodes.put(out);
+}
+
+fn put_look(out: &mut Vec<u8>, step: u32, missing: (impl Part, u32, f32), offered: impl Part) {
+    put(out, &[step]);
+    let at = out.len();
+    put(out, &[0]);
+    put_missing(out, at, missing);
+    offered.put(out);
+}
+
+fn put_refine(out: &mut Vec<u8>, step: u32, nodes: impl Part) {
+    put(out, &[step]);
+    nodes.put(out);
+}
+
+/// What `pack` appends, if it says so.
+fn put_lists(out: &mut Vec<u8>, step: u32, pack: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+    put(out, &[step]);
+    pack(out)
+}
+
+fn put_met(
+    out: &mut Vec<u8>,
+    step: u32,
+    estimates: impl Part,
+    pack: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> bool {
+    put(out, &[step, 0]);
+    let first = out.len();
+    let any = pack(out);
+    let lists = out.len() - first;
+    put_at(out, first - 4, lists);
+    estimates.put(out);
+    any
+}
+
+/// A step, and distances by high and by low codes.
+fn put_done(out: &mut Vec<u8>, counts: [u32; 3], nodes: impl Part) {
+    put(out, &counts);
+    nodes.put(out);
+}
+
+fn put_rank(out: &mut Vec<u8>, k: u32, row: &[u8], nodes: impl Part) {
+    put(out, &[k, row.len() as u32]);
+    out.extend(row);
+    nodes.put(out);
+}
+
+/// Reads, their bytes and computations; nodes that do not count any more.
+fn put_ranked(out: &mut Vec<u8>, took: [u64; 3], refused: u32, answers: impl Part) {
+    put_long(out, &took);
+    put(out, &[refused]);
+    answers.put(out);
+}
+
+fn put_codes<E>(
+    out: &mut Vec<u8>,
+    nodes: [u32; 2],
+    fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    put(out, &nodes);
+    fill(out)
+}
+
+fn put_change<N: Numbers>(
+    out: &mut Vec<u8>,
+    token: Token,
+    (newest, wanted): (u64, N),
+    (upserts, rows, deletes): (N, &[u8], N),
+) {
+    put_token(out, token, newest);
+    put(out, &[wanted.count(), upserts.count(), deletes.count()]);
+    for numbers in [wanted, upserts, deletes] {
+        numbers.put(out);
+    }
+    out.extend(rows);
+}
+
+fn put_give_up(out: &mut Vec<u8>, token: Token, (newest, wanted): (u64, impl Numbers)) {
+    put_token(out, token, newest);
+    put(out, &[wanted.count()]);
+    wanted.put(out);
 }
 
 /// Appends the frame of a step's lists, which `pack` appends; where it says that there are none, nothing is appended. Gives whether there were.
@@ -202,13 +358,12 @@ pub(crate) fn append_lists(
 ) -> bool {
     let before = out.len();
     let open = Open::new(out);
-    put(out, &[step]);
-    if !pack(out) {
-        out.truncate(before);
-        return false;
+    let any = put_lists(out, step, pack);
+    match any {
+        true => open.close(Kind::Lists, head, out),
+        false => out.truncate(before),
     }
-    open.close(LISTS, head, out);
-    true
+    any
 }
 
 /// The same of a step that asked for low codes: `estimates` are those of what was asked for; sorts them.
@@ -221,17 +376,12 @@ pub(crate) fn append_met(
 ) -> bool {
     let before = out.len();
     let open = Open::new(out);
-    put(out, &[step, 0]);
-    let first = out.len();
-    if !pack(out) {
-        out.truncate(before);
-        return false;
+    let any = put_met(out, step, estimates, pack);
+    match any {
+        true => open.close(Kind::Met, head, out),
+        false => out.truncate(before),
     }
-    let lists = (out.len() - first) as u32;
-    out[first - 4..first].copy_from_slice(&lists.to_le_bytes());
-    nodes::append_scored(estimates, out);
-    open.close(MET, head, out);
-    true
+    any
 }
 
 /// Appends the end of a walk, with its distances by high and by low codes; sorts the nodes.
@@ -244,103 +394,75 @@ pub(crate) fn append_done(
 ) {
     let open = Open::new(out);
     let [high, low] = computations.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-    put(out, &[step, high, low]);
-    nodes::append(nodes, out);
-    open.close(DONE, head, out);
+    put_done(out, [step, high, low], nodes);
+    open.close(Kind::Done, head, out);
 }
 
-/// Appends the beginning of a walk; sorts the nodes. `missing` are those of which no low code is here, and what [`MissingNodes`] says of them.
+/// Appends the beginning of a walk; sorts the nodes. `missing` are those of which no low code is here, and what [`MissingNodes`](super::MissingNodes) says of them.
 pub(crate) fn append_begin(
     head: Head,
     sizes: [u32; 3],
-    (missing, most, bound): (&mut Vec<u32>, u32, f32),
+    missing: (&mut Vec<u32>, u32, f32),
     query: &[u8],
     nodes: &mut Vec<(u32, f32)>,
     out: &mut Vec<u8>,
 ) {
     let open = Open::new(out);
-    put(out, &sizes);
-    put(out, &[0, query.len() as u32]);
-    let first = out.len();
-    if !missing.is_empty() {
-        put(out, &[most, bound.to_bits()]);
-        nodes::append(missing, out);
-        let bytes = (out.len() - first - 8) as u32;
-        out[first - 8..first - 4].copy_from_slice(&bytes.to_le_bytes());
-    }
-    out.extend(query);
-    nodes::append_scored(nodes, out);
-    open.close(BEGIN, head, out);
+    put_begin(out, sizes, missing, query, nodes);
+    open.close(Kind::Begin, head, out);
 }
 
 /// Appends a step of a walk; sorts the nodes.
 pub(crate) fn append_refine(head: Head, step: u32, nodes: &mut Vec<(u32, f32)>, out: &mut Vec<u8>) {
     let open = Open::new(out);
-    put(out, &[step]);
-    nodes::append_scored(nodes, out);
-    open.close(REFINE, head, out);
+    put_refine(out, step, nodes);
+    open.close(Kind::Refine, head, out);
 }
 
 /// Appends a step of a walk that has met nodes of which no low code is here; sorts the nodes.
 pub(crate) fn append_look(
     head: Head,
     step: u32,
-    (missing, most, bound): (&mut Vec<u32>, u32, f32),
+    missing: (&mut Vec<u32>, u32, f32),
     offered: &mut Vec<(u32, f32)>,
     out: &mut Vec<u8>,
 ) {
     let open = Open::new(out);
-    put(out, &[step, 0, most, bound.to_bits()]);
-    let first = out.len();
-    nodes::append(missing, out);
-    let bytes = (out.len() - first) as u32;
-    out[first - 12..first - 8].copy_from_slice(&bytes.to_le_bytes());
-    nodes::append_scored(offered, out);
-    open.close(LOOK, head, out);
+    put_look(out, step, missing, offered);
+    open.close(Kind::Look, head, out);
 }
 
 /// Appends what storage is to rank; sorts the nodes.
 pub(crate) fn append_rank(head: Head, k: u32, row: &[u8], nodes: &mut Vec<u32>, out: &mut Vec<u8>) {
     let open = Open::new(out);
-    put(out, &[k, row.len() as u32]);
-    out.extend(row);
-    nodes::append(nodes, out);
-    open.close(RANK, head, out);
+    put_rank(out, k, row, nodes);
+    open.close(Kind::Rank, head, out);
 }
 
 /// Appends codes of `count` nodes, which `fill` appends; where it cannot, nothing is appended.
 pub(crate) fn append_codes<E>(
     head: Head,
-    [from, count]: [u32; 2],
+    nodes: [u32; 2],
     out: &mut Vec<u8>,
     fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
 ) -> Result<(), E> {
     let before = out.len();
     let open = Open::new(out);
-    put(out, &[from, count]);
-    if let Err(error) = fill(out) {
-        out.truncate(before);
-        return Err(error);
+    let filled = put_codes(out, nodes, fill);
+    match filled {
+        Ok(()) => open.close(Kind::Codes, head, out),
+        Err(_) => out.truncate(before),
     }
-    open.close(CODES, head, out);
-    Ok(())
+    filled
 }
 
 impl Ranked {
     /// Appends it as storage's answer.
     pub(crate) fn append(&self, head: Head, out: &mut Vec<u8>) {
         let open = Open::new(out);
-        for number in [self.reads, self.bytes, self.computations] {
-            out.extend(number.to_le_bytes());
-        }
-        let count = self.ids.len().min(self.distances.len());
-        put(out, &[self.refused, count as u32]);
-        self.ids[..count]
-            .iter()
-            .for_each(|id| out.extend(id.to_le_bytes()));
-        let distances = self.distances[..count].iter();
-        distances.for_each(|distance| out.extend(distance.to_le_bytes()));
-        open.close(RANKED, head, out);
+        let took = [self.reads, self.bytes, self.computations];
+        put_ranked(out, took, self.refused, self);
+        open.close(Kind::Ranked, head, out);
     }
 }
 
@@ -348,38 +470,26 @@ impl Ranked {
 pub(crate) fn append_change(
     head: Head,
     token: Token,
-    (newest, wanted): (u64, &[u64]),
-    (upserts, rows, deletes): (&[u64], &[u8], &[u64]),
+    wanted: (u64, &[u64]),
+    change: (&[u64], &[u8], &[u64]),
     out: &mut Vec<u8>,
 ) {
     let open = Open::new(out);
-    put_token(out, token, newest);
-    let counts = [wanted.len(), upserts.len(), deletes.len()];
-    put(out, &counts.map(|count| count as u32));
-    for numbers in [wanted, upserts, deletes] {
-        put_long(out, numbers);
-    }
-    out.extend(rows);
-    open.close(CHANGE, head, out);
+    put_change(out, token, wanted, change);
+    open.close(Kind::Change, head, out);
 }
 
 /// Appends that a change is not wanted any more.
-pub(crate) fn append_give_up(
-    head: Head,
-    token: Token,
-    (newest, wanted): (u64, &[u64]),
-    out: &mut Vec<u8>,
-) {
+pub(crate) fn append_give_up(head: Head, token: Token, wanted: (u64, &[u64]), out: &mut Vec<u8>) {
     let open = Open::new(out);
-    put_token(out, token, newest);
-    put(out, &[wanted.len() as u32]);
-    put_long(out, wanted);
-    open.close(GIVE_UP, head, out);
+    put_give_up(out, token, wanted);
+    open.close(Kind::GiveUp, head, out);
 }
 
 /// Appends a change again, or that it is given up, as it came.
 pub(crate) fn append_change_body(head: Head, gives_up: bool, body: &[u8], out: &mut Vec<u8>) {
     let open = Open::new(out);
     out.extend(body);
-    open.close(if gives_up { GIVE_UP } else { CHANGE }, head, out);
+    let kind = if gives_up { Kind::GiveUp } else { Kind::Change };
+    open.close(kind, head, out);
 }

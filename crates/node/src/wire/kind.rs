@@ -1,47 +1,96 @@
 //! The kinds of messages, as a frame's header has them. The table in [`wire`](super) says what each is.
 
-pub(super) const DESCRIBE: u8 = 1;
-pub(super) const DESCRIPTION: u8 = 2;
-pub(super) const LOW_CODES: u8 = 3;
-pub(super) const CODES: u8 = 4;
-pub(super) const BEGIN: u8 = 5;
-pub(super) const REFINE: u8 = 6;
-pub(super) const END: u8 = 7;
-pub(super) const LISTS: u8 = 8;
-pub(super) const DONE: u8 = 9;
-pub(super) const RANK: u8 = 10;
-pub(super) const RANKED: u8 = 11;
-pub(super) const SEARCH: u8 = 12;
-pub(super) const ANSWERS: u8 = 13;
-pub(super) const REFUSED: u8 = 14;
-pub(super) const MET: u8 = 15;
-pub(super) const CHANGE: u8 = 16;
-pub(super) const CHANGED: u8 = 17;
-pub(super) const GIVE_UP: u8 = 18;
-pub(super) const LOOK: u8 = 19;
-
-/// What a kind of message is called; `None` of a number that is none.
-pub(super) fn name(kind: u8) -> Option<&'static str> {
-    Some(match kind {
-        DESCRIBE => "describe",
-        DESCRIPTION => "description",
-        LOW_CODES => "low codes",
-        CODES => "codes",
-        BEGIN => "begin",
-        REFINE => "refine",
-        END => "end",
-        LISTS => "lists",
-        DONE => "done",
-        RANK => "rank",
-        RANKED => "ranked",
-        SEARCH => "search",
-        ANSWERS => "answers",
-        REFUSED => "refused",
-        MET => "met",
-        CHANGE => "change",
-        CHANGED => "changed",
-        GIVE_UP => "give up",
-        LOOK => "look",
-        _ => return None,
-    })
+/// A kind of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Describe = 1,
+    Description = 2,
+    LowCodes = 3,
+    Codes = 4,
+    Begin = 5,
+    Refine = 6,
+    End = 7,
+    Lists = 8,
+    Done = 9,
+    Rank = 10,
+    Ranked = 11,
+    Search = 12,
+    Answers = 13,
+    Refused = 14,
+    Met = 15,
+    Change = 16,
+    Changed = 17,
+    GiveUp = 18,
+    Look = 19,
 }
+
+impl Kind {
+    /// Each in the place of its number, which begin at 1.
+    const ALL: [Kind; 19] = [
+        Kind::Describe,
+        Kind::Description,
+        Kind::LowCodes,
+        Kind::Codes,
+        Kind::Begin,
+        Kind::Refine,
+        Kind::End,
+        Kind::Lists,
+        Kind::Done,
+        Kind::Rank,
+        Kind::Ranked,
+        Kind::Search,
+        Kind::Answers,
+        Kind::Refused,
+        Kind::Met,
+        Kind::Change,
+        Kind::Changed,
+        Kind::GiveUp,
+        Kind::Look,
+    ];
+
+    /// That of a number; `None` of one that is none.
+    pub(super) fn of(number: u8) -> Option<Kind> {
+        let place = usize::from(number).checked_sub(1)?;
+        Kind::ALL.get(place).copied()
+    }
+
+    /// What it is called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Describe => "describe",
+            Kind::Description => "description",
+            Kind::LowCodes => "low codes",
+            Kind::Codes => "codes",
+            Kind::Begin => "begin",
+            Kind::Refine => "refine",
+            Kind::End => "end",
+            Kind::Lists => "lists",
+            Kind::Done => "done",
+            Kind::Rank => "rank",
+            Kind::Ranked => "ranked",
+            Kind::Search => "search",
+            Kind::Answers => "answers",
+            Kind::Refused => "refused",
+            Kind::Met => "met",
+            Kind::Change => "change",
+            Kind::Changed => "changed",
+            Kind::GiveUp => "give up",
+            Kind::Look => "look",
+        }
+    }
+}
+
+impl From<Kind> for u8 {
+    fn from(kind: Kind) -> u8 {
+        kind as u8
+    }
+}
+
+const _: () = {
+    let mut at = 0;
+    while at < Kind::ALL.len() {
+        assert!(Kind::ALL[at] as usize == at + 1);
+        at += 1;
+    }
+};

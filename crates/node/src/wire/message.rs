@@ -2,13 +2,10 @@
 
 use super::body::Body;
 use super::change::{Changed, Ids, Token, Wanted};
-use super::kind::{
-    ANSWERS, BEGIN, CHANGE, CHANGED, CODES, DESCRIBE, DESCRIPTION, DONE, END, GIVE_UP, LISTS, LOOK,
-    LOW_CODES, MET, RANK, RANKED, REFINE, SEARCH,
-};
+use super::kind::Kind;
 use super::{
     COLLECTION, COUNTERS, Collection, Counters, Frame, MOST_ASKED, MOST_BODY, MOST_NODES, MOST_ROW,
-    MOST_TEXT, Nodes, Reason, Scored, WireError, kind, u32_at, u64_at,
+    MOST_TEXT, Nodes, Reason, Scored, WireError, u32_at, u64_at,
 };
 
 /// Answers of a search as they came: ids and distances, nearest first.
@@ -249,7 +246,7 @@ impl<'a> Message<'a> {
     /// # Errors
     /// Its body is none of its kind, or its kind is none.
     pub fn decode(frame: &Frame<'a>) -> Result<Message<'a>, WireError> {
-        let Some(name) = kind::name(frame.kind) else {
+        let Some(kind) = Kind::of(frame.kind) else {
             return Err(WireError::Header {
                 field: "kind",
                 value: frame.kind.into(),
@@ -257,14 +254,106 @@ impl<'a> Message<'a> {
                 right: "1 to 19",
             });
         };
-        let mut body = Body::new(name, frame.body);
-        let message = match frame.kind {
-            DESCRIBE | DESCRIPTION | LOW_CODES | CODES => of_collection(frame.kind, &mut body),
-            BEGIN | REFINE | LOOK | END | LISTS | MET | DONE => of_walk(frame.kind, &mut body),
-            RANK | RANKED | SEARCH | ANSWERS => of_search(frame.kind, &mut body),
-            CHANGE | GIVE_UP | CHANGED => of_change(frame.kind, &mut body),
-            _ => refusal(&mut body),
-        }?;
+        let mut body = Body::new(kind.name(), frame.body);
+        let message = match kind {
+            Kind::Describe => Message::Describe {
+                for_changes: match body.rest() {
+                    [] => false,
+                    [1] => true,
+                    _ => return body.wrong("something else than nothing and a 1"),
+                },
+            },
+            Kind::Description => Message::Description {
+                collection: collection(&mut body)?,
+                centroids: body.rest(),
+            },
+            Kind::LowCodes => Message::LowCodes {
+                from: body.u32()?,
+                count: body.u32()?,
+                kept: body.u32()?,
+            },
+            Kind::Codes => Message::Codes {
+                from: body.u32()?,
+                count: body.u32()?,
+                codes: body.rest(),
+            },
+            Kind::Begin => begin(&mut body)?,
+            Kind::Refine => Message::Refine {
+                step: body.u32()?,
+                nodes: body.scored()?,
+            },
+            Kind::Look => {
+                let [step, missing] = [body.u32()?, body.u32()?];
+                Message::Look {
+                    step,
+                    missing: body.missing(missing)?,
+                    offered: body.scored()?,
+                }
+            }
+            Kind::End => Message::End,
+            Kind::Lists => Message::Lists {
+                step: body.u32()?,
+                lists: body.rest(),
+            },
+            Kind::Met => {
+                let [step, lists] = [body.u32()?, body.u32()?];
+                Message::Met {
+                    step,
+                    lists: body.take(lists as usize)?,
+                    estimates: body.scored()?,
+                }
+            }
+            Kind::Done => Message::Done {
+                step: body.u32()?,
+                computations: body.u32()?,
+                low: body.u32()?,
+                nodes: Nodes(body.rest()),
+            },
+            Kind::Rank => {
+                let k = body.bounded(1, SIZE)?;
+                let len = body.u32()? as usize;
+                Message::Rank {
+                    k,
+                    row: body.row(len)?,
+                    nodes: Nodes(body.rest()),
+                }
+            }
+            Kind::Ranked => Message::Ranked {
+                reads: body.u64()?,
+                bytes: body.u64()?,
+                computations: body.u64()?,
+                refused: body.u32()?,
+                answers: body.answers()?,
+            },
+            Kind::Search => Message::Search {
+                k: body.bounded(1, SIZE)?,
+                list: body.bounded(0, SIZE)?,
+                beam: body.bounded(0, SIZE)?,
+                row: body.rest_row()?,
+            },
+            Kind::Answers => {
+                let counters: &[u8; COUNTERS] = match body.take(COUNTERS)?.try_into() {
+                    Ok(bytes) => bytes,
+                    Err(_) => return body.wrong("the end"),
+                };
+                Message::Answers {
+                    counters: Counters::decode(counters),
+                    answers: body.answers()?,
+                }
+            }
+            Kind::Change => change(&mut body)?,
+            Kind::GiveUp => {
+                let (token, newest) = (body.token()?, body.u64()?);
+                let count = body.u32()? as usize;
+                let wanted = body.wanted(newest, count, token.number)?;
+                Message::GiveUp { token, wanted }
+            }
+            Kind::Changed => Message::Changed(Changed {
+                upserted: body.u32()?,
+                deleted: body.u32()?,
+            }),
+            Kind::Refused => refusal(&mut body)?,
+        };
         body.end()?;
         Ok(message)
     }
@@ -273,163 +362,50 @@ impl<'a> Message<'a> {
 /// What a number is that no list or answer has.
 const SIZE: &str = "a size of 0 or more than 65,536";
 
-/// What is searched, and its low codes.
-fn of_collection<'a>(kind: u8, body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
-    Ok(match kind {
-        DESCRIBE => Message::Describe {
-            for_changes: match body.rest() {
-                [] => false,
-                [1] => true,
-                _ => return body.wrong("something else than nothing and a 1"),
-            },
-        },
-        DESCRIPTION => {
-            let bytes = body.take(COLLECTION)?;
-            let bytes: &[u8; COLLECTION] = match bytes.try_into() {
-                Ok(bytes) => bytes,
-                Err(_) => return body.wrong("the end"),
-            };
-            let collection = Collection::decode(bytes);
-            if collection.state == 0 || collection.row_bytes as usize > MOST_ROW {
-                return body.wrong("a collection that cannot be");
-            }
-            Message::Description {
-                collection,
-                centroids: body.rest(),
-            }
-        }
-        LOW_CODES => Message::LowCodes {
-            from: body.u32()?,
-            count: body.u32()?,
-            kept: body.u32()?,
-        },
-        _ => Message::Codes {
-            from: body.u32()?,
-            count: body.u32()?,
-            codes: body.rest(),
-        },
+/// What is searched.
+fn collection(body: &mut Body<'_>) -> Result<Collection, WireError> {
+    let bytes: &[u8; COLLECTION] = match body.take(COLLECTION)?.try_into() {
+        Ok(bytes) => bytes,
+        Err(_) => return body.wrong("the end"),
+    };
+    let collection = Collection::decode(bytes);
+    if collection.state == 0 || collection.row_bytes as usize > MOST_ROW {
+        return body.wrong("a collection that cannot be");
+    }
+    Ok(collection)
+}
+
+fn begin<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
+    let [list, full, beam] = [
+        body.bounded(1, SIZE)?,
+        body.bounded(1, SIZE)?,
+        body.bounded(1, SIZE)?,
+    ];
+    let [missing, len] = [body.u32()?, body.u32()?];
+    Ok(Message::Begin {
+        list,
+        full,
+        beam,
+        missing: body.missing(missing)?,
+        query: body.row(len as usize)?,
+        nodes: body.scored()?,
     })
 }
 
-/// Between compute and memory server.
-fn of_walk<'a>(kind: u8, body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
-    Ok(match kind {
-        BEGIN => {
-            let [list, full, beam] = [
-                body.bounded(1, SIZE)?,
-                body.bounded(1, SIZE)?,
-                body.bounded(1, SIZE)?,
-            ];
-            let [missing, len] = [body.u32()?, body.u32()?];
-            Message::Begin {
-                list,
-                full,
-                beam,
-                missing: body.missing(missing)?,
-                query: body.row(len as usize)?,
-                nodes: body.scored()?,
-            }
-        }
-        REFINE => Message::Refine {
-            step: body.u32()?,
-            nodes: body.scored()?,
-        },
-        LOOK => {
-            let [step, missing] = [body.u32()?, body.u32()?];
-            Message::Look {
-                step,
-                missing: body.missing(missing)?,
-                offered: body.scored()?,
-            }
-        }
-        LISTS => Message::Lists {
-            step: body.u32()?,
-            lists: body.rest(),
-        },
-        MET => {
-            let [step, lists] = [body.u32()?, body.u32()?];
-            Message::Met {
-                step,
-                lists: body.take(lists as usize)?,
-                estimates: body.scored()?,
-            }
-        }
-        DONE => Message::Done {
-            step: body.u32()?,
-            computations: body.u32()?,
-            low: body.u32()?,
-            nodes: Nodes(body.rest()),
-        },
-        _ => Message::End,
-    })
-}
-
-/// Searches and their answers, and those of storage.
-fn of_search<'a>(kind: u8, body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
-    Ok(match kind {
-        RANK => {
-            let k = body.bounded(1, SIZE)?;
-            let len = body.u32()? as usize;
-            Message::Rank {
-                k,
-                row: body.row(len)?,
-                nodes: Nodes(body.rest()),
-            }
-        }
-        RANKED => Message::Ranked {
-            reads: body.u64()?,
-            bytes: body.u64()?,
-            computations: body.u64()?,
-            refused: body.u32()?,
-            answers: body.answers()?,
-        },
-        SEARCH => Message::Search {
-            k: body.bounded(1, SIZE)?,
-            list: body.bounded(0, SIZE)?,
-            beam: body.bounded(0, SIZE)?,
-            row: body.rest_row()?,
-        },
-        _ => {
-            let counters: &[u8; COUNTERS] = match body.take(COUNTERS)?.try_into() {
-                Ok(bytes) => bytes,
-                Err(_) => return body.wrong("the end"),
-            };
-            Message::Answers {
-                counters: Counters::decode(counters),
-                answers: body.answers()?,
-            }
-        }
-    })
-}
-
-fn of_change<'a>(kind: u8, body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
+fn change<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
     const MOST: &str = "more ids than 65,536";
-    Ok(match kind {
-        CHANGE => {
-            let (token, newest) = (body.token()?, body.u64()?);
-            let wanted = body.u32()? as usize;
-            let [upserts, deletes] = [
-                body.bounded(0, MOST)? as usize,
-                body.bounded(0, MOST)? as usize,
-            ];
-            Message::Change {
-                token,
-                wanted: body.wanted(newest, wanted, token.number)?,
-                upserts: Ids(body.take(8 * upserts)?),
-                deletes: Ids(body.take(8 * deletes)?),
-                rows: body.rest(),
-            }
-        }
-        GIVE_UP => {
-            let (token, newest) = (body.token()?, body.u64()?);
-            let count = body.u32()? as usize;
-            let wanted = body.wanted(newest, count, token.number)?;
-            Message::GiveUp { token, wanted }
-        }
-        _ => Message::Changed(Changed {
-            upserted: body.u32()?,
-            deleted: body.u32()?,
-        }),
+    let (token, newest) = (body.token()?, body.u64()?);
+    let wanted = body.u32()? as usize;
+    let [upserts, deletes] = [
+        body.bounded(0, MOST)? as usize,
+        body.bounded(0, MOST)? as usize,
+    ];
+    Ok(Message::Change {
+        token,
+        wanted: body.wanted(newest, wanted, token.number)?,
+        upserts: Ids(body.take(8 * upserts)?),
+        deletes: Ids(body.take(8 * deletes)?),
+        rows: body.rest(),
     })
 }
 
@@ -447,4 +423,4 @@ fn refusal<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
 }
 
 const _: () = assert!(MOST_BODY > 2 * MOST_ROW + 12 * MOST_NODES);
-const _: () = assert!(MOST_ASKED > MOST_ROW + 9 * MOST_NODES + 64);
+const _: () = assert!(MOST_ASKED > MOST_ROW + 14 * MOST_NODES + 64);

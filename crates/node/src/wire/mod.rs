@@ -68,11 +68,12 @@ pub(crate) use append::{
     append_lists, append_look, append_met, append_rank, append_refine,
 };
 pub use change::{Changed, Ids, MOST_WANTED, Token, Wanted};
+use kind::Kind;
 pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
 /// The version of this format. 1: the first. 2: what low codes estimate comes with the nodes, also with those at which a walk begins; low codes may be offloaded; changes. 3: a change says for which its
-/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. 7: addresses in UCX are sealed. Greetings say it already
+/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. 7: addresses in UCX are sealed; a description says how many vectors a search can find. Greetings say it already
 /// ([`Protocol`]): servers of two versions refuse each other before the first frame.
 pub const VERSION: u8 = 7;
 /// Greetings have said so before the first frame comes.
@@ -146,7 +147,8 @@ pub enum WireError {
 /// | 0 | u64 `state` |
 /// | 8 | u32 `nodes`, `dim`, `row_bytes`, `low_bytes`, `high_bytes` |
 /// | 28 | u8 `element`, `metric`, `changes` (1: it takes some) |
-/// | 31 | zeros up to 40 |
+/// | 31 | 0 |
+/// | 32 | u64 `vectors` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
     /// Which checkpoint of the index: the first 8 bytes of the BLAKE3 of its MANIFEST. 0 stands for none.
@@ -167,6 +169,8 @@ pub struct Collection {
     pub metric: u8,
     /// Whether it takes changes: as storage says, and a compute server that has heard so from it.
     pub changes: bool,
+    /// Vectors that a search can find now, as storage says; others say how many nodes there are.
+    pub vectors: u64,
 }
 
 impl Collection {
@@ -181,8 +185,8 @@ impl Collection {
         ] {
             out.extend(number.to_le_bytes());
         }
-        out.extend([self.element, self.metric, self.changes.into()]);
-        out.extend([0; COLLECTION - 31]);
+        out.extend([self.element, self.metric, self.changes.into(), 0]);
+        out.extend(self.vectors.to_le_bytes());
     }
 
     fn decode(bytes: &[u8; COLLECTION]) -> Collection {
@@ -196,6 +200,7 @@ impl Collection {
             element: bytes[28],
             metric: bytes[29],
             changes: bytes[30] == 1,
+            vectors: u64_at(bytes, 32),
         }
     }
 }
@@ -370,12 +375,12 @@ impl<'a> Frame<'a> {
 
     /// Whether a whole frame refuses something.
     pub(crate) fn is_refusal(bytes: &[u8]) -> bool {
-        bytes.get(5) == Some(&kind::REFUSED)
+        bytes.get(5) == Some(&Kind::Refused.into())
     }
 
     /// Whether it asks for a description, and if so, whether for changes.
     pub(crate) fn describes(&self) -> Option<bool> {
-        (self.kind == kind::DESCRIBE).then_some(!self.body.is_empty())
+        (self.kind == u8::from(Kind::Describe)).then_some(!self.body.is_empty())
     }
 
     /// How many bytes a frame has, of which the first are these; `None` where they do not say so yet.
@@ -454,12 +459,12 @@ impl Open {
     }
 
     /// Writes the header. A body longer than [`MOST_BODY`] is a mistake of this program, of which the receiver says so.
-    pub(crate) fn close(self, kind: u8, head: Head, out: &mut [u8]) {
+    pub(crate) fn close(self, kind: impl Into<u8>, head: Head, out: &mut [u8]) {
         let Some((header, body)) = out[self.at..].split_first_chunk_mut::<HEADER>() else {
             return;
         };
         header[0..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        (header[4], header[5]) = (VERSION, kind);
+        (header[4], header[5]) = (VERSION, kind.into());
         header[8..16].copy_from_slice(&head.id.to_le_bytes());
         header[16..24].copy_from_slice(&head.state.to_le_bytes());
         header[24..28].copy_from_slice(&head.left.to_le_bytes());

@@ -19,6 +19,7 @@ fn samples<'a>(
         element: 1,
         metric: 2,
         changes: true,
+        vectors: 1 << 33,
     };
     let counters = Counters {
         low: 1,
@@ -354,7 +355,7 @@ fn scored_nodes_come_back_with_their_estimates_and_as_many_as_these() {
     let mut wrong = Vec::new();
     let open = Open::new(&mut wrong);
     wrong.extend(body);
-    open.close(6, Head::default(), &mut wrong);
+    open.close(6u8, Head::default(), &mut wrong);
     let frame = Frame::decode(&wrong).unwrap().unwrap();
     assert!(matches!(
         Message::decode(&frame),

@@ -398,7 +398,7 @@ impl Ranker for Untidy {
         Err(HalfError("nothing is ranked here".to_owned()))
     }
 
-    fn tidy(&self) {
+    fn tidy(&self, _: Option<u64>) {
         self.0.fetch_add(1, Ordering::SeqCst);
         panic!("on purpose, in a test");
     }

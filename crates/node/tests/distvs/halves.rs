@@ -277,6 +277,7 @@ impl HighHalf for World {
             element: 1,
             metric: 1,
             changes: false,
+            vectors: self.vectors.len() as u64,
         }
     }
 

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stratann_node::role::{
-    Asked, Changes, Checkpoints, ClientState, ComputeOptions, Done, Doubt, Failure, HalfError,
-    HighHalf, Job, LowHalf, MemoryOptions, MemoryState, NotChanged, Out, Outcome, Ranker, Shelf,
-    Slot, Slots, StorageState, Waiting, Wanted, Worker,
+    Asked, Changes, Checkpoints, ClientState, ComputeOptions, Done, Doubt, Failure, Going,
+    HalfError, HighHalf, Job, LowHalf, MemoryOptions, MemoryState, NotChanged, Out, Outcome,
+    Ranker, Shelf, Slot, Slots, StorageState, Waiting, Wanted, Worker,
 };
 use stratann_node::wire::{Changed, Collection, Frame, Head, Message, Ranked, Token};
 
@@ -168,6 +168,7 @@ enum Process {
         connections: BTreeMap<u64, StorageState>,
         slots: Arc<Slots>,
         changes: Arc<Changes>,
+        going: Arc<Going>,
     },
     Compute(Box<Compute>),
     Client {
@@ -196,6 +197,8 @@ pub struct Query {
     then: Option<Asked>,
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
+    /// Which compute server its client was connected to then.
+    pub by: Option<usize>,
     /// What a change that may be made yet came to, as its client was told that gave it up then.
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
     /// It was given up when it had ended.
@@ -339,14 +342,16 @@ struct States {
 }
 
 impl States {
-    /// Those that there are at a time: the one before is given up where nobody has gone by it for as long as the engine keeps it.
+    /// Those that there are at a time: the one before is given up where nobody has gone by it for as long as the engine keeps it, or all have said that they go by the last.
     fn at(
         now: Duration,
         world: &Arc<World>,
         before: &mut Option<Arc<World>>,
         asked: Duration,
+        going: &Going,
     ) -> States {
-        before.take_if(|_| now > asked + Full::KEPT);
+        let all_on = going.all_by(now) == Some(world.state);
+        before.take_if(|_| all_on || now > asked + Full::KEPT);
         States {
             now: world.clone(),
             before: before.clone(),
@@ -520,6 +525,7 @@ impl Network {
             then,
             deadline,
             ended: None,
+            by: None,
             fate: None,
             given_up: false,
             stopped: false,
@@ -629,6 +635,7 @@ impl Network {
                 before: None,
                 asked: Duration::ZERO,
                 connections: BTreeMap::new(),
+                going: Arc::default(),
                 slots: Slots::new(8),
                 changes: Arc::new(match self.plan.remembered {
                     None => Changes::new(first),
@@ -793,6 +800,8 @@ impl Network {
         };
         let mut out = Vec::new();
         let over = act(state, asked, now, &mut out);
+        let mut own = self.connections.values().filter(|pair| pair.0 == process);
+        let by = own.next().map(|pair| pair.1 - 2);
         for (number, id, outcome) in over {
             let query = &mut self.queries[number];
             assert!(query.is_open(), "one query ended twice");
@@ -819,7 +828,7 @@ impl Network {
             let then = query.then.take().filter(|_| outcome.is_ok());
             let deadline = query.deadline;
             match query.ended {
-                None => query.ended = Some((now, outcome)),
+                None => (query.ended, query.by) = (Some((now, outcome)), by),
                 Some(_) => query.fate = Some((now, outcome)),
             }
             if let Some(then) = then {
@@ -870,10 +879,11 @@ impl Network {
                 connections,
                 slots,
                 changes,
+                going,
                 ..
             } => {
                 let state = StorageState::new(slots.clone(), changes.clone());
-                connections.insert(connection, state);
+                connections.insert(connection, state.among(going.clone()));
             }
             _ => {}
         }
@@ -906,7 +916,10 @@ impl Network {
         };
         match &mut self.processes[to] {
             Process::Memory { connections, .. } => drop(connections.remove(&connection)),
-            Process::Storage { connections, .. } => drop(connections.remove(&connection)),
+            Process::Storage { connections, .. } => {
+                let state = connections.remove(&connection);
+                state.into_iter().for_each(|mut state| state.left(self.now));
+            }
             Process::Compute(compute) => {
                 compute.waiting.gone(connection);
                 self.turn(to, |compute, now, out| {
@@ -990,9 +1003,10 @@ impl Network {
                 world,
                 before,
                 asked,
+                going,
                 ..
             } => {
-                let states = States::at(now, world, before, *asked);
+                let states = States::at(now, world, before, *asked, going);
                 let serves = states.collection_of(state).is_some();
                 if states.asked.into_inner() {
                     *asked = now;
@@ -1034,9 +1048,10 @@ impl Network {
                 before,
                 asked,
                 connections,
+                going,
                 ..
             } => {
-                let states = States::at(now, world, before, *asked);
+                let states = States::at(now, world, before, *asked, going);
                 let state = connections.get_mut(&connection).unwrap();
                 let (life, stored) = (self.lives[to], &self.stored);
                 let job = state.message(now, &frame, &states, &mut out).unwrap();
@@ -1368,8 +1383,12 @@ impl Network {
                 world,
                 before,
                 asked,
+                going,
                 ..
-            } => States::at(now, world, before, *asked).before.is_some(),
+            } => {
+                let states = States::at(now, world, before, *asked, going);
+                states.before.is_some()
+            }
             _ => false,
         }
     }

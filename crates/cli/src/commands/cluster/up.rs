@@ -6,7 +6,9 @@ use std::sync::Arc;
 use stratann::IoMode;
 use stratann::press::Low;
 use stratann_node::Options;
-use stratann_node::serve::{ComputeServer, MemoryOfIndex, Page, Place, Report, StorageOfIndex};
+use stratann_node::serve::{
+    ComputeServer, Http, MemoryOfIndex, Page, Place, Report, StorageOfIndex,
+};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::progress::Shown;
 use stratann_terminal::size;
@@ -47,6 +49,9 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
         let mut other = listen.clone();
         other.listen = address.to_string();
         other.check().map_err(refused)?;
+        if let Some(http) = &arguments.server.http {
+            Http::check(http, &other).map_err(refused)?;
+        }
     }
     // These two are for this process alone, whatever address they have besides.
     let own = || Options::private().map_err(refused);

@@ -43,8 +43,10 @@ struct Known {
     question: (u64, u64),
     /// What it said of that state, if it has.
     said: Option<Said>,
-    /// What it has, as storage says when it is connected.
+    /// What it has, as storage said last.
     collection: Option<Collection>,
+    /// It was asked for that, and has not said it yet.
+    undescribed: bool,
 }
 
 /// What a server says of a state of the index.
@@ -94,6 +96,7 @@ impl Contact {
                 question: (NO_LANE, 0),
                 said: None,
                 collection: None,
+                undescribed: false,
             }),
             answers: Condvar::new(),
             awaited: AtomicBool::new(false),
@@ -126,20 +129,43 @@ impl Contact {
         drop(known);
         if self.protocol == Protocol::Storage {
             // Before anything else, so that it is known once there is any sign of life.
-            let (mut out, for_changes) = (Vec::new(), false);
-            let head = Head {
-                id: NO_LANE,
-                ..Head::default()
-            };
-            Message::Describe { for_changes }.append(head, &mut out);
-            outbox.post(&out);
+            self.ask_description();
         }
         self.ask(state);
     }
 
+    /// Asks storage what it has.
+    fn ask_description(&self) {
+        let mut known = self.known();
+        let Some(outbox) = known.outbox.clone() else {
+            return;
+        };
+        known.undescribed = true;
+        drop(known);
+        let (mut out, for_changes) = (Vec::new(), false);
+        let head = Head {
+            id: NO_LANE,
+            ..Head::default()
+        };
+        Message::Describe { for_changes }.append(head, &mut out);
+        outbox.post(&out);
+    }
+
     /// It has said what it has.
     pub(super) fn describes(&self, collection: Collection) {
-        self.known().collection = Some(collection);
+        let mut known = self.known();
+        (known.collection, known.undescribed) = (Some(collection), false);
+        drop(known);
+        self.answers.notify_all();
+    }
+
+    /// Asks storage what it has now, and waits for the answer until that moment at most: then it is what it said last, if it has said anything.
+    pub(super) fn described(&self, until: Instant) -> Option<Collection> {
+        self.ask_description();
+        let left = until.saturating_duration_since(Instant::now());
+        let waits = |known: &mut Known| known.undescribed && known.outbox.is_some();
+        let waited = self.answers.wait_timeout_while(self.known(), left, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.collection
     }
 
     /// What it has, if it has said so since it was connected. Of which state that is may be long past.

@@ -42,7 +42,7 @@ impl<L: LowHalf> Shared<L> {
         self.readiness(Instant::now()).trouble
     }
 
-    /// What is changed through this server, or why it cannot be now: storage alone has to be there for that.
+    /// What is changed through this server, as storage has it now, or why it cannot be: storage alone has to be there for that. It is waited for, for a second at most.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -54,7 +54,8 @@ impl<L: LowHalf> Shared<L> {
             return Err(format!("{name} {why}"));
         }
         let silent = || format!("{name} has not said yet what it has");
-        contact.collection().ok_or_else(silent)
+        let until = Instant::now() + SIGN;
+        contact.described(until).ok_or_else(silent)
     }
 
     /// Whether storage takes changes, as far as it has said so.
@@ -95,9 +96,9 @@ impl<L: LowHalf> Shared<L> {
             }
             readiness.lines.push(line(contacts));
         }
-        readiness.lines.push(match own {
-            0 => "low codes: not here yet, the memory server sends them".to_owned(),
-            state => format!("low codes: of state {state:016x}"),
+        readiness.lines.push(match self.shelf.low() {
+            None => "low codes: not here yet, the memory server sends them".to_owned(),
+            Some(low) => told_of_codes(&*low),
         });
         readiness.trouble = readiness.trouble.take().or_else(|| wrong_states(own, &of));
         readiness
@@ -122,6 +123,22 @@ impl<L: LowHalf> Shared<L> {
             Some(differ) => tracing::warn!("{differ}"),
             None => tracing::warn!("the memory server and storage have the same index again"),
         }
+    }
+}
+
+/// What is said of low codes.
+fn told_of_codes<L: LowHalf>(low: &L) -> String {
+    let (of, bytes) = (low.collection(), low.code_bytes());
+    let state = of.state;
+    match low.kept() {
+        None => format!(
+            "low codes: of state {state:016x}, of all {} nodes, {bytes} bytes",
+            of.nodes
+        ),
+        Some(kept) => format!(
+            "low codes: of state {state:016x}, of {kept} of {} nodes, {bytes} bytes; those of the others are left to the memory server (--low-memory)",
+            of.nodes
+        ),
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 pub use report::{Figure, Page, Report};
 
 use self::talk::Answer;
-use crate::options::NodeError;
+use crate::options::{NodeError, Options};
 
 /// What those who ask may take.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +56,18 @@ pub struct Http {
 }
 
 impl Http {
-    /// Whether somebody could listen at `host:port`: to be asked before anything that takes long.
+    /// Whether somebody could listen at `host:port` while a server with these options does: to be asked before anything that takes long.
     ///
     /// # Errors
-    /// An address that cannot be had.
-    pub fn check(listen: &str) -> Result<(), NodeError> {
-        bind(listen).map(drop)
+    /// An address that cannot be had; one that the server takes.
+    pub fn check(listen: &str, server: &Options) -> Result<(), NodeError> {
+        // Let go at once: what fails from here on fails because of the server.
+        bind(listen)?;
+        let _taken = server.hold()?;
+        bind(listen).map(drop).map_err(|_| NodeError::HttpAtServer {
+            http: listen.to_owned(),
+            server: server.listen.clone(),
+        })
     }
 
     /// Listens at `host:port`, on threads of its own; `report` says how the server is, of what somebody asks for. It may be asked by several threads at once.
