@@ -6,6 +6,7 @@ the end, so that it is read, and the run passes with at most two of these. Tests
 time: they run after all others, one at a time, with nothing beside them.
 
 usage: tests.py [--release] PART...    PART is check, rust or python
+       tests.py [--release] --compile  the programs that the part rust runs, and no more
        tests.py --self-test
 """
 
@@ -458,6 +459,8 @@ def main():
     release = "--release" in sys.argv
     if arguments == ["--self-test"]:
         return self_test()
+    if arguments == ["--compile"]:
+        sys.exit(built(release) is None)
     parts = {"check": check, "rust": rust, "python": python}
     if not arguments or any(argument not in parts for argument in arguments):
         sys.exit(__doc__)
