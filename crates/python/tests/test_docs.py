@@ -13,9 +13,9 @@ DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
 BLOCK = re.compile(r"^```python(?: (?P<needs>\w+))?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_for_python_users_runs(tmp_path, monkeypatch, capsys):
-    page = (DOCS / "python.md").read_text()
-    monkeypatch.chdir(tmp_path)
+def blocks_run(path):
+    """How many blocks of Python of a page were run, and the packages that others would have needed."""
+    page = path.read_text()
     names, ran, left = {"__name__": "__docs__"}, 0, []
     for block in BLOCK.finditer(page):
         if block["needs"] is not None and importlib.util.find_spec(block["needs"]) is None:
@@ -23,11 +23,24 @@ def test_the_page_for_python_users_runs(tmp_path, monkeypatch, capsys):
             continue
         line = page.count("\n", 0, block.start("code"))
         # As many empty lines before it as there are on the page: an error names the line of the page.
-        exec(compile("\n" * line + block["code"], str(DOCS / "python.md"), "exec"), names)
+        exec(compile("\n" * line + block["code"], str(path), "exec"), names)
         ran += 1
-    assert ran + len(left) == page.count("```python") and ran >= 10
-    assert set(left) <= {"pandas", "pyarrow"}
+    assert ran + len(left) == page.count("```python")
+    return ran, left
+
+
+def test_the_page_for_python_users_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ran, left = blocks_run(DOCS / "python.md")
+    assert ran >= 10 and set(left) <= {"pandas", "pyarrow"}
     assert "KiB on disk" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["../README.md", "start.md"])
+def test_the_first_pages_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran, left = blocks_run(DOCS / page)
+    assert ran >= 1 and not left
 
 
 def recipe(words):
