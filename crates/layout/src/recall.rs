@@ -10,7 +10,8 @@
 //! | 8 | 4 | `t`, 1 to 64 |
 //! | 12 | 4 l | the list sizes, rising |
 //! | 12 + 4 l | .. | the tables, by rising k |
-//! | end − 4 | 4 | how the searches went: 0 a walk of the graph, 1 PRESS, 2 probes of clusters (version 2; missing before, and 0 then) |
+//! | end − 8 | 4 | how the searches went: 0 a walk of the graph, 1 PRESS, 2 probes of clusters (version 2; missing before, and 0 then) |
+//! | end − 4 | 4 | 1 if the queries are rows of the index, 0 if a user gave them (version 2; missing before, and 1 then) |
 //!
 //! A table, of `b` bands of queries:
 //!
@@ -24,7 +25,7 @@
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-/// Format version of these files. 1: the first. 2: how the searches went.
+/// Format version of these files. 1: the first. 2: how the searches went, and where the queries come from.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// The most list sizes, tables, and bands of a table.
@@ -54,6 +55,8 @@ pub struct RecallFile {
     pub queries: u32,
     /// How the searches went.
     pub searched: Searched,
+    /// Whether the queries are rows of the index, which say little of queries that are farther from it.
+    pub are_rows: bool,
     /// The list sizes that were tried, rising; of clusters the numbers of probes.
     pub lists: Vec<u32>,
     /// What was found of so many answers, by rising k.
@@ -95,6 +98,7 @@ impl RecallFile {
             distances.chain(recalls).for_each(|x| put(x.to_bits()));
         }
         put(self.searched as u32);
+        put(self.are_rows.into());
         out
     }
 
@@ -154,19 +158,34 @@ impl RecallFile {
                 bands: bands.collect(),
             });
         }
-        let searched = match reader.is_at_end() {
-            true => Searched::Walk,
+        let (searched, are_rows) = match reader.is_at_end() {
+            true => (Searched::Walk, true),
             false => {
                 let at = reader.at();
                 let number = reader.u32("way of the searches")?;
                 let known = Searched::ALL.get(number as usize).copied();
-                known.ok_or_else(|| reader.wrong(at, "way of the searches", number, "0 to 2"))?
+                let searched = known
+                    .ok_or_else(|| reader.wrong(at, "way of the searches", number, "0 to 2"))?;
+                let at = reader.at();
+                let are_rows = match reader.u32("whether the queries are rows")? {
+                    number @ (0 | 1) => number == 1,
+                    number => {
+                        return Err(reader.wrong(
+                            at,
+                            "whether the queries are rows",
+                            number,
+                            "0 or 1",
+                        ));
+                    }
+                };
+                (searched, are_rows)
             }
         };
         reader.end()?;
         Ok(RecallFile {
             queries,
             searched,
+            are_rows,
             lists,
             tables,
         })
@@ -195,6 +214,7 @@ mod tests {
         RecallFile {
             queries: 600,
             searched: Searched::Probes,
+            are_rows: false,
             lists: vec![10, 20],
             tables: vec![
                 RecallTable {
@@ -214,12 +234,13 @@ mod tests {
         let bytes = sample().encode();
         assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
         // Without how the searches went it is of version 1.
-        let first = bytes.len() - 4;
+        let first = bytes.len() - 8;
         for end in (0..bytes.len()).filter(|&end| end != first) {
             assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");
         }
         let walked = RecallFile {
             searched: Searched::Walk,
+            are_rows: true,
             ..sample()
         };
         assert_eq!(RecallFile::decode(&bytes[..first], "r").unwrap(), walked);
@@ -237,6 +258,7 @@ mod tests {
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of bands"),
             (72, 3, "way of the searches"),
+            (76, 2, "whether the queries are rows"),
         ] {
             let mut wrong = bytes.clone();
             wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -249,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..76, value in any::<u32>()) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..80, value in any::<u32>()) {
             let _ = RecallFile::decode(&bytes, "r");
             let mut close = sample().encode();
             let at = at.min(close.len() - 4);

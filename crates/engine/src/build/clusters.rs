@@ -406,16 +406,19 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Measures how much searches find. Left out where the memory cap has no room for the heads and the tables, and of a small collection.
+    /// Measures how much searches find, within the memory cap. Left out of a small collection, and where the cap has no room for searches.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
-        let needs = self.plan.table_bytes(self.source) + MEASURING;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
-        if small || !options.calibrate || options.memory.is_some_and(|cap| cap < needs) {
+        let memory = options.memory.map(|cap| cap.saturating_sub(MEASURING));
+        if small || !options.calibrate || memory == Some(0) {
             return Ok(());
         }
         let _stage = Stage::begin(self.progress, "measuring", 1);
-        let index = assembled(self.volume, manifest)?;
+        let index = match assembled(self.volume, manifest, memory) {
+            Err(Error::Memory { .. }) => return Ok(()),
+            index => index?,
+        };
         calibrate(&index, &self.checkpoint, options, self.progress, manifest)
     }
 

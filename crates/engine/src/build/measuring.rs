@@ -49,7 +49,7 @@ impl Build<'_> {
             return Ok(());
         }
         let _stage = Stage::begin(self.progress, "measuring", 1);
-        let index = assembled(self.volume, manifest)?;
+        let index = assembled(self.volume, manifest, None)?;
         let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
         manifest.measured = Some(measured);
         manifest.files.push(write_stream(
@@ -71,10 +71,17 @@ impl Build<'_> {
     }
 }
 
-/// An index that is to be committed, opened.
-pub(super) fn assembled(volume: &Arc<dyn Volume>, manifest: &Manifest) -> Result<Index, Error> {
+/// An index that is to be committed, opened with a cap on its memory.
+pub(super) fn assembled(
+    volume: &Arc<dyn Volume>,
+    manifest: &Manifest,
+    memory: Option<u64>,
+) -> Result<Index, Error> {
     let path = Path::new(&volume.name()).to_owned();
-    let options = OpenOptions::default();
+    let options = OpenOptions {
+        memory,
+        ..OpenOptions::default()
+    };
     Index::assemble(
         volume.clone(),
         &path,

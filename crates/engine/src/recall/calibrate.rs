@@ -34,7 +34,7 @@ use crate::data::{MatrixRef, VectorSource, check_rows};
 use crate::durable::{Checkpoint, begin_state, opened_from};
 use crate::index::{Index, OpenOptions};
 use crate::navigation::NavigationScratch;
-use crate::progress::{Progress, Silent, Stage};
+use crate::progress::{Progress, Stage, WithinStage};
 use crate::search::LeftOut;
 use crate::stores::VectorsAt;
 use crate::update::each_vector;
@@ -61,6 +61,8 @@ const ONE_IN: usize = 4;
 /// Queries of a band, about, and bands at most.
 const A_BAND: usize = 60;
 const BANDS: usize = 10;
+/// The mean recall with which no more probes are tried.
+const ENOUGH: f64 = 0.998;
 /// Heads that are looked for where the nearest one is wanted.
 const HEADS: usize = 64;
 /// Reads in flight: so many nodes are expanded beyond a list as a pipeline does.
@@ -157,6 +159,7 @@ pub(crate) fn measure(
     Ok(RecallFile {
         queries: count as u32,
         searched,
+        are_rows: left_out.is_some(),
         lists: lists.to_vec(),
         tables: tables.collect(),
     })
@@ -205,9 +208,16 @@ fn shares(
         }
         let wanted: Vec<usize> = (0..count)
             .filter(|&query| {
-                let mut few = ks.iter().zip(&shares[query]).filter(|(k, _)| **k <= MANY);
-                let missed = few.any(|(_, found)| found.last() != Some(&1.0));
-                query % ONE_IN == 0 || (list <= LONG && missed)
+                let missed = |most: u32| {
+                    let mut of = ks.iter().zip(&shares[query]).filter(|(k, _)| **k <= most);
+                    of.any(|(_, found)| found.last() != Some(&1.0))
+                };
+                match (query % ONE_IN, asked.searched) {
+                    // More probes find no less, and may read the whole index.
+                    (0, Searched::Probes) => missed(u32::MAX),
+                    (0, _) => true,
+                    _ => list <= LONG && missed(MANY),
+                }
             })
             .collect();
         // Of few answers the first ones are in the right order; of many, where they are ranked by leading parts, those that are many.
@@ -226,7 +236,7 @@ fn shares(
                 Searched::Walk | Searched::Press => ks[last].min(list),
                 Searched::Probes => ks[last],
             } as usize;
-            let found = search(index, asked, queries, k, list as usize, threads)?;
+            let found = search(index, asked, queries, k, list as usize, threads, progress)?;
             for (&query, ids) in queries.iter().zip(found.chunks_exact(k)) {
                 for &at in &wanted_of {
                     let first = (ks[at] as usize).min(ids.len());
@@ -236,12 +246,26 @@ fn shares(
             }
         }
         // Who was not searched again would have found no less.
-        for shares in shares.iter_mut().flatten() {
-            let last = shares.last().copied().unwrap_or(0.0);
-            shares.resize(at + 1, last);
+        extend(&mut shares, at + 1);
+        // More probes read the more, and find next to nothing more.
+        let enough = |k: usize| {
+            let found = shares.iter().map(|of| f64::from(of[k][at]));
+            found.sum::<f64>() >= ENOUGH * count as f64
+        };
+        if asked.searched == Searched::Probes && (0..ks.len()).all(enough) {
+            break;
         }
     }
+    extend(&mut shares, asked.lists.len());
     Ok(shares)
+}
+
+/// Takes the last share that was found with each list from there on to be found with the next ones, up to so many.
+fn extend(shares: &mut Shares, lists: usize) {
+    for of in shares.iter_mut().flatten() {
+        let last = of.last().copied().unwrap_or(0.0);
+        of.resize(lists, last);
+    }
 }
 
 /// The share of a query's true `k` nearest that is among its answers. What is as near as the k-th is as good.
@@ -266,6 +290,7 @@ fn search(
     k: usize,
     list: usize,
     threads: usize,
+    progress: &dyn Progress,
 ) -> Result<Vec<u64>, Error> {
     if wanted.is_empty() {
         return Ok(Vec::new());
@@ -295,11 +320,15 @@ fn search(
         // Elsewhere distances are exact anyway.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
-        in_flight: Some(8),
+        // A query has the extents of many clusters in flight by itself.
+        in_flight: Some(match asked.searched {
+            Searched::Walk | Searched::Press => 8,
+            Searched::Probes => 1,
+        }),
         ..SearchOptions::default()
     };
     Ok(index
-        .search_leaving_out(&rows, &options, left_out.as_deref(), &Silent)?
+        .search_leaving_out(&rows, &options, left_out.as_deref(), &WithinStage(progress))?
         .ids)
 }
 

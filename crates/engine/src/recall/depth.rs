@@ -34,6 +34,26 @@ impl Depth {
         Self::all(Self::measured(lists, table, recall, least).most())
     }
 
+    /// As many for each query as give the recall in the mean of all that were measured.
+    pub(crate) fn mean(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
+        let bands = table.bands.len().max(1) as f32;
+        let of = |at: usize| {
+            let found = table.bands.iter().filter_map(|band| band.recalls.get(at));
+            found.sum::<f32>() / bands
+        };
+        let recalls: Vec<f32> = (0..lists.len()).map(of).collect();
+        let list = list_for(lists, &recalls, recall as f32).max(least as f32);
+        Self::all(list.ceil() as usize)
+    }
+
+    /// So many times as many.
+    pub(crate) fn times(mut self, factor: f64) -> Self {
+        for (_, depth) in &mut self.points[..self.count] {
+            *depth *= factor as f32;
+        }
+        self
+    }
+
     fn measured(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
@@ -183,6 +203,13 @@ mod tests {
             10,
         );
         assert_eq!([0.5, 2.0, 9.0].map(|distance| level.of(distance)), [20; 3]);
+        let mean = Depth::mean(
+            &lists,
+            &table(&[(1.0, &[0.95; 4]), (2.0, &[0.85, 0.95, 1.0, 1.0])]),
+            0.95,
+            10,
+        );
+        assert_eq!(mean.most(), 20);
         // At most twice as deep, and no deeper than what was tried.
         let steep = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.95, 1.0]]);
         assert_eq!(steep.most(), 70);

@@ -68,28 +68,40 @@ impl Index {
     /// A recall of which nothing is known here.
     pub fn longest_list(&self, options: &SearchOptions) -> Result<usize, Error> {
         bounds::recall(options.recall)?;
-        Ok(match (self.depth(options)?, self.has_clusters()) {
-            (Some(depth), true) => depth.most(),
-            (None, true) => options.probes_of(),
-            (Some(depth), false) => depth.most().max(options.k),
-            (None, false) => options.list,
-        })
+        Ok(
+            match (self.depth(options, self.live())?, self.has_clusters()) {
+                (Some(depth), true) => depth.most(),
+                (None, true) => options.probes_of(),
+                (Some(depth), false) => depth.most().max(options.k),
+                (None, false) => options.list,
+            },
+        )
     }
 
     /// How its recall is measured: as its preset searches.
     pub(crate) fn searched(&self) -> Searched {
-        match self.preset().strategy {
+        self.searched_by(None)
+    }
+
+    /// How a search goes by a strategy, or else by the preset's.
+    fn searched_by(&self, strategy: Option<Strategy>) -> Searched {
+        match strategy.unwrap_or(self.preset().strategy) {
             _ if self.has_clusters() => Searched::Probes,
             Strategy::Press => Searched::Press,
             Strategy::BestFirst | Strategy::Pipelined => Searched::Walk,
         }
     }
 
-    /// How many candidates a search that is asked for a recall looks at; `None` where it is asked for a list.
+    /// How many candidates a search of `live` vectors looks at that is asked for a recall, or how many clusters it probes; `None` where it is
+    /// asked for a list.
     ///
     /// # Errors
-    /// It asks for what has another end besides; nothing is known of how much searches of this index find.
-    pub(crate) fn depth(&self, options: &SearchOptions) -> Result<Option<Depth>, Error> {
+    /// It asks for what has another end besides, or ranks otherwise than was measured; nothing is known of how much searches of this index find.
+    pub(crate) fn depth(
+        &self,
+        options: &SearchOptions,
+        live: usize,
+    ) -> Result<Option<Depth>, Error> {
         let Some(recall) = options.recall else {
             return Ok(None);
         };
@@ -98,9 +110,12 @@ impl Index {
             ("probes", options.probes.is_some()),
         ] {
             if given {
-                let expected =
-                    "left out where a recall is asked for, which says itself when a search ends";
-                return Err(Error::call(what, "given", expected));
+                let expected = "one of them: each says when a search ends";
+                return Err(Error::call(
+                    format!("recall and {what}"),
+                    "both given",
+                    expected,
+                ));
             }
         }
         let unknown = |why: &str| {
@@ -115,15 +130,12 @@ impl Index {
         let file = match self.recall() {
             Recall::Measured(file) => file,
             Recall::Unknown(_) if self.nodes() <= SMALL => {
-                return Ok(Some(Depth::all(self.nodes())));
+                let clusters = self.clusters().map(|stores| stores.clusters() as usize);
+                return Ok(Some(Depth::all(clusters.unwrap_or(self.nodes()))));
             }
             Recall::Unknown(why) => return Err(unknown(why)),
         };
-        let searched = match options.strategy.unwrap_or(self.preset().strategy) {
-            _ if self.has_clusters() => Searched::Probes,
-            Strategy::Press => Searched::Press,
-            Strategy::BestFirst | Strategy::Pipelined => Searched::Walk,
-        };
+        let searched = self.searched_by(options.strategy);
         if searched != file.searched {
             return Err(match searched == self.searched() {
                 // Measured by a version that knew one way only.
@@ -135,19 +147,74 @@ impl Index {
                 ),
             });
         }
-        let Some(table) = table_of(file, options.k) else {
-            let most = file.tables.last().map_or(0, |table| table.k);
-            return Err(unknown(&format!(
-                "it was measured for up to {most} answers"
-            )));
+        let most = file.tables.last().map_or(0, |table| table.k);
+        if options.k > most as usize {
+            let expected = format!("at most {most} with a recall, or a list size in its place");
+            return Err(Error::call("k", options.k, expected));
+        }
+        let changed = match searched {
+            Searched::Walk | Searched::Press => Changed::default(),
+            Searched::Probes => self.changed(live),
+        };
+        // Of clusters half of whose vectors were deleted, those that are left are as far apart as twice as many were.
+        let k = options.k as f64 * changed.thinner;
+        let Some(table) = table_of(file, k.ceil() as usize).or(file.tables.last()) else {
+            return Err(unknown("nothing was measured"));
         };
         let least = match searched {
             Searched::Walk | Searched::Press => table.k as usize,
             Searched::Probes => 1,
         };
-        // Where how far the answers are is known too late, all queries are taken to be the farthest.
-        let late = searched == Searched::Press || self.composition().vectors == VectorsAt::Segments;
-        let depth = if late { Depth::level } else { Depth::new };
-        Ok(Some(depth(&file.lists, table, recall, least)))
+        // Where how far the answers are is known too late, all queries take the same list: where vectors are read last; and where clusters were
+        // split, since heads are nearer then than those that were measured. Rows say little of queries from elsewhere: that of the farthest.
+        let last = self.composition().vectors == VectorsAt::Segments;
+        let is_late = searched == Searched::Press || last;
+        if let (true, Some(rerank)) = (is_late, options.rerank)
+            && rerank != self.preset().rerank
+        {
+            let expected = "the preset's where a recall is asked for, which was measured with it; or give a list size";
+            return Err(Error::call("rerank", "given", expected));
+        }
+        let depth = match (is_late, file.are_rows) {
+            // Queries like those to come: they are as far as these in the mean.
+            (true, false) => Depth::mean,
+            (true, true) => Depth::level,
+            (false, _) if changed.more > SPLIT => Depth::level,
+            (false, _) => Depth::new,
+        };
+        let beyond = (k / f64::from(table.k)).max(1.0);
+        let depth = depth(&file.lists, table, recall, least);
+        Ok(Some(depth.times(changed.more * beyond)))
+    }
+
+    /// What became of the clusters since they were built.
+    fn changed(&self, live: usize) -> Changed {
+        let built = self.manifest().clusters().map(|facts| facts.clusters);
+        let now = self.clusters().map(|stores| u64::from(stores.clusters()));
+        let share = |of: u64, than: u64| (of as f64 / than.max(1) as f64).max(1.0);
+        Changed {
+            more: share(now.unwrap_or(0), built.unwrap_or(0)),
+            thinner: share(self.nodes() as u64, live as u64),
+        }
+    }
+}
+
+/// Clusters that came by splits, as a share of those that there were, from which on the distance of the nearest head says nothing.
+const SPLIT: f64 = 1.05;
+
+/// What became of clusters since they were built.
+struct Changed {
+    /// How many times as many there are.
+    more: f64,
+    /// How many times as many vectors had numbers as are left.
+    thinner: f64,
+}
+
+impl Default for Changed {
+    fn default() -> Self {
+        Self {
+            more: 1.0,
+            thinner: 1.0,
+        }
     }
 }

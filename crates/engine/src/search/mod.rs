@@ -482,7 +482,7 @@ impl Index {
         }
         let vectors = self.check_numbers(options, overlay)?;
         // The places of a list are for clusters that are probed, where there are some.
-        let depth = self.depth(options)?;
+        let depth = self.depth(options, vectors)?;
         let list = match (options.probes, self.has_clusters()) {
             (None, false) => depth.map_or(options.list, |depth| depth.most().max(options.k)),
             (_, true) => {
@@ -521,7 +521,7 @@ impl Index {
                 Some(depth) if !self.has_clusters() => depth.most().max(options.k),
                 _ => options.list.max(options.k),
             },
-            probes: depth.filter(|_| self.has_clusters()),
+            probe_depth: depth.filter(|_| self.has_clusters()),
             candidates: self.candidates(list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
             strategy,

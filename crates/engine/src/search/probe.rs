@@ -122,7 +122,8 @@ impl<'a> Prober<'a> {
     /// Finds the clusters that are worth a probe, `probes` at most; where a recall is asked for, as many as it takes at this distance from the
     /// nearest head.
     fn choose(&mut self, probes: usize) {
-        let depth = self.plan.probes.filter(|_| probes <= self.plan.list);
+        // In the first round alone: a wider one follows where too few were found.
+        let depth = self.plan.probe_depth.filter(|_| probes <= self.plan.list);
         let Self {
             clusters,
             kernel,

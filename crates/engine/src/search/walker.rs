@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     /// The same where vectors are that wait for a merge: of clusters `list` is how many are probed, which says nothing of a graph.
     pub(crate) fresh_list: usize,
     /// How many clusters are probed where a recall is asked for, by the distance of the nearest head; up to `list`.
-    pub(crate) probes: Option<Depth>,
+    pub(crate) probe_depth: Option<Depth>,
     /// Candidates beyond the list that a query may have for the sake of those that are deleted, beside twice the list.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,

@@ -159,7 +159,8 @@ pub(super) fn choose(
         // It was measured among all vectors; the longest list that it may take finds as much among some.
         plan.ends = Ends::WithItsList;
     }
-    plan.probes = None;
+    // The distance of the nearest head says nothing of how far what matches is.
+    plan.probe_depth = None;
     let (all, nodes) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
     let share = (nodes / all).clamp(1.0 / all, 1.0);
     let list = plan.list as f64;

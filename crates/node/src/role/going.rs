@@ -48,7 +48,8 @@ impl Going {
     /// It is over.
     pub(super) fn left(&self, now: Duration, name: u64) {
         let mut known = self.known();
-        if let Some(state) = known.open.remove(&name) {
+        // One that has named none is not known to come back to any.
+        if let Some(state) = known.open.remove(&name).filter(|&state| state != 0) {
             known.gone.push((now + Self::BACK, state));
         }
     }

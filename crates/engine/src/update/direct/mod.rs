@@ -417,7 +417,7 @@ impl Direct {
                 k: list,
                 list,
                 fresh_list: list,
-                probes: None,
+                probe_depth: None,
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
