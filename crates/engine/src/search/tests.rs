@@ -66,7 +66,7 @@ fn small() -> &'static Small {
         let folder = tempfile::tempdir().unwrap();
         let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
         let queries = head(&fixture("photo-sift-20k.query.u8bin"), 100);
-        for (layout, compression, order) in STORED {
+        let build_one = |(layout, compression, order): Stored| {
             let mut preset = Preset::STRATANN;
             if order == Order::Input {
                 // As DiskANN and AiSAQ: from the medoid alone.
@@ -89,7 +89,13 @@ fn small() -> &'static Small {
                 .path()
                 .join(format!("{layout}-{compression}-{order}"));
             build(&base, &path, &options, &Silent).unwrap();
-        }
+        };
+        // Each by one thread, all threads at once: the first test that asks keeps the others waiting.
+        std::thread::scope(|scope| {
+            for stored in STORED {
+                scope.spawn(move || build_one(stored));
+            }
+        });
         let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
         Small {
             queries,

@@ -97,7 +97,9 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            for block in 0..blocks {
+            // By default every third, so that each fifteenth and the last are among them.
+            for block in (0..blocks).filter(|block| slow() || block % 3 == 1 || block + 1 == blocks)
+            {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
                 let lost = touched.iter().filter(|(_, here)| here.contains(&block));
                 let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();

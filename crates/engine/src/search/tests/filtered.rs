@@ -1,10 +1,11 @@
 //! Searches with filters: only what matches, all that is asked for, and as near as brute force says.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::*;
 use crate::filter::NodeSet;
 use crate::slow::slow;
+use crate::update::each_vector;
 
 const K: usize = 10;
 
@@ -32,40 +33,14 @@ fn among(
         .unwrap()
 }
 
-/// The id of each node: of those whose number has a bit all that match are asked for, one bit after the other.
-fn ids(index: &Index, query: &Matrix) -> Vec<u64> {
-    let nodes = index.len() as u32;
-    let all = SearchOptions {
-        k: index.len(),
-        list: index.len(),
-        ..SearchOptions::default()
-    };
-    let mut node_of: HashMap<u64, u32> = HashMap::new();
-    for bit in 0..=32 - nodes.leading_zeros() {
-        // With the highest bit come all.
-        let bit = 1 << bit;
-        let set: NodeSet = (0..nodes)
-            .filter(|node| bit > nodes || node & bit != 0)
-            .collect();
-        let found = among(index, query, &all, &set);
-        let ids: HashSet<u64> = found
-            .ids
-            .iter()
-            .copied()
-            .filter(|&id| id < u64::MAX)
-            .collect();
-        assert_eq!(ids.len() as u64, set.len(), "bit {bit}");
-        for id in ids {
-            let node = node_of.entry(id).or_insert(0);
-            if bit <= nodes {
-                *node |= bit;
-            }
-        }
-    }
+/// The id of each node.
+fn ids(index: &Index) -> Vec<u64> {
     let mut ids = vec![u64::MAX; index.len()];
-    for (id, node) in node_of {
+    each_vector(index, &Silent, &mut |node, id, _| {
         ids[node as usize] = id;
-    }
+        Ok(())
+    })
+    .unwrap();
     assert!(ids.iter().all(|&id| id < u64::MAX));
     ids
 }
@@ -171,14 +146,7 @@ fn check_index(
     base: &Matrix,
     queries: &Matrix,
 ) {
-    let first = Matrix::new(
-        queries.bytes()[..queries.dim()].to_vec(),
-        1,
-        queries.dim(),
-        queries.element(),
-    )
-    .unwrap();
-    let ids = ids(index, &first);
+    let ids = ids(index);
     let search = |what: &str, matches: &dyn Fn(u64) -> bool| {
         let set: NodeSet = (0..)
             .zip(&ids)
@@ -308,16 +276,9 @@ fn clusters_answer_what_matches() {
 fn both_ways_are_right_by_themselves() {
     // Whatever the estimate says, so that neither is only ever tried where it is cheap.
     let (base, queries) = photos();
-    let first = Matrix::new(
-        queries.bytes()[..queries.dim()].to_vec(),
-        1,
-        queries.dim(),
-        queries.element(),
-    )
-    .unwrap();
     for stored in [COUPLED, BEST, INLINE, LAYERED] {
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
-        let ids = ids(&index, &first);
+        let ids = ids(&index);
         for share in [0.5, 0.1, 0.02] {
             let matches = drawn(share);
             let set: NodeSet = (0..)
@@ -365,14 +326,7 @@ fn a_filter_and_deletes_leave_what_matches_and_is_not_deleted() {
     };
     build(&base, &path, &build_options, &Silent).unwrap();
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
-    let first = Matrix::new(
-        queries.bytes()[..queries.dim()].to_vec(),
-        1,
-        queries.dim(),
-        queries.element(),
-    )
-    .unwrap();
-    let ids = ids(&index, &first);
+    let ids = ids(&index);
     drop(index);
     let gone = |id: u64| id % 4 != 1;
     let dead: Vec<u64> = (0..ROWS as u64).filter(|&id| gone(id)).collect();
