@@ -22,7 +22,7 @@ impl Depth {
         Self { points, count: 1 }
     }
 
-    /// What gives a recall by what was measured with list sizes `lists`, rising; never fewer than `least`.
+    /// What gives a recall by what was measured with list sizes `lists`, rising, and with rows of the index; never fewer than `least`.
     pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self::measured(lists, table, recall, least);
         depth.go_on(lists.last().copied().unwrap_or(1) as f32);
@@ -54,7 +54,8 @@ impl Depth {
         self
     }
 
-    fn measured(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
+    /// The same where queries were measured that are like those to come, so that none is farther.
+    pub(crate) fn measured(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,

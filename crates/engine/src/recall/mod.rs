@@ -180,7 +180,8 @@ impl Index {
             (true, false) => Depth::mean,
             (true, true) => Depth::level,
             (false, _) if changed.more > SPLIT => Depth::level,
-            (false, _) => Depth::new,
+            (false, false) => Depth::measured,
+            (false, true) => Depth::new,
         };
         let beyond = (k / f64::from(table.k)).max(1.0);
         let depth = depth(&file.lists, table, recall, least);

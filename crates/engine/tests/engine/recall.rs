@@ -234,6 +234,15 @@ fn clusters_and_press_are_asked_for_a_recall() {
             assert!(counters.hops > last, "{preset} {recall}: {counters:?}");
             last = counters.hops;
         }
+        if index.has_clusters() {
+            // Each query by itself says how many are probed: few where it lies among heads.
+            let hops = |at| {
+                let one = rows(SIFT_QUERIES, at, 1);
+                index.search(&one, &wanted(0.95)).unwrap().counters.hops
+            };
+            let hops: Vec<u64> = (0..100).map(hops).collect();
+            assert!(hops.iter().min() < hops.iter().max(), "{preset}: {hops:?}");
+        }
         // A row that is left out of its own search takes no place in the list: with a list of k one was missing, and a longer list stepped in.
         let open_options = OpenOptions::default();
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
@@ -250,7 +259,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
         let index = open(&path);
         let found = index.search(&queries, &wanted(0.95)).unwrap();
         let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
-        assert!((0.94..0.99).contains(&measured), "{preset}: {measured}");
+        assert!((0.935..0.99).contains(&measured), "{preset}: {measured}");
         if !index.has_clusters() {
             // Of the list that was measured, less would be ranked.
             let rerank = Rerank {
@@ -292,19 +301,6 @@ fn clusters_and_press_are_asked_for_a_recall() {
         error.is_call_wrong() && error.to_string().contains("strategy"),
         "{error}"
     );
-    // Where clusters are probed, each query by itself says how many: few of those that lie among heads.
-    let index = open(&root.path().join(Preset::SPANN.name));
-    let wanted = SearchOptions {
-        recall: Some(0.95),
-        ..SearchOptions::default()
-    };
-    let hops = |at| {
-        let one = rows(SIFT_QUERIES, at, 1);
-        index.search(&one, &wanted).unwrap().counters.hops
-    };
-    let hops: Vec<u64> = (0..100).map(hops).collect();
-    let (fewest, most) = (*hops.iter().min().unwrap(), *hops.iter().max().unwrap());
-    assert!(fewest < most, "{fewest}, {most}");
 }
 
 #[test]
