@@ -144,6 +144,43 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
+/// Converts numbers to elements: integers are rounded, and bounded by their type; binary16 is rounded towards 0.
+/// NaN becomes 0 as an integer or binary16.
+///
+/// # Panics
+///
+/// If `out` does not hold exactly `numbers.len()` elements.
+pub fn from_f32(element: Element, numbers: &[f32], out: &mut [u8]) {
+    assert_eq!(
+        out.len(),
+        numbers.len() * element.size(),
+        "bytes do not hold {} elements of {element}",
+        numbers.len()
+    );
+    for (number, out) in numbers.iter().zip(out.chunks_exact_mut(element.size())) {
+        match element {
+            Element::F32 => out.copy_from_slice(&number.to_le_bytes()),
+            Element::F16 => out.copy_from_slice(&f32_to_half(*number).to_le_bytes()),
+            Element::U8 => out[0] = number.round() as u8,
+            Element::I8 => out[0] = (number.round() as i8).cast_unsigned(),
+        }
+    }
+}
+
+/// The binary16 number whose magnitude is the largest that is not above the number's.
+fn f32_to_half(number: f32) -> u16 {
+    // Magnitudes are in the order of their bits.
+    let (mut at, mut beyond) = (0, 0x7c00);
+    while at + 1 < beyond {
+        let middle = u16::midpoint(at, beyond);
+        match half_to_f32(middle) <= number.abs() {
+            true => at = middle,
+            false => beyond = middle,
+        }
+    }
+    at | u16::from(number.is_sign_negative()) << 15
+}
+
 /// The position (in elements) of the first element that is farther from 0 than `most`, NaN and infinity included; `None` if there
 /// is none. `most` is finite and not negative. Integers are never too large: they are bounded by their type. Bytes after the last
 /// whole element are not looked at.

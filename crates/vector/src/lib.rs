@@ -31,7 +31,7 @@ mod rounding;
 mod table;
 mod training;
 
-pub use element::{Element, UnknownElement, first_beyond, first_invalid, to_f32};
+pub use element::{Element, UnknownElement, first_beyond, first_invalid, from_f32, to_f32};
 pub use isa::{InstructionSet, UnknownInstructionSet};
 pub use kernel::Kernel;
 pub use metric::{Metric, Reduction, UnknownMetric};

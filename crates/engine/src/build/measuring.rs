@@ -99,8 +99,8 @@ pub(super) fn calibrate(
     progress: &dyn Progress,
     manifest: &mut Manifest,
 ) -> Result<(), Error> {
-    let (nodes, rows) = recall::own_queries(index, progress)?;
-    let found = recall::measure(index, &rows, Some(&nodes), options.threads, progress)?;
+    let queries = recall::Queries::of(index, progress)?;
+    let found = recall::measure(index, &queries, options.threads, progress)?;
     let file = write_stream(checkpoint, FileKind::Recall, None, &found.encode())?;
     manifest.files.push(file);
     manifest.writer_features |= RECALL;

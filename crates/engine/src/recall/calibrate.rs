@@ -9,7 +9,8 @@
 //! Of clusters, numbers of probes take the place of lists, and the distance of the nearest head that of the k-th nearest, since a
 //! search knows it before it reads. An index of the preset `distvs` is searched by PRESS, as its queries will be.
 //!
-//! A build takes some of its own rows, each of which is no answer of its own search. Does it lead on? If it does, more is found than of a query
+//! A build measures with queries of its own ([`queries`](super::queries)): rows, and others that are made of them.
+//! A row is no answer of its own search. Does it lead on? If it does, more is found than of a query
 //! that is no row, since its list has what is nearest to it; if it does not, less, since neighbours that it leads to do not lead to each other.
 //! What is missed of rows that were held out of the build is about the geometric mean of both, in a graph of each data set that was looked at (recall@10 with lists
 //! of 13, 17, 22, 29): package-text held out .949, .971, .982, .988; leading on .969, .985, .992, .996; not .926, .953, .962, .970; by the mean .952,
@@ -29,6 +30,7 @@ use stratann_tier::Volume;
 use stratann_vector::Kernel;
 
 use super::exact::{Found, distance_of, nearest, ordered};
+use super::queries::Queries;
 use crate::build::write_stream;
 use crate::data::{MatrixRef, VectorSource, check_rows};
 use crate::durable::{Checkpoint, begin_state, opened_from};
@@ -37,14 +39,12 @@ use crate::navigation::NavigationScratch;
 use crate::progress::{Progress, Stage, WithinStage};
 use crate::search::LeftOut;
 use crate::stores::VectorsAt;
-use crate::update::each_vector;
 use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
 /// Of a collection of fewer rows nothing is measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
-/// Rows a query, and the fewest and most of them.
-const ROWS_A_QUERY: usize = 40;
-const QUERIES: std::ops::RangeInclusive<usize> = 125..=500;
+/// One made query in so many may be nearer than a row that counts.
+const NEARER: usize = 10;
 /// The most queries of a user's that are searched.
 const MOST_QUERIES: usize = 10_000;
 /// The list sizes that are tried, and the numbers of probes.
@@ -78,71 +78,54 @@ pub struct Calibration {
     pub recalls: Vec<(u32, f64)>,
 }
 
-/// Rows of an index that it may be measured with, from all over it: their nodes, and the rows one after the other.
-pub(crate) fn own_queries(
-    index: &Index,
-    progress: &dyn Progress,
-) -> Result<(Vec<u32>, Vec<u8>), Error> {
-    let rows = index.nodes() as u64;
-    let wanted = (index.nodes() / ROWS_A_QUERY).clamp(*QUERIES.start(), *QUERIES.end()) as u64;
-    let wanted = wanted.min(rows);
-    let chosen: HashSet<u32> = (0..wanted).map(|i| (i * rows / wanted) as u32).collect();
-    let dead = index.overlay().map(|overlay| overlay.deleted.clone());
-    let mut found: Vec<(u32, Vec<u8>)> = Vec::with_capacity(chosen.len());
-    each_vector(index, progress, &mut |node, id, vector| {
-        let counts = !dead.as_ref().is_some_and(|dead| dead.contains(id, node));
-        if counts && chosen.contains(&node) {
-            found.push((node, vector.to_vec()));
-        }
-        Ok(())
-    })?;
-    // Whichever order the pages have.
-    found.sort_unstable_by_key(|&(node, _)| node);
-    let rows = found.iter().flat_map(|(_, row)| row).copied().collect();
-    Ok((found.into_iter().map(|(node, _)| node).collect(), rows))
-}
-
-/// Measures an index with queries, rows of its element type one after the other; `left_out` has their nodes where they are rows of its own.
+/// Measures an index with queries.
 ///
 /// # Errors
 /// Something cannot be read; an interruption.
 pub(crate) fn measure(
     index: &Index,
-    queries: &[u8],
-    left_out: Option<&[u32]>,
+    queries: &Queries,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<RecallFile, Error> {
+    let Queries {
+        vectors: queries,
+        nodes,
+    } = queries;
     let row_bytes = index.dim() * index.element().size();
     let count = queries.len() / row_bytes;
-    let vectors = index.live().saturating_sub(usize::from(left_out.is_some()));
+    let vectors = index.live().saturating_sub(usize::from(!nodes.is_empty()));
     let ks: Vec<u32> = KS.into_iter().filter(|&k| k as usize <= vectors).collect();
     let (Some(&most), false) = (ks.last(), count == 0) else {
         let expected = "a query at least, and 2 vectors in the index";
         return Err(Error::call("queries", count, expected));
     };
-    let truth = nearest(index, queries, left_out, most as usize, threads, progress)?;
+    let truth = nearest(index, queries, nodes, most as usize, threads, progress)?;
     let searched = index.searched();
     let lists = match searched {
         Searched::Walk | Searched::Press => LISTS,
         Searched::Probes => PROBES,
     };
     // No row leads on from clusters.
-    let twice = left_out.is_some() && searched != Searched::Probes;
-    let mut ways = Vec::new();
+    let twice = !nodes.is_empty() && searched != Searched::Probes;
+    let mut ways: Vec<Shares> = Vec::new();
     for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
-        let left_out: Option<Vec<LeftOut>> = left_out.map(|nodes| {
-            let nodes = nodes.iter();
-            nodes.map(|&node| LeftOut { node, leads_on }).collect()
-        });
+        let left_out = nodes.iter().map(|&node| LeftOut { node, leads_on });
+        let left_out: Vec<LeftOut> = left_out.collect();
+        // Queries that are no rows are searched for once.
+        let count = if leads_on { nodes.len() } else { count };
         let asked = Asked {
-            queries,
-            left_out: left_out.as_deref(),
-            truth: &truth,
+            queries: &queries[..count * row_bytes],
+            left_out: (!nodes.is_empty()).then_some(&left_out),
+            truth: &truth[..count],
             searched,
             lists,
         };
-        ways.push(shares(index, &asked, &ks, threads, progress)?);
+        let mut found = shares(index, &asked, &ks, threads, progress)?;
+        if let Some(first) = ways.first() {
+            found.extend_from_slice(&first[count..]);
+        }
+        ways.push(found);
     }
     let to_heads = to_heads(index, queries);
     let tables = ks.iter().enumerate().map(|(at, &k)| {
@@ -153,13 +136,13 @@ pub(crate) fn measure(
         });
         RecallTable {
             k,
-            bands: bands(&distances.collect::<Vec<_>>(), &ways, at, k),
+            bands: bands(&distances.collect::<Vec<_>>(), nodes.len(), &ways, at, k),
         }
     });
     Ok(RecallFile {
         queries: count as u32,
         searched,
-        are_rows: left_out.is_some(),
+        are_rows: !nodes.is_empty(),
         lists: lists.to_vec(),
         tables: tables.collect(),
     })
@@ -179,9 +162,10 @@ fn to_heads(index: &Index, queries: &[u8]) -> Option<Vec<f32>> {
     Some(nearest.collect())
 }
 
-/// Queries, their nodes where they are rows of the index, and their nearest.
+/// Queries, nodes of those that are rows of the index, and their nearest.
 struct Asked<'a> {
     queries: &'a [u8],
+    /// Those of the first of them, which are rows; `None` where none is.
     left_out: Option<&'a [LeftOut]>,
     truth: &'a [Vec<Found>],
     searched: Searched,
@@ -302,8 +286,8 @@ fn search(
         .copied()
         .collect();
     let left_out = asked.left_out.map(|nodes| {
-        let wanted = wanted.iter().map(|&query| nodes[query]);
-        wanted.collect::<Vec<_>>()
+        let wanted = wanted.iter().filter_map(|&query| nodes.get(query));
+        wanted.copied().collect::<Vec<_>>()
     });
     let rows = MatrixRef::new(&rows, wanted.len(), index.dim(), index.element())?;
     let options = SearchOptions {
@@ -332,9 +316,15 @@ fn search(
         .ids)
 }
 
-/// Bands of queries by distance, which is none where a query has no k-th nearest; `at` is the place of k. Of two ways to search, what is missed
-/// is the geometric mean.
-fn bands(distances: &[Option<f32>], ways: &[Shares], at: usize, k: u32) -> Vec<RecallBand> {
+/// Bands of queries by distance, which is none where a query has no k-th nearest; `at` is the place of k. The first queries, `rows` of them, are
+/// rows of the index. Of two ways to search, the share that is missed is the geometric mean.
+fn bands(
+    distances: &[Option<f32>],
+    rows: usize,
+    ways: &[Shares],
+    at: usize,
+    k: u32,
+) -> Vec<RecallBand> {
     let every = if k > MANY { ONE_IN } else { 1 };
     let queries = (0..distances.len()).step_by(every);
     let mut order: Vec<(u32, usize)> = queries
@@ -342,6 +332,12 @@ fn bands(distances: &[Option<f32>], ways: &[Shares], at: usize, k: u32) -> Vec<R
         .filter(|&(distance, _)| distance < ordered(f32::INFINITY))
         .collect();
     order.sort_unstable();
+    // From where made queries begin, they alone count.
+    let mut made = order.iter().filter(|&&(_, query)| query >= rows);
+    let of_made = made.clone().count();
+    if let Some(&(begin, _)) = made.nth(of_made / NEARER) {
+        order.retain(|&(distance, query)| query >= rows || distance < begin);
+    }
     let bands = (order.len() / A_BAND).clamp(1, BANDS);
     let cut = |band: usize| band * order.len() / bands;
     let of = |band: usize| {
@@ -401,16 +397,14 @@ pub fn calibrate(
     opened_from(&*volume, &manifest)?;
     let file = {
         let _stage = Stage::begin(progress, "calibrating", 1);
-        match queries {
-            None => {
-                let (nodes, rows) = own_queries(&index, progress)?;
-                measure(&index, &rows, Some(&nodes), threads, progress)?
-            }
-            Some(queries) => {
-                let rows = rows_of(&index, queries)?;
-                measure(&index, &rows, None, threads, progress)?
-            }
-        }
+        let queries = match queries {
+            None => Queries::of(&index, progress)?,
+            Some(queries) => Queries {
+                vectors: rows_of(&index, queries)?,
+                nodes: Vec::new(),
+            },
+        };
+        measure(&index, &queries, threads, progress)?
     };
     let mut checkpoint = Checkpoint::begin(&*volume, true)?;
     let entry = write_stream(&checkpoint, FileKind::Recall, None, &file.encode())?;
@@ -463,5 +457,25 @@ fn found_of(file: &RecallFile) -> Calibration {
     Calibration {
         queries: file.queries as usize,
         recalls: lists.map(|(at, &list)| (list, mean(at))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_count_where_they_are_nearer_than_made_queries_begin() {
+        // Rows of which all is found, made queries of which nothing is.
+        let distances: Vec<Option<f32>> =
+            (0u8..100).chain(50..150).map(|d| Some(d.into())).collect();
+        let found = |query: usize| vec![vec![if query < 100 { 1.0 } else { 0.0 }]];
+        let way: Shares = (0..200).map(found).collect();
+        let bands = bands(&distances, 100, &[way], 0, 10);
+        // The tenth part of the made ones is nearer than 60: 60 rows and 100 queries are left.
+        assert_eq!(bands.len(), 2);
+        let of = |band: &RecallBand| (band.distance, band.recalls[0]);
+        assert_eq!(of(&bands[0]), (40.0, 0.75));
+        assert_eq!(of(&bands[1]), (110.0, 0.0));
     }
 }

@@ -43,12 +43,12 @@ struct Share<'q> {
     distances: Vec<f32>,
 }
 
-/// The `k` nearest of each of `queries`, rows of the index's element type one after the other, nearest first. `left_out` has a node for each that does not
-/// count. What was deleted, or came since the checkpoint, is not looked at.
+/// The `k` nearest of each of `queries`, rows of the index's element type one after the other, nearest first. `left_out` has a node that
+/// does not count for each of the first. What was deleted, or came since the checkpoint, is not looked at.
 pub(super) fn nearest(
     index: &Index,
     queries: &[u8],
-    left_out: Option<&[u32]>,
+    left_out: &[u32],
     k: usize,
     threads: usize,
     progress: &dyn Progress,
@@ -100,7 +100,7 @@ impl Share<'_> {
         row_bytes: usize,
         rows: &[u8],
         names: &[(u32, u64)],
-        left_out: Option<&[u32]>,
+        left_out: &[u32],
         k: usize,
     ) {
         let tile = (TILE / row_bytes).max(1);
@@ -109,7 +109,7 @@ impl Share<'_> {
             let queries = self.queries.chunks_exact(row_bytes);
             for (at, (query, nearest)) in queries.zip(&mut self.nearest).enumerate() {
                 kernel.distances_dense(query, rows, &mut self.distances);
-                let out = left_out.and_then(|nodes| nodes.get(self.first + at).copied());
+                let out = left_out.get(self.first + at).copied();
                 let mut limit = match nearest.peek() {
                     Some(worst) if nearest.len() == k => worst.0,
                     _ => u32::MAX,

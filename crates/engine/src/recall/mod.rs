@@ -18,17 +18,20 @@
 //!
 //! - [`depth`]: how many candidates are looked at, by the distance of the k-th answer
 //! - [`calibrate`]: what a build and `stratann calibrate` measure
+//! - [`queries`]: the queries that a build measures with
 //! - [`exact`]: the true nearest of some queries, of all that an index holds
 
 mod calibrate;
 mod depth;
 mod exact;
+mod queries;
 
 use stratann_layout::{RecallFile, RecallTable, Searched};
 
 pub use self::calibrate::{Calibration, calibrate};
-pub(crate) use self::calibrate::{LEAST_ROWS, measure, own_queries};
+pub(crate) use self::calibrate::{LEAST_ROWS, measure};
 pub(crate) use self::depth::Depth;
+pub(crate) use self::queries::Queries;
 use crate::index::Index;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};

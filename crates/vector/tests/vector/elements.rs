@@ -2,7 +2,9 @@
 
 use half::f16;
 use proptest::prelude::*;
-use stratann_vector::{Element, Metric, first_beyond, first_invalid, norm, normalize, to_f32};
+use stratann_vector::{
+    Element, Metric, first_beyond, first_invalid, from_f32, norm, normalize, to_f32,
+};
 
 #[test]
 fn elements_have_names_and_codes() {
@@ -68,6 +70,44 @@ fn integers_become_floats() {
 #[should_panic(expected = "do not hold 2 elements")]
 fn a_row_of_the_wrong_length_is_not_converted() {
     to_f32(Element::F32, &[0; 9], &mut [0.0; 2]);
+}
+
+#[test]
+fn numbers_become_the_elements_that_they_were() {
+    let all: Vec<u8> = (0..=255).collect();
+    // Each finite binary16 number but for the sign of 0, which stays as well.
+    let halves = (0..0x7c00u16).flat_map(|bits| [bits, bits | 0x8000]);
+    let halves: Vec<u8> = halves.flat_map(u16::to_le_bytes).collect();
+    let floats = [0.1f32, -3e38, 1e-40].map(f32::to_le_bytes).concat();
+    for (element, bytes) in [
+        (Element::U8, &all),
+        (Element::I8, &all),
+        (Element::F16, &halves),
+        (Element::F32, &floats),
+    ] {
+        let mut numbers = vec![0.0; bytes.len() / element.size()];
+        to_f32(element, bytes, &mut numbers);
+        let mut back = vec![0; bytes.len()];
+        from_f32(element, &numbers, &mut back);
+        assert_eq!(&back, bytes, "{element}");
+    }
+    let integers = |element| {
+        let mut out = [1; 5];
+        from_f32(element, &[-1e9, -0.6, 0.6, 1e9, f32::NAN], &mut out);
+        out
+    };
+    assert_eq!(integers(Element::U8), [0, 0, 1, 255, 0]);
+    let signed = [-128i8, -1, 1, 127, 0].map(i8::cast_unsigned);
+    assert_eq!(integers(Element::I8), signed);
+    let mut out = [0; 10];
+    let beside = 1.0 + f32::EPSILON;
+    from_f32(
+        Element::F16,
+        &[beside, -beside, 1e9, f32::NEG_INFINITY, f32::NAN],
+        &mut out,
+    );
+    let expected = [0x3c00u16, 0xbc00, 0x7bff, 0xfbff, 0].map(u16::to_le_bytes);
+    assert_eq!(out[..], expected.concat());
 }
 
 #[test]
