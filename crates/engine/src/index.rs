@@ -293,7 +293,7 @@ impl Index {
             let expected = "not given: this index is of clusters, and has no records of nodes that a cache could hold";
             return Err(Error::call("cache", "given", expected));
         }
-        let columns = Columns::open(&*volume, &manifest)?;
+        let columns = Columns::open(&*volume, &manifest, options.memory)?;
         let slot_bytes = kind.cached_bytes();
         let entries = match options.cache {
             CacheSize::None => 0,

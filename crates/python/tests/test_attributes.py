@@ -473,6 +473,9 @@ def test_a_search_says_how_it_found_what_matches(index, queries):
     assert said["matching"] == index.count(FILTER) and said["way"] in ["within", "before"]
     assert set(said["estimates"]) == {"within", "before"} and min(said["estimates"].values()) > 0
     assert said["column_reads"] > 0 and said["column_bytes"] >= 4096 and said["dry"] <= len(queries)
+    # The same filter again reads nothing of the columns.
+    again = index.search(queries, filter=FILTER, return_stats=True)[2]["filter"]
+    assert again["column_reads"] == 0 and again["matching"] == said["matching"]
     assert "filter" not in index.search(queries, return_stats=True)[2]
 
 

@@ -12,7 +12,8 @@
 //! says which nodes have which values. Each checkpoint that has new rows writes one; small ones that it is as large as are written into it, so that
 //! there are few, by the logarithm of what came. A merge writes one of all.
 //!
-//! What is held of a segment is its directory, the first keys of groups of keys, and the set of its nodes: [`Columns::memory_bytes`].
+//! What is held of a segment is its directory, the first keys of groups of keys, and the set of its nodes: [`Columns::memory_bytes`]. What the last
+//! filters matched is kept ([`remembered`]).
 //!
 //! Rows of vectors that are in memory alone stand beside these ([`FreshGraph`](crate::update::FreshGraph)).
 
@@ -22,6 +23,7 @@ pub(crate) mod keys;
 mod new;
 mod part;
 mod part_writer;
+mod remembered;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -40,6 +42,7 @@ pub(crate) use self::bytes::Looked;
 pub(crate) use self::check::check;
 use self::new::NewRows;
 pub(crate) use self::part::PartReader;
+use self::remembered::Remembered;
 pub(crate) use self::rows::{RowWindows, RowsReader};
 pub(crate) use self::view::View;
 pub(crate) use self::write::{SegmentWriter, segment_memory};
@@ -127,6 +130,7 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     held: RwLock<Held>,
+    remembered: Arc<Remembered>,
 }
 
 #[derive(Debug, Default)]
@@ -183,11 +187,15 @@ impl Drop for Declared<'_> {
 }
 
 impl Columns {
-    /// Opens the columns that a manifest names, if any.
+    /// Opens the columns that a manifest names, if any, in an index with so much memory.
     ///
     /// # Errors
     /// A file that is missing, damaged or of another index; two segments that say different things of a column.
-    pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+    pub(crate) fn open(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        memory: Option<u64>,
+    ) -> Result<Self, Error> {
         let (mut segments, mut schema) = (Vec::new(), Schema::default());
         for number in manifest.column_segments() {
             let segment = Segment::open(volume, manifest, number)?;
@@ -213,6 +221,7 @@ impl Columns {
                 on_their_way: HashMap::new(),
                 new: Arc::default(),
             }),
+            remembered: Arc::new(Remembered::new(memory)),
         })
     }
 
@@ -236,8 +245,12 @@ impl Columns {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let held = self.held.read();
         let segments = held.segments.iter();
-        let segments: u64 = segments.map(|segment| segment.part.memory_bytes()).sum();
-        segments + held.new.memory_bytes()
+        let parts: u64 = segments.map(|segment| segment.part.memory_bytes()).sum();
+        let remembered = match held.segments.is_empty() {
+            true => 0,
+            false => self.remembered.memory_bytes(),
+        };
+        parts + remembered + held.new.memory_bytes()
     }
 
     /// Of these, those of rows that wait for a checkpoint.
@@ -325,7 +338,11 @@ impl Columns {
     /// What is seen of it now.
     pub(crate) fn view(&self) -> View {
         let held = self.held.read();
-        View::of(held.segments.clone(), held.new.clone())
+        View::of(
+            held.segments.clone(),
+            held.new.clone(),
+            self.remembered.clone(),
+        )
     }
 
     /// The newest row of a node.

@@ -11,6 +11,7 @@ use stratann_layout::columns::rows::RowEntry;
 
 use super::keys::{each_key, is_sorted};
 use super::new::NewRows;
+use super::remembered::Remembered;
 use super::{Found, PartReader, RowWindows, Segment, Windows, decoded};
 use crate::Error;
 use crate::filter::{Atom, Checked, NodeSet, Wanted};
@@ -20,17 +21,23 @@ use crate::filter::{Atom, Checked, NodeSet, Wanted};
 pub(crate) struct View {
     segments: Arc<Vec<Arc<Segment>>>,
     new: Arc<NewRows>,
+    remembered: Arc<Remembered>,
 }
-
-/// What a look at one segment adds to a set.
-type Look<'a> = dyn FnMut(&PartReader, &PartColumn, &mut RoaringBitmap) -> Result<(), Error> + 'a;
 
 /// Takes a node, its id and its row.
 type EachNewest<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 impl View {
-    pub(super) fn of(segments: Arc<Vec<Arc<Segment>>>, new: Arc<NewRows>) -> Self {
-        Self { segments, new }
+    pub(super) fn of(
+        segments: Arc<Vec<Arc<Segment>>>,
+        new: Arc<NewRows>,
+        remembered: Arc<Remembered>,
+    ) -> Self {
+        Self {
+            segments,
+            new,
+            remembered,
+        }
     }
 
     /// The newest row of a node.
@@ -122,22 +129,6 @@ impl View {
         Ok(())
     }
 
-    /// What of the nodes in segments `look` adds, of each node by its newest row; those with new rows left out.
-    fn gather(&self, column: &str, look: &mut Look<'_>) -> Result<NodeSet, Error> {
-        let mut masked: RoaringBitmap = self.new.nodes().collect();
-        let mut all = RoaringBitmap::new();
-        for segment in self.segments.iter().rev() {
-            if let Some(column) = segment.part.column(column) {
-                let mut here = RoaringBitmap::new();
-                look(&segment.part, column, &mut here)?;
-                here -= &masked;
-                all |= here;
-            }
-            masked |= segment.part.nodes();
-        }
-        Ok(NodeSet(all))
-    }
-
     /// The nodes, of so many, that match a filter: exact, each by its newest row; one without a row has nothing.
     ///
     /// # Errors
@@ -161,55 +152,66 @@ impl View {
         stored
     }
 
+    /// The nodes in segments that match an atom, each by its newest row; those with new rows left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
-        match Asked::of(atom) {
-            Asked::Keys(keys) => self.with_keys(&atom.column, &keys),
-            Asked::Ranges(ranges) => self.in_ranges(&atom.column, &ranges),
-            Asked::Any => self.exists(&atom.column),
+        let asked = Asked::of(atom);
+        let mut masked: RoaringBitmap = self.new.nodes().collect();
+        let mut all = RoaringBitmap::new();
+        for segment in self.segments.iter().rev() {
+            if let Some(column) = segment.part.column(&atom.column) {
+                let key = (segment.number, atom.column.clone(), asked.clone());
+                let look = || asked.look(&segment.part, column);
+                all |= &*self.remembered.get(key, look)? - &masked;
+            }
+            masked |= segment.part.nodes();
         }
-    }
-
-    /// The nodes in segments that have one of some keys in a column of strings, booleans or lists.
-    ///
-    /// # Errors
-    /// An index part cannot be read, or is damaged; so are those of what follows.
-    pub(crate) fn with_keys(&self, column: &str, keys: &[Vec<u8>]) -> Result<NodeSet, Error> {
-        self.gather(column, &mut |part, column, out| {
-            keys.iter()
-                .try_for_each(|key| part.with_key(column, key, out))
-        })
-    }
-
-    /// The nodes in segments that have a number of one of some ranges, by their keys, in a column of numbers or times.
-    pub(crate) fn in_ranges(
-        &self,
-        column: &str,
-        ranges: &[RangeInclusive<u64>],
-    ) -> Result<NodeSet, Error> {
-        self.gather(column, &mut |part, column, out| {
-            ranges
-                .iter()
-                .try_for_each(|range| part.in_range(column, range, out))
-        })
-    }
-
-    /// The nodes in segments that have a value of a column.
-    pub(crate) fn exists(&self, column: &str) -> Result<NodeSet, Error> {
-        self.gather(column, &mut |part, column, out| {
-            *out |= part.exists(column)?;
-            Ok(())
-        })
+        Ok(NodeSet(all))
     }
 }
 
 /// What an atom asks of an index part.
-enum Asked {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Asked {
+    /// One of some keys, of strings, booleans or lists.
     Keys(Vec<Vec<u8>>),
+    /// A number or time in one of some ranges, by their keys.
     Ranges(Vec<RangeInclusive<u64>>),
+    /// A value.
     Any,
 }
 
 impl Asked {
+    /// The nodes of an index part that match it, in a column.
+    ///
+    /// # Errors
+    /// The part cannot be read, or is damaged.
+    fn look(&self, part: &PartReader, column: &PartColumn) -> Result<RoaringBitmap, Error> {
+        let mut found = RoaringBitmap::new();
+        match self {
+            Self::Keys(keys) => keys
+                .iter()
+                .try_for_each(|key| part.with_key(column, key, &mut found))?,
+            Self::Ranges(ranges) => ranges
+                .iter()
+                .try_for_each(|range| part.in_range(column, range, &mut found))?,
+            Self::Any => found |= part.exists(column)?,
+        }
+        Ok(found)
+    }
+
+    /// Bytes of its keys and ranges, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Keys(keys) => keys
+                .iter()
+                .map(|key| key.len() + size_of::<Vec<u8>>())
+                .sum(),
+            Self::Ranges(ranges) => size_of_val(&ranges[..]),
+            Self::Any => 0,
+        };
+        bytes as u64
+    }
+
     fn of(atom: &Atom) -> Self {
         let bytes = |value: &Value| {
             let mut bytes = Vec::new();
