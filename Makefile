@@ -94,7 +94,7 @@ test-ucx: ## memory servers and those of DistVS through UCX (RDMA), over its own
 	cargo test --locked --package stratann-tier --features ucx --lib -- remote::ucx
 	cargo test --locked --package stratann-node --features ucx --test ucx
 
-check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links
+check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links, words
 
 check-format:
 	cargo fmt --all --check
@@ -116,6 +116,8 @@ check-rules:
 	$(PYTHON) .ci/links.py --self-test
 	$(PYTHON) .ci/links.py
 	$(PYTHON) .ci/site.py --self-test
+	$(PYTHON) .ci/prose.py --self-test
+	$(PYTHON) .ci/prose.py
 	$(PYTHON) .ci/tests.py --self-test
 
 bench: build ## measure on the fixtures, or JOB=bench/other.toml
