@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 RAY_VENV ?= $(VENV)-ray
 INTEGRATIONS_VENV ?= $(VENV)-integrations
+DOCS_VENV ?= $(VENV)-docs
+MKDOCS := "mkdocs>=1.6,<2"
 # Packages of integrations/ that are installed, each with the other side's tests; and modules for benchmarks, which are files to be put in place.
 INTEGRATIONS := langchain-stratann haystack-stratann llama-index-stratann mteb-stratann
 INTEGRATED_MODULES := ann-benchmarks big-ann-benchmarks vectordbbench
@@ -16,7 +18,7 @@ STRATANN := $(TARGET)/release/stratann
 WHEEL_PROFILE ?= release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rust test-python python-package test-slow test-ray test-integrations steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs wheel test-wheel clean
+.PHONY: help build demo test test-rust test-python python-package test-slow test-ray test-integrations steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs docs-crates wheel test-wheel clean
 
 help: ## say what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -92,7 +94,7 @@ test-ucx: ## memory servers and those of DistVS through UCX (RDMA), over its own
 	cargo test --locked --package stratann-tier --features ucx --lib -- remote::ucx
 	cargo test --locked --package stratann-node --features ucx --test ucx
 
-check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links
+check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links, words
 
 check-format:
 	cargo fmt --all --check
@@ -113,6 +115,9 @@ check-rules:
 	$(PYTHON) .ci/unsafe.py
 	$(PYTHON) .ci/links.py --self-test
 	$(PYTHON) .ci/links.py
+	$(PYTHON) .ci/site.py --self-test
+	$(PYTHON) .ci/prose.py --self-test
+	$(PYTHON) .ci/prose.py
 	$(PYTHON) .ci/tests.py --self-test
 
 bench: build ## measure on the fixtures, or JOB=bench/other.toml
@@ -121,28 +126,44 @@ bench: build ## measure on the fixtures, or JOB=bench/other.toml
 bench-rivals: build ## the same beside DiskANN's own program and an in-memory HNSW
 	$(MAKE) -C bench/rivals
 
-docs: ## the crates' documentation as HTML
+# No part of `check`: it downloads MkDocs, and .ci/links.py checks the same links.
+docs: $(DOCS_VENV)/ready ## the pages of docs/ as a site; links and headings are checked
+	$(PYTHON) .ci/site.py "$(TARGET)/site-pages"
+	STRATANN_SITE="$(abspath $(TARGET))/site-pages" "$(DOCS_VENV)/bin/python" -m mkdocs build --strict --site-dir "$(abspath $(TARGET))/site"
+	@echo "open $(TARGET)/site/index.html"
+
+docs-crates: ## the crates' documentation as HTML
 	cargo doc --locked --workspace --lib --no-deps --features stratann-tier/testing
 	@echo "open $(TARGET)/doc/stratann/index.html"
 
 clean: ## forget what was built
 	cargo clean
-	rm -rf "$(VENV)" "$(RAY_VENV)" "$(INTEGRATIONS_VENV)" "$(VENV)-wheel" dist
+	rm -rf "$(VENV)" "$(RAY_VENV)" "$(INTEGRATIONS_VENV)" "$(DOCS_VENV)" "$(VENV)-wheel" dist
 	rm -rf bench/kernels/target
 
 # Debian splits the module venv off Python: say what to install instead of what went wrong inside.
-define make-environment
+define make-venv
 	@rm -rf "$(1)"
 	@$(PYTHON) -m venv "$(1)" >/dev/null 2>&1 || { \
 	  rm -rf "$(1)"; \
 	  echo "error: $(PYTHON) cannot make a virtual environment: apt-get install python3-venv (or set PYTHON to one that can)" >&2; \
 	  exit 1; }
+endef
+
+define make-environment
+	$(call make-venv,$(1))
 	"$(1)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" pandas pyarrow $(2) mypy
 	@touch "$(1)/ready"
 endef
 
 $(VENV)/ready: pyproject.toml
 	$(call make-environment,$(VENV),"pytest-xdist>=3")
+
+# Only MkDocs: nothing of this tree is built or imported.
+$(DOCS_VENV)/ready:
+	$(call make-venv,$(DOCS_VENV))
+	"$(DOCS_VENV)/bin/python" -m pip install --quiet --disable-pip-version-check $(MKDOCS)
+	@touch "$(DOCS_VENV)/ready"
 
 $(RAY_VENV)/ready: pyproject.toml
 	$(call make-environment,$(RAY_VENV),$(RAY))

@@ -29,8 +29,7 @@ ALLOWED = {
     "stratann-terminal": ENGINE,
     "stratann-bench": ENGINE | {"stratann-terminal"},
     "stratann-node": ENGINE | {"stratann-tier"},
-    "stratann-server": ENGINE | {"stratann-node"},
-    "stratann-cli": ENGINE | {"stratann-terminal", "stratann-bench", "stratann-node", "stratann-server"},
+    "stratann-cli": ENGINE | {"stratann-terminal", "stratann-bench", "stratann-node"},
     "stratann-python": ENGINE | {"stratann-node"},
 }
 
@@ -40,7 +39,6 @@ RESERVED = {
     "memmap2": ({"stratann-tier"}, "only a tier maps memory"),
     "libc": ({"stratann-tier"}, "only a tier makes system calls"),
     "rustix": ({"stratann-tier"}, "only a tier makes system calls"),
-    "tokio": ({"stratann-server"}, "a search runs on the executor of tier"),
     "pyo3": ({"stratann-python"}, "the engine knows nothing of Python"),
     "numpy": ({"stratann-python"}, "the engine knows nothing of Python"),
     "clap": ({"stratann-cli"}, "the engine and the benchmarks know nothing of command lines"),

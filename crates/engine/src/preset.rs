@@ -192,7 +192,7 @@ impl Press {
         ratio: 0.3,
         seeds: 0,
     };
-    /// What takes the least work of what was tried on photo-sift and package-text with a beam of 8 (`bench/README.md`): of a longer list by low codes a smaller share in each
+    /// What takes the least work of what was tried on photo-sift and package-text with a beam of 8 (`docs/results/search.md`): of a longer list by low codes a smaller share in each
     /// round, so that fewer are looked at by high codes and none is given up too soon; and seeds.
     pub const TUNED: Press = Press {
         low: 3.0,

@@ -1197,7 +1197,7 @@ impl Index {
 ///     Whether merges begin by themselves, in the background, from the first change on. If not, `compact` is the only one. One is due when a tenth of the
 ///     vectors was deleted; when searches read a tenth more than before; when many vectors wait in memory; when a small index has four times the vectors of its
 ///     last build or merge; when 1 % of the vectors are of a kind that the codes are not made for; when a graph takes many more pages than a build of its
-///     vectors would; when groups of clusters are scattered. docs/cli.md has the numbers.
+///     vectors would; when groups of clusters are scattered. docs/changes.md has the numbers.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
     place=None, durability=None, merges=true))]

@@ -172,7 +172,7 @@ impl Server {
         health(py, self.report(py, Page::Health)?)
     }
 
-    /// What it has counted: the figures of `/metrics` (docs/cli.md) by name; those of its connections are dicts by who is at the other end.
+    /// What it has counted: the figures of `/metrics` (docs/servers.md) by name; those of its connections are dicts by who is at the other end.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats(py, self.report(py, Page::Metrics)?)
     }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Compressed lists are cheap: 9 to 13 bits an edge, where a vector of 384 floats takes 1.3 kB. On package-text a list of 96 neighbours instead
-//! of 64 makes the index 2 % larger, and searches read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in ARCHITECTURE.md).
+//! of 64 makes the index 2 % larger, and searches read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in `docs/measured.md`).
 //! So R is the largest for which the index is expected to fit, and L follows it: a longer list is of use only if the build looks farther.
 //!
 //! What a list takes is learned from two samples of the rows (`lists.rs` beside this): neighbours are near in locality order, so lists take less than

@@ -200,7 +200,7 @@ pub(crate) fn far() -> Error {
 
 /// How many nodes a round visits, the first being 0, where the beam has so many: 1, then 2, 4, ... up to that. On the way to the query's neighbourhood
 /// one node leads on, and what others bring is given up soon; there are about two rounds more. This differs from DistVS, whose width is fixed: with that,
-/// PRESS with a beam of 8 took 1.25 times the work on photo-sift-100k and 1.14 times on package-text (`bench/README.md`).
+/// PRESS with a beam of 8 took 1.25 times the work on photo-sift-100k and 1.14 times on package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)

@@ -11,7 +11,7 @@
 //! finds .950 of the nearest of rows that were held out and .909 of those of queries; by the distance of the tenth nearest, in five bands, it is .990, .977,
 //! .946, .952, .885 of the ones and .985, .976, .951, .954, .887 of the others. So recall is measured by that distance, and a search goes by
 //! the distance of its k-th answer so far: it starts with the deepest list, which becomes shorter as answers come nearer. Easy queries read
-//! less, and a batch of other queries than those that were measured keeps about the recall (`bench/README.md` has how far off it was).
+//! less, and a batch of other queries than those that were measured keeps about the recall (`docs/results/recall.md` has how far off it was).
 //!
 //! Where vectors are apart from lists (decoupled, and PRESS), how far the answers are is not known in time: there all of the longest list is
 //! looked at. Clusters are all asked for at once: there the distance of the nearest head says how many are probed.

@@ -15,7 +15,7 @@
 //!
 //! **After.** There is no third way, to search as if there were no filter and then to check the answers. *Within* comes to the same nodes, on the same pages, reads
 //! the vectors of what matches alone, and knows what matches without a look at a row; what it takes is in memory by then. *After* would save the look into the columns,
-//! which is once for all queries, and would read a row, which is two blocks, for each candidate. `ARCHITECTURE.md` has what both take.
+//! which is once for all queries, and would read a row, which is two blocks, for each candidate. `docs/measured.md` has what both take.
 //!
 //! **All.** Where a search looks at every vector anyway ([`looks_at`](crate::update::looks_at)), *before* reads the vectors of all that match, and no code is compared.
 //!

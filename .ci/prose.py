@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""The rules of words in CONTRIBUTING.md, as far as a program can tell; this says where a text breaks them.
+
+    python3 .ci/prose.py              checks the documents, and counts the faults of crates/
+    python3 .ci/prose.py crates/tier  lists the faults of these files or folders, one a line
+    python3 .ci/prose.py --update     writes the counts of crates/ to .ci/prose.json, where they fell
+    python3 .ci/prose.py --self-test  proves that the check finds what it should
+
+Documents have no faults. Sources had thousands when the rules came, so .ci/prose.json has a count for each crate
+and kind of fault, and a count may only fall. Doc comments, string literals of five words and more (errors, help)
+and Python's docstrings are read; strings of tests are not. Code, the targets of links and headings never count.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COUNTS = ROOT / ".ci" / "prose.json"
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "bench/README.md", "docs/**/*.md"]
+LONGEST, MEAN, COLUMNS, WHATS = 35, 25, 100, 2  # words, words, characters of a line, "what" in a thousand words
+KINDS = ("long", "subject", "what", "columns")
+SUFFIXES = (".rs", ".py", ".pyi", ".md")
+
+LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|<https?:[^>]*>")
+CODE = re.compile(r"(`+).+?\1", re.DOTALL)
+ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s+|\s*>\s?")
+# A sentence ends before white space, and behind a full stop that ends no abbreviation.
+END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bal)(?<!\bcf)(?<!\bvs)(?<!\.)[.!?][)\"'*_»]*\s+")
+SUBJECT = re.compile(r"^\W*(what|who|nobody|that of|those of)\b|\b(of which|nobody|those of)\b", re.IGNORECASE)
+WHAT = re.compile(r"\bwhat\b", re.IGNORECASE)
+WORD = re.compile(r"\w")
+COMMENT = re.compile(r"\s*//([/!]?) ?(.*)")
+STRING = re.compile(r"(?P<raw>\bb?r(?P<hash>#*)\".*?\"(?P=hash))|\"((?:\\.|[^\"\\])*)\"|'(?:\\.|[^'\\])'|//[^\n]*", re.DOTALL)
+DOCSTRING = re.compile(r"(\"\"\"|''')(.*?)\1", re.DOTALL)
+TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:pub(?:\(crate\))? )?mod \w+ \{", re.MULTILINE)
+
+
+def blocks(lines):
+    """Paragraphs, list items and table cells of numbered Markdown lines, as (number of the first line, text)."""
+    number, text, fence = 0, [], None
+    for at, line in lines:
+        bare = line.strip()
+        mark = bare[:3] if bare.startswith(("```", "~~~")) else None
+        plain = fence is None and mark is None
+        if mark and fence in (None, mark):
+            fence = None if fence else mark
+        starts = bool(ITEM.match(line))
+        if not plain or not bare or starts or bare.startswith(("#", "|")):
+            if text:
+                yield number, " ".join(text)
+            text = []
+        if not plain or not bare or bare.startswith("#"):
+            continue
+        if bare.startswith("|"):
+            for cell in re.split(r"(?<!\\)\|", CODE.sub("`c`", bare)):
+                yield at, cell
+            continue
+        if not text:
+            number = at
+        text.append(ITEM.sub("", line, count=1) if starts else bare)
+    if text:
+        yield number, " ".join(text)
+
+
+def sentences(lines):
+    """As (number of a line, the sentence without code and targets)."""
+    for number, text in blocks(lines):
+        plain = LINK.sub(lambda link: link.group(1) or "", CODE.sub("`", text))
+        for sentence in END.split(plain):
+            if sentence.strip():
+                yield number, sentence.strip()
+
+
+def words(sentence):
+    return [word for word in sentence.split() if WORD.search(word)]
+
+
+def judged(found):
+    """The faults of sentences, as (kind, line, text)."""
+    for number, sentence in found:
+        count = len(words(sentence))
+        if count > LONGEST:
+            yield "long", number, f"{count} words, at most {LONGEST}: {sentence[:70]}.."
+        subject = SUBJECT.search(sentence)
+        if subject:
+            yield "subject", number, f"name the thing in place of '{subject.group().strip()}': {sentence[:70]}.."
+        for _ in WHAT.findall(sentence):
+            yield "what", number, f"'what': {sentence[:70]}.."
+
+
+def document(text):
+    """The faults of a page, as (line, text). A page may say "what" now and then."""
+    lines = list(enumerate(text.split("\n"), 1))
+    found = list(sentences(lines))
+    faults = [fault for fault in judged(found) if fault[0] != "what"]
+    total = sum(len(words(sentence)) for _, sentence in found)
+    whats = sum(len(WHAT.findall(sentence)) for _, sentence in found)
+    if whats * 1000 >= WHATS * max(total, 1000):
+        faults.append(("what", 1, f"'what' {whats} times in {total} words: fewer than {WHATS} in a thousand"))
+    long = [sentence for sentence in found if len(words(sentence[1])) > 3]  # cells of a table are no sentences
+    mean = sum(len(words(sentence)) for _, sentence in long) / max(len(long), 1)
+    if mean > MEAN and len(long) > 9:
+        faults.append(("long", 1, f"{mean:.0f} words a sentence on average, at most {MEAN}"))
+    fence = False
+    for number, line in lines:
+        fence ^= line.lstrip().startswith(("```", "~~~"))
+        plain = CODE.sub("`", line)  # it cannot be broken
+        if len(plain) > COLUMNS and not fence and not line.startswith(("|", "#")) and len(words(LINK.sub("", plain))) > 3:
+            faults.append(("columns", number, f"{len(line)} columns, at most {COLUMNS}"))
+    return [(number, said) for _, number, said in sorted(faults, key=lambda fault: fault[1])]
+
+
+def strings(text):
+    """The texts of a Rust file that a user may read, as (line, text)."""
+    tests = TESTS.search(text)
+    for match in STRING.finditer(text, 0, tests.start() if tests else len(text)):
+        if match.group(3) and match.group(3).count(" ") > 3:
+            said = re.sub(r"\\\n\s*|\\n", " ", match.group(3))
+            if len(words(re.sub(r"\{[^}]*\}", "`", said))) > 4:
+                yield text.count("\n", 0, match.start()) + 1, re.sub(r"\{[^}]*\}", "`", said).replace("|", "/")
+
+
+def source(path, text):
+    """The faults of a Rust or Python file, as (kind, line, text)."""
+    found, run = [], []
+    if path.suffix == ".md":
+        return []
+    if path.suffix != ".rs":
+        for match in DOCSTRING.finditer(text):
+            first = text.count("\n", 0, match.start()) + 1
+            found += sentences(enumerate(match.group(2).split("\n"), first))
+        return list(judged(found))
+    faults = []
+    for number, line in enumerate(text.split("\n"), 1):
+        comment = COMMENT.match(line) if "//" in line else None
+        if comment and comment.group(1):
+            run.append((number, comment.group(2)))
+        elif run:
+            found += sentences(run)
+            run = []
+        if comment and len(line) > COLUMNS:
+            faults.append(("columns", number, f"{len(line)} columns, at most {COLUMNS}"))
+    found += sentences(run)
+    if not any(part in ("tests", "testing", "benches") for part in path.with_suffix("").parts):
+        for said in strings(text):
+            found += sentences([said])
+    return faults + list(judged(found))
+
+
+def files(folder):
+    below = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES)
+    return [path for path in below if path.suffix == ".rs" or not any("tests" in part for part in path.parts)]
+
+
+def counts():
+    """Of each crate, how many faults of each kind its files have."""
+    found = {}
+    for crate in sorted(path.parent for path in (ROOT / "crates").glob("*/Cargo.toml")):
+        row = found.setdefault(crate.name, dict.fromkeys(KINDS, 0))
+        for path in files(crate):
+            for kind, _, _ in source(path.relative_to(ROOT), path.read_text(encoding="utf-8")):
+                row[kind] += 1
+    return found
+
+
+def compared(now, before):
+    """What to say of the counts, one line each."""
+    for crate, row in now.items():
+        for kind in KINDS:
+            had = before.get(crate, {}).get(kind, 0)
+            if row[kind] > had:
+                yield f"crates/{crate}: `{kind}` {row[kind]} times, and {had} before: .ci/prose.py crates/{crate} lists them"
+            elif row[kind] < had:
+                yield f"crates/{crate}: lower `{kind}` in .ci/prose.json from {had} to {row[kind]} (.ci/prose.py --update)"
+
+
+def self_test():
+    filler = "A word. " * 500
+    right = f"# {'What ' * 40}\n\nSee [a page](what-of-which.md) and\n`{'who ' * 20}`.\nIt e.g. ends. {'word ' * 9}\n"
+    right += f"\n| a | {'A cell. ' * 60} |\n|---|---|\n\n- One\n  item.\n- Next {'word ' * 10}\n\n```\n{'of which ' * 50}\n```\n"
+    assert document(right) == [], document(right)
+    wrong = {
+        "a long sentence": "word " * 18 + "\n" + "word " * 18,
+        "a long cell": "| a | " + "word " * 36 + "|",
+        "a subject": "It is so. What is read counts.",
+        "a subject in an item": "- **Who reads** has it.",
+        "nobody": "Copies that nobody uses go.",
+        "of which": "Pages of which one is read.",
+        "a long line": "Some words. " * 9,
+        "many whats": "Read what is there. " * 2,
+        "long sentences": ("word " * 18 + "\n" + "word " * 9 + ".\n") * 10,
+    }
+    for name, text in wrong.items():
+        assert len(document(text)) == 1, f"{name}: {document(text)}"
+    assert document("Read what is there.\n" + filler.replace(". ", ".\n")) == []
+    rust = pathlib.Path("crates/a/src/lib.rs")
+    kinds = lambda path, text: sorted(kind for kind, _, _ in source(path, text))
+    assert kinds(rust, "/// What is\n/// read.\n// what\nlet s = \"of which\"; // \"\n") == ["subject", "what"]
+    assert kinds(rust, "f(\"that is \\\n   {nobody} what was read here\");\n") == ["what"]
+    assert kinds(rust, "/// ```\n/// what\n/// ```\n/// Fine.\n" + "//" + "x" * 99) == ["columns"]
+    assert kinds(rust, "#[cfg(test)]\nmod tests {\n \"what is it that is here\"") == []
+    assert kinds(pathlib.Path("crates/a/tests/a.rs"), "\"what is it that is here\"") == []
+    assert kinds(pathlib.Path("a.py"), 'def f():\n    """Nobody reads."""\n') == ["subject"]
+    zero = dict.fromkeys(KINDS, 0)
+    assert len(list(compared({"a": {**zero, "what": 2}}, {"a": {"what": 1}}))) == 1
+    assert "from 3 to 2" in "".join(compared({"a": {**zero, "what": 2}}, {"a": {"what": 3}}))
+    assert list(compared({"a": zero}, {})) == []
+    print(f"prose.py: {len(wrong)} faults found in documents and 4 kinds in sources, none in right texts")
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments == ["--self-test"]:
+        return self_test()
+    if arguments[:1] == ["--update"]:
+        before = json.loads(COUNTS.read_text()) if COUNTS.exists() else None
+        rows = {}
+        for crate, row in counts().items():
+            had = row if before is None else before.get(crate, {})
+            rows[crate] = {kind: min(row[kind], had.get(kind, 0)) for kind in KINDS}
+        lines = [f'  "{crate}": {json.dumps(row)}' for crate, row in rows.items()]
+        COUNTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        return None
+    if any(argument.startswith("-") for argument in arguments):
+        sys.exit(__doc__)
+    lines = []
+    for argument in arguments:
+        if not pathlib.Path(argument).exists():
+            sys.exit(f"error: {argument}: no such file or folder")
+        for path in files(pathlib.Path(argument)):
+            text = path.read_text(encoding="utf-8")
+            found = document(text) if path.suffix == ".md" else [fault[1:] for fault in source(path, text)]
+            lines += [f"{path}:{number}: {said}" for number, said in sorted(found)]
+    if not arguments:
+        for page in sorted(path for pattern in DOCUMENTS for path in ROOT.glob(pattern)):
+            found = document(page.read_text(encoding="utf-8"))
+            lines += [f"{page.relative_to(ROOT)}:{number}: {said}" for number, said in found]
+        lines += compared(counts(), json.loads(COUNTS.read_text()))
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    sys.exit(1 if lines else 0)
+
+
+if __name__ == "__main__":
+    main()
