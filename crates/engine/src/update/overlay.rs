@@ -64,7 +64,7 @@ impl<'a> Seen<'a> {
     }
 
     /// The graphs of new vectors, each with what may be an answer of it.
-    pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> {
+    pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         let graphs = self.overlay.fresh.iter();
         graphs.map(|fresh| &**fresh).zip(self.moment.fresh)
     }
