@@ -19,16 +19,20 @@
 //! - [`depth`]: how many candidates are looked at, by the distance of the k-th answer
 //! - [`calibrate`]: what a build and `stratann calibrate` measure
 //! - [`exact`]: the true nearest of some queries, of all that an index holds
+//! - [`watch`]: how much is found of the queries that are served
 
 mod calibrate;
 mod depth;
 mod exact;
+mod watch;
 
 use stratann_layout::{RecallFile, RecallTable, Searched};
 
 pub use self::calibrate::{Calibration, calibrate};
 pub(crate) use self::calibrate::{LEAST_ROWS, measure, own_queries};
 pub(crate) use self::depth::Depth;
+pub(crate) use self::watch::Measurer;
+pub use self::watch::{LiveRecall, RecallFound, RecallWatch};
 use crate::index::Index;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};

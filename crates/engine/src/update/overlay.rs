@@ -218,6 +218,13 @@ impl Dead<'_> {
         !self.is_empty() && self.tombstones.since(id, 0, self.at).is_some()
     }
 
+    /// Whether a record of an id went since the moment.
+    pub(crate) fn went_since(&self, id: u64) -> bool {
+        let shard = self.tombstones.shard(id).read();
+        let last = shard.stones.get(&id);
+        last.is_some_and(|stone| stone.since > self.at)
+    }
+
     /// How many records do not count at the moment.
     pub(crate) fn at_most(&self) -> u64 {
         u64::from(self.at)
