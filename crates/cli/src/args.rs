@@ -390,6 +390,10 @@ pub struct SearchArguments {
     #[arg(long, value_name = "FILE", visible_aliases = ["groundtruth", "gt-file"])]
     pub truth: Option<PathBuf>,
 
+    /// Measures recall without --truth: answers so many of the queries exactly, by a look at all vectors behind each list size. Of one index
+    #[arg(long, value_name = "N", value_parser = watched, conflicts_with_all = ["within", "like", "find_list"])]
+    pub watch_recall: Option<usize>,
+
     /// Takes the search defaults from this preset [default: the one that the index was built with]
     #[arg(short, long, value_parser = names::preset())]
     pub preset: Option<Preset>,
@@ -1161,6 +1165,10 @@ fn up_to(text: &str, most: usize) -> Result<usize, String> {
 
 fn threads(text: &str) -> Result<usize, String> {
     up_to(text, bounds::MOST_THREADS)
+}
+
+fn watched(text: &str) -> Result<usize, String> {
+    up_to(text, bounds::MOST_WATCHED)
 }
 
 fn list_size(text: &str) -> Result<usize, String> {

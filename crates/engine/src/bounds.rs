@@ -12,6 +12,7 @@
 //! | list size of a search, a build and an insert; clusters probed; candidates ranked at once | 1 | [`MOST_LIST`] |
 //! | k times queries | 1 | [`MOST_ANSWERS`] |
 //! | benefit | 0 | 1 |
+//! | queries of a sample that is watched | 1 | [`MOST_WATCHED`] |
 //!
 //! Bounds of what an index *is* (its degree, its dimension, the bytes of its codes) are those of its format, and are
 //! checked where a build begins (`build/facts.rs`). A size in bytes is a limit, and nothing is allocated for it alone.
@@ -42,6 +43,11 @@ pub const MOST_SEEDS: usize = 1 << 16;
 /// Most answers of one call: k times the queries. They take 12 bytes each.
 pub const MOST_ANSWERS: usize = 1 << 30;
 
+/// Most queries of a sample that is answered exactly.
+pub const MOST_WATCHED: usize = 1_000;
+/// The largest k of a query of such a sample: others are not taken, since their true nearest take memory.
+pub const MOST_WATCHED_K: usize = 100;
+
 /// A number from 1 to `most`.
 pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Error> {
     match value {
@@ -58,6 +64,11 @@ pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Err
 /// OS threads.
 pub(crate) fn threads(value: usize) -> Result<usize, Error> {
     number("threads", value, MOST_THREADS)
+}
+
+/// Queries of a sample.
+pub(crate) fn watched(value: usize) -> Result<usize, Error> {
+    number("queries of watch_recall", value, MOST_WATCHED)
 }
 
 /// A share of something.

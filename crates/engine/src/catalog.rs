@@ -64,7 +64,7 @@ pub struct CatalogOptions {
     /// The most memory to spend on all indexes together, the program and the queries in flight included, in bytes;
     /// `None` is as much as they want.
     pub memory: Option<u64>,
-    /// How each index is opened. Its `memory` must be `None`: the budget is the catalog's. A `cache` is one for each open
+    /// How each index is opened. Its `memory` and its `watch_recall` must be `None`: the budget is the catalog's. A `cache` is one for each open
     /// index.
     pub open: OpenOptions,
     /// How long a call waits where the memory budget has no room beside indexes that are in use: one that opens an index for changes, and one that opens it for
@@ -259,6 +259,13 @@ impl Catalog {
                 "memory of each index",
                 memory,
                 "none: the catalog's own `memory` is the budget of all of them",
+            ));
+        }
+        if options.open.watch_recall.is_some() {
+            return Err(Error::call(
+                "watch_recall of each index",
+                "given",
+                "none: a watch is of one index; open an index by itself to watch it",
             ));
         }
         // What a page takes that is read is seen with the index; a search of larger ones keeps fewer queries in flight.

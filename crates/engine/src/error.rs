@@ -131,8 +131,8 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// An index that changed so fast that nothing of one moment could be copied or exported.
-    #[error("{}: {what}; the unfinished files were removed. {remedy}", path.display())]
+    /// An index that changed so fast that nothing of one moment could be copied, exported or measured.
+    #[error("{}: {what}. {remedy}", path.display())]
     Restless {
         /// The directory of the index.
         path: PathBuf,

@@ -33,6 +33,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::{
@@ -54,7 +55,7 @@ use crate::navigation::Navigation;
 use crate::places::Purpose;
 use crate::plan::{MemoryPlan, Needs, PageFile};
 use crate::progress::Progress;
-use crate::recall::Recall;
+use crate::recall::{Measurer, Recall};
 use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
 use crate::stores::columns::Columns;
@@ -97,6 +98,8 @@ pub struct Index {
     logged: u64,
     /// What it has its memory from, if that is a budget of several indexes.
     lent: Option<Lent>,
+    /// What measures recall in the background.
+    measurer: Mutex<Option<Measurer>>,
 }
 
 impl fmt::Debug for Index {
@@ -314,6 +317,16 @@ impl Index {
             pages: if none { 0 } else { file.pages },
             ..file
         };
+        let vectors = (
+            manifest.dimension as usize,
+            manifest.element,
+            manifest.metric,
+        );
+        let mut watched = 0;
+        if let Some(watch) = &options.watch_recall {
+            watch.watch(path, volume.identity(), vectors)?;
+            watched = watch.memory_bytes(vectors.0 * vectors.1.size());
+        }
         let needs = Needs {
             codes: code_bytes,
             codebook: match kind {
@@ -328,7 +341,7 @@ impl Index {
             navigation: navigation.map_or(0, |entry| entry.length),
             changes: logged_bytes(&*volume, &manifest)?,
             deleted: carried.charge(),
-            beside: options.beside,
+            beside: options.beside.saturating_add(watched),
             inserting: kind.inserting_bytes(&manifest),
             rows: 0,
             places: options.places.memory_bytes(&*volume, &manifest),
@@ -406,6 +419,7 @@ impl Index {
             overlay: None,
             logged: 0,
             lent: None,
+            measurer: Mutex::default(),
             manifest,
         })
     }
@@ -576,6 +590,11 @@ impl Index {
         for segment in stores.segments.iter_mut().flat_map(|s| s.iter_mut()) {
             segment.tier = tier(&segment.name);
         }
+    }
+
+    /// What measures recall in the background.
+    pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
+        &self.measurer
     }
 
     /// How it was opened.

@@ -6,6 +6,7 @@ use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Ro
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::MemoryPlan;
+use crate::recall::{LiveRecall, RecallWatch};
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
 use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
@@ -86,6 +87,9 @@ pub struct Stats {
     /// storage, why there is no checkpoint of late. What is acknowledged is in the log and is found; opening the index takes longer,
     /// and so may every search.
     pub trouble: Option<String>,
+    /// How much of the true nearest searches found, of queries that were served, where the index was opened with a
+    /// [watch](crate::OpenOptions::watch_recall).
+    pub live_recall: Option<LiveRecall>,
     /// How memory is divided while searching, under the budget that the index was opened with.
     pub memory: MemoryPlan,
     /// The format version of the index.
@@ -266,6 +270,7 @@ impl Index {
             direct: None,
             health: IndexHealth::default(),
             trouble: far_grown(self, self.live() as u64).map(found_badly),
+            live_recall: (self.options().watch_recall.as_ref()).map(RecallWatch::found),
             memory: MemoryPlan {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),
                 ..self.memory().clone()

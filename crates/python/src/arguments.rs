@@ -95,7 +95,7 @@ macro_rules! counts {
 
 counts!(
     given: k, most, size, build_list, seed, threads, list_size, beam, in_flight, seeds, waiting, clients;
-    optional: k, count, list_size, probes, cluster_size, replicas, beam, threads, in_flight, degree, code_bytes, connections
+    optional: k, count, list_size, probes, cluster_size, replicas, beam, threads, in_flight, degree, code_bytes, connections, watch_recall
 );
 
 /// A value with a fixed set of names; the type's own error says which ones there are.

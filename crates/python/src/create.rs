@@ -133,6 +133,7 @@ pub fn create<'py>(
         place,
         durability,
         merges,
+        watch_recall: None,
     };
     opening.check()?;
     let budget = bytes(memory)?;

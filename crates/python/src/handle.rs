@@ -12,7 +12,7 @@ use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
 use crate::process::{Opened, detached, forked};
 use crate::progress::{Listener, run, waited};
-use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike};
+use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike, watched};
 
 /// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
 pub type Now = (Arc<Opened<stratann::Index>>, Held);
@@ -115,7 +115,7 @@ impl Handle {
             home: index.path().to_owned(),
             opener: index.opener(),
             changes,
-            seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None, before)),
+            seen: RwLock::new(Seen::new(py, watched(index), None, before)),
         }
     }
 
@@ -225,7 +225,7 @@ impl Handle {
             None => {
                 let open = || self.opener_after(seen.index.as_ref()).open(&self.home);
                 let index = py.detach(open).map_err(to_python)?;
-                Arc::new(Opened::new(Arc::new(index)))
+                watched(Arc::new(index))
             }
         };
         let same = Arc::ptr_eq(&seen.writer, &Writer::of(py, &index));
@@ -242,7 +242,7 @@ impl Handle {
         let opener = self.opener_after(Some(&self.index()?));
         let open = || opener.open(&self.home);
         let index = py.detach(open).map_err(to_python)?;
-        *self.seen.write() = Seen::new(py, Arc::new(Opened::new(Arc::new(index))), None, before);
+        *self.seen.write() = Seen::new(py, watched(Arc::new(index)), None, before);
         Ok(())
     }
 

@@ -655,7 +655,8 @@ impl Index {
     /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
     /// a merge that could not be made. Of vectors of a kind that the codes are not made for, which are found badly until a merge, it also tells where the
     /// index is open for reading. "health" has their share of all ("drifted"; None where few came since the last build or merge, or nobody has looked: since
-    /// no change has yet, the `memory` has no room for a sample of 128 vectors, or the build was given a codebook, which stays).
+    /// no change has yet, the `memory` has no room for a sample of 128 vectors, or the build was given a codebook, which stays). "live_recall" is None, or what
+    /// `measure_recall` returns, of an index that was opened with `watch_recall`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
         // The sample that tells its health is searched for by threads.
@@ -670,6 +671,38 @@ impl Index {
             None => index.stats_and_health(&Silent).0,
         });
         to_dict(py, &stats)
+    }
+
+    /// Measures how much of the true nearest searches find, by the queries that were sampled so far (`watch_recall` of `open`), and forgets these. Each of
+    /// them is searched again, and all vectors are looked at, on one thread. Searches and changes go on meanwhile.
+    ///
+    /// Parameters
+    /// ----------
+    /// progress : bool or callable, optional
+    ///     As that of `build`: vectors that are looked at.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     "live_recall" of `stats`: "last" and "all", what was found of the last sample and of all since the index was opened: None, or a dict of `queries`,
+    ///     `k` (None if some asked for more answers than others), `found` (the mean recall), `lowest` (that of the query of which least was found), `asked` and
+    ///     `found_of_asked` (of those that asked for a recall, else None). "at" is the time of the last sample, in seconds since 1970, and "seconds" how
+    ///     long it took; "passes" and "thrown_away" count samples, "waiting" queries that were sampled, of "sample" at most; "error" says why the last sample
+    ///     was not measured, if it was not.
+    #[pyo3(signature = (*, progress=None))]
+    fn measure_recall<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (inner, live) = self.now(py)?;
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let listener = Listener::new(progress)?;
+        let known = run(py, &listener, |progress| match &*live {
+            Some(live) => live.measure_recall(progress),
+            None => index.measure_recall(progress),
+        })?;
+        to_dict(py, &known)
     }
 
     /// Inserts vectors; searches that begin after it find them.
@@ -1193,6 +1226,10 @@ impl Index {
 /// durability : str or int
 ///     When changes are durable: "always" (when the call returns), "flush" (when `flush`, `close` or `compact` returns),
 ///     or at the latest after so many milliseconds.
+/// watch_recall : int, optional
+///     How many of the queries that are served are kept as a sample, up to 1,000; 64 are a good beginning. When so many are there, a thread searches them again,
+///     compares their answers with all vectors, and `stats` tells how much of the true nearest was found ("live_recall"). It rests 19 times as long as
+///     that took. `measure_recall` does it at once. None keeps nothing. An object that is unpickled has none.
 /// merges : bool
 ///     Whether merges begin by themselves, in the background, from the first change on. If not, `compact` is the only one. One is due when a tenth of the
 ///     vectors was deleted; when searches read a tenth more than before; when many vectors wait in memory; when a small index has four times the vectors of its
@@ -1200,7 +1237,7 @@ impl Index {
 ///     vectors would; when groups of clusters are scattered. docs/changes.md has the numbers.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
-    place=None, durability=None, merges=true))]
+    place=None, durability=None, merges=true, watch_recall=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -1216,6 +1253,9 @@ pub fn open(
     place: Option<&Bound<'_, PyAny>>,
     durability: Option<&Bound<'_, PyAny>>,
     merges: bool,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::watch_recall)] watch_recall: Option<
+        usize,
+    >,
 ) -> PyResult<Index> {
     let path = existing(path, "index")?;
     let opening = Opening {
@@ -1227,6 +1267,7 @@ pub fn open(
         place,
         durability,
         merges,
+        watch_recall,
     };
     opening.open(py, path, None)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use stratann::{IoMode, OpenOptions};
+use stratann::{IoMode, OpenOptions, RecallWatch};
 
 use crate::arguments::{cache as cache_size, durability, memory, named, places};
 use crate::errors::to_python;
@@ -24,6 +24,8 @@ pub struct Opening<'a, 'py> {
     pub place: Option<&'a Bound<'py, PyAny>>,
     pub durability: Option<&'a Bound<'py, PyAny>>,
     pub merges: bool,
+    /// Queries of a sample.
+    pub watch_recall: Option<usize>,
 }
 
 impl<'a, 'py> Opening<'a, 'py> {
@@ -38,6 +40,7 @@ impl<'a, 'py> Opening<'a, 'py> {
             place,
             durability: None,
             merges: true,
+            watch_recall: None,
         }
     }
 
@@ -51,7 +54,14 @@ impl<'a, 'py> Opening<'a, 'py> {
         named::<IoMode>(self.io, "io")?;
         places(self.place)?;
         durability(self.durability)?;
+        self.watch()?;
         Ok(())
+    }
+
+    /// What keeps a sample of queries. An object that is unpickled has none.
+    fn watch(&self) -> PyResult<Option<RecallWatch>> {
+        let watch = self.watch_recall.map(RecallWatch::new);
+        watch.transpose().map_err(to_python)
     }
 
     /// Opens the index that stands at `path`, with the report of what built it here, if something did.
@@ -89,6 +99,7 @@ impl<'a, 'py> Opening<'a, 'py> {
             )?,
             navigation: self.navigation,
             places: places(self.place)?,
+            watch_recall: self.watch()?,
             ..OpenOptions::default()
         };
         let changes = Changes {

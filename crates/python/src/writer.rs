@@ -261,7 +261,7 @@ impl Drop for Writer {
 }
 
 /// What options say that a caller may give, by their names.
-fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
+fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 8] {
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "None".into());
     let cache = match open.cache {
         CacheSize::None => "None".into(),
@@ -273,6 +273,7 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
         Durability::OnFlush => "\"flush\"".into(),
         Durability::Every(time) => time.as_millis().to_string(),
     };
+    let watch = open.watch_recall.as_ref();
     let boolean = |value| if value { "True" } else { "False" };
     [
         (
@@ -286,9 +287,22 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
             or_none(open.navigation.map(|value| boolean(value).into())),
         ),
         ("place", format!("\"{}\"", open.places)),
+        (
+            "watch_recall",
+            or_none(watch.map(|watch| watch.queries().to_string())),
+        ),
         ("durability", durability),
         ("merges", boolean(changes.merges).into()),
     ]
+}
+
+/// An index that is open for searching. If it has a watch, a thread measures how much its searches find.
+pub fn watched(index: Arc<stratann::Index>) -> Arc<Opened<stratann::Index>> {
+    if index.options().watch_recall.is_some() {
+        // Where the system has no thread, `stats` tells.
+        index.measure_recall_in_background().ok();
+    }
+    Arc::new(Opened::new(index))
 }
 
 /// Whether two objects read a folder alike.
@@ -445,6 +459,10 @@ impl Writer {
                 (live, _) => Arc::new(Opened::new(Arc::new(live?))),
             },
         };
+        if live.index().options().watch_recall.is_some() {
+            // Where the system has no thread, `stats` tells.
+            live.value().measure_recall_in_background().ok();
+        }
         let merger = merge_when_due(&live, changes)?;
         let mut state = self.state.lock();
         state.merger = merger;
@@ -531,7 +549,7 @@ impl Writer {
             }
         };
         let index = match opened {
-            Some(Ok(index)) => Arc::new(Opened::new(Arc::new(index))),
+            Some(Ok(index)) => watched(Arc::new(index)),
             // It stays open for changes, as searches have nothing else that knows of these.
             not => {
                 self.merge_again(&live, changes);
@@ -552,7 +570,7 @@ impl Writer {
         {
             let mut state = self.state.lock();
             state.closes += 1;
-            state.left = Some(Arc::new(Opened::new(Arc::new(last))));
+            state.left = Some(watched(Arc::new(last)));
         }
         flushed
     }
@@ -610,7 +628,7 @@ impl Writer {
         let flushed = live.flush();
         let open = || live.index().opener().open(live.path());
         match flushed.and_then(|()| open()) {
-            Ok(index) => self.put_away(&live, &Arc::new(Opened::new(Arc::new(index)))),
+            Ok(index) => self.put_away(&live, &watched(Arc::new(index))),
             // Nobody hears of an error here. Others find it as it is, and whichever of them closes it is told what is wrong.
             Err(_) => self.merge_again(&live, changes),
         }

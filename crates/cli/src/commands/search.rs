@@ -1,8 +1,9 @@
 //! `stratann search INDEX.. QUERIES`
 
+use serde::Serialize;
 use stratann::{
-    ByWay, ErrorKind, Explained, GroundTruth, Matrix, Preset, Press, SearchOptions, SearchResults,
-    VectorFile, VectorSource, Way,
+    ByWay, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Preset, Press, SearchOptions,
+    SearchResults, VectorFile, VectorSource, Way, bounds,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
 use stratann_terminal::failure::Failure;
@@ -62,14 +63,14 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 true => searcher.reach(target)?,
                 false => searcher.measure(Width::Recall(target))?,
             };
-            printer.add(measured)?;
+            printer.add(measured, searcher.target.live_recall()?)?;
             Some(results)
         }
         None => {
             let mut last = None;
             for probes in &arguments.probes {
                 let (measured, results) = searcher.measure(Width::Probes(*probes))?;
-                printer.add(measured)?;
+                printer.add(measured, searcher.target.live_recall()?)?;
                 last = keeps.then_some(results);
             }
             let width = searcher.width();
@@ -88,7 +89,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             answers::check_lists(lists, arguments.k)?;
             for list in lists {
                 let (measured, results) = searcher.measure(width(*list))?;
-                printer.add(measured)?;
+                printer.add(measured, searcher.target.live_recall()?)?;
                 // Thousands of answers take memory that the next list size needs.
                 last = keeps.then_some(results);
             }
@@ -122,6 +123,13 @@ impl Searcher<'_> {
             arguments.queries(),
             arguments.k,
         )?;
+        if arguments.watch_recall.is_some() && arguments.k > bounds::MOST_WATCHED_K {
+            return Err(Failure::Wrong(format!(
+                "--watch-recall with -k {}: the true nearest are looked for of searches with at most {} answers",
+                arguments.k,
+                bounds::MOST_WATCHED_K
+            )));
+        }
         let threads = threads_or_cores(arguments.threads);
         let beside = beside(&*queries, arguments, threads);
         let target = Target::open(paths, arguments, beside)?;
@@ -442,6 +450,12 @@ const LARGEST_LIST: usize = 8192;
 /// Budgets below this leave queries where they are.
 const TINY: u64 = 32 << 20;
 
+/// A line of JSON behind that of a measurement.
+#[derive(Serialize)]
+struct Live {
+    live_recall: LiveRecall,
+}
+
 /// Prints each measurement when it is there (JSON), or all as a table at the end.
 struct Printer {
     output: Output,
@@ -454,6 +468,8 @@ struct Printer {
     table: Table,
     /// What the first column is called.
     width: &'static str,
+    /// What samples of the queries tell of recall, if that was asked for.
+    live_recall: Vec<String>,
     /// Where the time went, if that was asked for.
     parts: Option<Table>,
     /// What is the same for all rows.
@@ -495,21 +511,35 @@ impl Printer {
                 .parts
                 .then(|| Table::new(&[&[width], &PartsUs::COLUMNS[..], &["mean"]].concat())),
             width,
+            live_recall: Vec::new(),
             last: None,
             indexes: searcher.target.indexes(),
         }
     }
 
-    fn add(&mut self, detailed: Detailed) -> Result<(), Failure> {
+    fn add(&mut self, detailed: Detailed, live: Option<LiveRecall>) -> Result<(), Failure> {
         if self.answers {
             return Ok(());
         }
         if self.json {
-            return if self.measure {
-                self.output.json_line(&detailed)
-            } else {
-                self.output.json_line(&detailed.measured)
-            };
+            match self.measure {
+                true => self.output.json_line(&detailed)?,
+                false => self.output.json_line(&detailed.measured)?,
+            }
+            return live.map_or(Ok(()), |live_recall| {
+                self.output.json_line(&Live { live_recall })
+            });
+        }
+        if let Some(last) = live.and_then(|live| live.last) {
+            self.live_recall.push(format!(
+                "recall@{} at {} {}: {:.4} of {} queries that were answered exactly; {:.4} of the one of which least was found",
+                detailed.measured.k,
+                self.width,
+                detailed.measured.list,
+                last.found,
+                size::count(last.queries),
+                last.lowest,
+            ));
         }
         let measured = &detailed.measured;
         let ms = |us: f64| format!("{:.2}", us / 1e3);
@@ -552,6 +582,9 @@ impl Printer {
                     .line("where a query's time goes, in microseconds:")?;
                 self.output.text(parts.render())?;
                 self.output.line("")?;
+            }
+            for line in &self.live_recall {
+                self.output.line(line)?;
             }
             let indexes = match self.indexes {
                 1 => String::new(),

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use stratann::{
-    Backend, CacheSize, Catalog, CatalogOptions, Error, Filter, Index, IndexFacts, OpenOptions,
-    Preset, Rerank, SearchOptions, SearchResults, VectorSource,
+    Backend, CacheSize, Catalog, CatalogOptions, Error, Filter, Index, IndexFacts, LiveRecall,
+    OpenOptions, Preset, RecallWatch, Rerank, SearchOptions, SearchResults, Silent, VectorSource,
 };
 use stratann_bench::machine::Machine;
 use stratann_terminal::failure::Failure;
@@ -72,7 +72,14 @@ impl Target {
         };
         if let [path] = &paths[..] {
             open.memory = arguments.memory;
+            open.watch_recall = arguments.watch_recall.map(RecallWatch::new).transpose()?;
             return Ok(Self::One(Box::new(Index::open(path, &open)?)));
+        }
+        if arguments.watch_recall.is_some() {
+            return Err(Failure::Wrong(format!(
+                "--watch-recall is of one index, and these are {}: give one of them",
+                paths.len()
+            )));
         }
         let options = CatalogOptions {
             memory: arguments.memory,
@@ -136,6 +143,16 @@ impl Target {
             Self::One(index) => index.longest_list(options),
             // Each index has its own.
             Self::Several { .. } => Ok(options.list),
+        }
+    }
+
+    /// What a sample of the queries that were searched since tells of recall, if that was asked for.
+    pub fn live_recall(&self) -> Result<Option<LiveRecall>, Error> {
+        match self {
+            Self::One(index) if index.options().watch_recall.is_some() => {
+                index.measure_recall(&Silent).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 

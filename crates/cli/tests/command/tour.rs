@@ -509,3 +509,43 @@ fn events_are_told_to_who_asks() {
         "{merged}"
     );
 }
+
+#[test]
+fn recall_is_measured_by_a_sample_without_a_truth() {
+    let place = Place::new();
+    place.run(&SMALL_BUILD).done();
+    let search = ["search", "index", "queries.u8bin", "--watch-recall", "20"];
+    let lines = place.run(&[&search[..], &["--json", "-L", "10,600"]].concat());
+    let lines = lines.done().json_lines();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let live = |line: &Value| line["live_recall"]["last"].clone();
+    let (short, all) = (live(&lines[1]), live(&lines[3]));
+    assert_eq!(short["queries"], QUERIES as u64);
+    assert!(short["found"].as_f64().unwrap() <= 1.0);
+    assert_eq!(
+        (all["found"].as_f64(), all["k"].as_u64()),
+        (Some(1.0), Some(10))
+    );
+    let table = place.run(&[&search[..], &["-L", "600"]].concat()).done();
+    let line = "recall@10 at list 600: 1.0000 of 20 queries that were answered exactly; 1.0000 of the one of which least was found";
+    assert!(table.stdout.contains(line), "{table:?}");
+    for (more, what) in [
+        (&["-k", "101"][..], "at most 100"),
+        (&["--watch-recall", "1001"], "1,000"),
+        (&["--within", "3"], "--within"),
+    ] {
+        let refused = place.run(&[&search[..], more].concat());
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(what), "{refused:?}");
+    }
+    let several = place.run(&[
+        "search",
+        "index",
+        "index/../index/.",
+        "queries.u8bin",
+        "--watch-recall",
+        "20",
+    ]);
+    assert_eq!(several.status, Some(2), "{several:?}");
+    assert!(several.stderr.contains("of one index"), "{several:?}");
+}

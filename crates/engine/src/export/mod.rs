@@ -28,10 +28,9 @@ use self::beside::{AttributesFile, IdsFile};
 use self::rows::RowsFile;
 use crate::bits::Bits;
 use crate::index::Index;
-use crate::progress::{Progress, Stage, WithinStage};
-use crate::search::{Exactness, Nodes};
-use crate::stores::columns::{View, Windows, decoded};
-use crate::update::{Overlay, Seen};
+use crate::progress::{Progress, Stage};
+use crate::stores::columns::{Windows, decoded};
+use crate::update::Standing;
 use crate::{DataError, Error, LiveIndex, Row};
 
 /// Bytes of vectors that are held at a time.
@@ -77,18 +76,6 @@ pub struct ExportReport {
     pub seconds: f64,
 }
 
-/// An index at a moment.
-struct Standing<'a> {
-    index: &'a Index,
-    seen: Seen<'a>,
-    /// Nodes that there were.
-    nodes: u32,
-    /// Columns as they were.
-    view: View,
-    /// Vectors that counted.
-    live: u64,
-}
-
 /// The files of an export.
 struct Files {
     rows: RowsFile,
@@ -111,25 +98,8 @@ impl Index {
         options: &ExportOptions,
         progress: &dyn Progress,
     ) -> Result<ExportReport, Error> {
-        let carried;
-        let overlay = match self.overlay() {
-            Some(overlay) => overlay,
-            None => {
-                carried = Overlay::carried(self.carried());
-                &carried
-            }
-        };
-        let standing = Standing {
-            index: self,
-            seen: Seen {
-                overlay,
-                moment: overlay.now(),
-            },
-            nodes: self.nodes() as u32,
-            view: self.columns().view(),
-            live: overlay.live(self.nodes()) as u64,
-        };
-        let exported = standing.export(out.as_ref(), options, progress);
+        let out = out.as_ref();
+        let exported = self.with_standing(|standing| standing.export(out, options, progress));
         exported.map_err(|error| self.outdated(error))
     }
 }
@@ -147,23 +117,8 @@ impl LiveIndex {
     ) -> Result<ExportReport, Error> {
         let mut tries = 1;
         loop {
-            let (snapshot, nodes, view, live) = self.while_nobody_changes(|snapshot| {
-                let index = &snapshot.index;
-                let live = snapshot.overlay.live(index.nodes()) as u64;
-                let view = index.columns().view();
-                (snapshot.clone(), index.nodes() as u32, view, live)
-            });
-            let standing = Standing {
-                index: &snapshot.index,
-                seen: Seen {
-                    overlay: &snapshot.overlay,
-                    moment: snapshot.moment,
-                },
-                nodes,
-                view,
-                live,
-            };
-            match standing.export(out.as_ref(), options, progress) {
+            let held = self.held();
+            match held.standing().export(out.as_ref(), options, progress) {
                 Err(Error::Restless { .. }) if tries < TRIES => tries += 1,
                 exported => return exported,
             }
@@ -205,7 +160,7 @@ impl Standing<'_> {
             return Err(Error::Restless {
                 path: index.path().to_owned(),
                 what: format!(
-                    "{vectors} vectors were met of the {live} that it had, since ids were replaced again and again while they were written"
+                    "{vectors} vectors were met of the {live} that it had, since ids were replaced again and again while they were written; the unfinished files were removed"
                 ),
                 remedy: "Take a snapshot (`stratann snapshot`), and export that".into(),
             });
@@ -234,7 +189,11 @@ impl Standing<'_> {
             // All extents are read for any of their vectors: so all at once, and each vector where it is met first.
             let (mut met, mut failed) = (Bits::new(self.nodes.into()), None);
             let mut each = |node: u32, id: u64, vector: &[u8]| {
-                if failed.is_none() && self.counts(node, id, &fresh) && met.add(node.into()) {
+                if failed.is_none()
+                    && self.counts(node, id)
+                    && !fresh.contains(&id)
+                    && met.add(node.into())
+                {
                     failed = self
                         .put(files, (node, id, vector), &mut windows, progress)
                         .err();
@@ -255,7 +214,7 @@ impl Standing<'_> {
             places.clear();
             vectors.clear();
             let mut each = |node: u32, id: u64, vector: &[u8]| {
-                if self.counts(node, id, &fresh) {
+                if self.counts(node, id) && !fresh.contains(&id) {
                     places.push((node, id, vectors.len()));
                     vectors.extend_from_slice(vector);
                 }
@@ -282,8 +241,7 @@ impl Standing<'_> {
         progress: &dyn Progress,
     ) -> Result<HashSet<u64>, Error> {
         let (mut written, mut failed) = (HashSet::new(), None);
-        // The older first, as look-ups have it: while a merge goes on, an id may be in both for a moment.
-        for (fresh, moment) in self.seen.fresh() {
+        for (fresh, moment) in self.fresh() {
             fresh.for_each_at(moment, |id, vector, row| {
                 if failed.is_none() && written.insert(id) {
                     let row = row.map(|row| decoded(&row)).transpose();
@@ -294,26 +252,6 @@ impl Standing<'_> {
             });
         }
         failed.map_or(Ok(written), Err)
-    }
-
-    fn each_node(
-        &self,
-        first: u32,
-        end: u32,
-        progress: &dyn Progress,
-        each: &mut (dyn FnMut(u32, u64, &[u8]) + Send),
-    ) -> Result<(), Error> {
-        // Its steps are nodes that are looked at; those of an export are vectors.
-        let quiet = WithinStage(progress);
-        let nodes = Nodes::Range(first, end);
-        let admission = self.seen.admission();
-        self.index
-            .each_node(nodes, Exactness::Exact, admission, &quiet, each)
-    }
-
-    /// Whether a record is the vector of its id at the moment, and was not written yet.
-    fn counts(&self, node: u32, id: u64, written: &HashSet<u64>) -> bool {
-        node < self.nodes && self.seen.admission().admits(id, node) && !written.contains(&id)
     }
 
     fn put(

@@ -27,6 +27,11 @@ impl NodeSet {
         self.0.insert(node);
     }
 
+    /// Bytes that it takes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.0.serialized_size()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> u64 {
         self.0.len()

@@ -2,7 +2,7 @@
 
 use stratann_tier::IoMode;
 
-use crate::Places;
+use crate::{Places, RecallWatch};
 
 /// How to open an index.
 #[derive(Clone, Debug)]
@@ -23,6 +23,9 @@ pub struct OpenOptions {
     pub beside: u64,
     /// On which tier each role is read. Copies in memory count towards `memory`.
     pub places: Places,
+    /// What keeps a sample of the queries that are served, so that it is known how much searches find ([`Index::measure_recall`](crate::Index::measure_recall)).
+    /// What it takes counts towards `memory`. A catalog's indexes have none.
+    pub watch_recall: Option<RecallWatch>,
 }
 
 /// What a searching thread takes, about: its stack, its ring and its first buffers. A budget has room for two.
@@ -51,6 +54,7 @@ impl Default for OpenOptions {
             navigation: None,
             beside: 0,
             places: Places::default(),
+            watch_recall: None,
         }
     }
 }

@@ -1,4 +1,8 @@
-//! The true nearest of some queries, of all vectors that the checkpoint of an index holds.
+//! The true nearest of some queries, as the vectors that may be answers are met one after the other.
+//!
+//! ```text
+//!   each vector ── meet ──> a block ── full? compare ──> tile by tile with each query ──> heaps of the k nearest
+//! ```
 
 use std::collections::BinaryHeap;
 
@@ -11,7 +15,7 @@ use crate::threads;
 use crate::update::each_vector;
 
 /// Bytes of vectors that are compared with all queries at a time: they stay in the L2 cache.
-const TILE: usize = 128 << 10;
+pub(super) const TILE: usize = 128 << 10;
 /// Bytes that are collected for all threads.
 const BLOCK: usize = 4 << 20;
 
@@ -34,13 +38,181 @@ pub(super) fn distance_of(found: Found) -> f32 {
     })
 }
 
+/// Where a vector stands that is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On storage.
+    Node(u32),
+    /// In memory alone: in which of the graphs there, and its slot.
+    Slot(usize, u32),
+}
+
+/// What is asked of the vectors that are met.
+pub(super) trait Wants: Sync {
+    /// Whether a vector may be an answer of a query, which it is near enough to be.
+    fn admits(&self, query: usize, place: Place, id: u64) -> bool;
+
+    /// Whether the distance of an id is to be told, if it is as near as the nearest.
+    fn tells(&self, query: usize, id: u64) -> bool;
+}
+
+/// Compares vectors with queries.
+pub(super) struct Nearest<'q> {
+    kernel: Kernel,
+    shares: Vec<Share<'q>>,
+    rows: Vec<u8>,
+    names: Vec<(Place, u64)>,
+}
+
+/// What was found of a query.
+pub(super) struct OfQuery {
+    /// The nearest, nearest first.
+    pub(super) nearest: Vec<Found>,
+    /// Those whose distance was to be told: all that are no farther than the last of the nearest, and perhaps others.
+    pub(super) told: Vec<Found>,
+}
+
 /// Queries of one thread, and the nearest so far.
 struct Share<'q> {
     /// The number of the first of them.
     first: usize,
     queries: &'q [u8],
-    nearest: Vec<BinaryHeap<Found>>,
+    heaps: Vec<Heap>,
     distances: Vec<f32>,
+}
+
+/// The nearest of a query.
+struct Heap {
+    k: usize,
+    nearest: BinaryHeap<Found>,
+    told: Vec<Found>,
+}
+
+impl Heap {
+    fn new(k: usize) -> Self {
+        Self {
+            k,
+            nearest: BinaryHeap::with_capacity(k + 1),
+            told: Vec::new(),
+        }
+    }
+
+    /// What is farther is none of the nearest.
+    fn limit(&self) -> u32 {
+        match self.nearest.peek() {
+            Some(worst) if self.nearest.len() == self.k => worst.0,
+            _ => u32::MAX,
+        }
+    }
+
+    fn offer(&mut self, found: Found) {
+        self.nearest.push(found);
+        if self.nearest.len() > self.k {
+            self.nearest.pop();
+        }
+    }
+}
+
+impl<'q> Nearest<'q> {
+    /// Of `queries`, rows of the index's element type one after the other, each with how many of its nearest are wanted, 1 or more.
+    pub(super) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
+        let kernel = Kernel::new(index.metric(), index.element(), index.dim());
+        let each = ks.len().div_ceil(threads.max(1)).max(1);
+        let shares = queries
+            .chunks(each * kernel.row_bytes())
+            .zip(ks.chunks(each));
+        let shares = shares.enumerate().map(|(at, (queries, ks))| Share {
+            first: at * each,
+            queries,
+            heaps: ks.iter().map(|&k| Heap::new(k)).collect(),
+            distances: Vec::new(),
+        });
+        Self {
+            shares: shares.collect(),
+            kernel,
+            rows: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// Takes a vector to those that are compared next.
+    pub(super) fn meet(&mut self, place: Place, id: u64, vector: &[u8]) {
+        self.rows.extend_from_slice(vector);
+        self.names.push((place, id));
+    }
+
+    /// Bytes of them.
+    pub(super) fn waiting(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Compares them with all queries.
+    pub(super) fn compare(&mut self, wants: &impl Wants) {
+        let (kernel, rows, names) = (&self.kernel, &self.rows, &self.names);
+        threads::shared(self.shares.iter_mut(), |share| {
+            share.compare(kernel, rows, names, wants);
+        });
+        self.rows.clear();
+        self.names.clear();
+    }
+
+    /// What was found, by query; all that was met was compared.
+    pub(super) fn found(self) -> Vec<OfQuery> {
+        let heaps = self.shares.into_iter().flat_map(|share| share.heaps);
+        heaps
+            .map(|heap| OfQuery {
+                nearest: heap.nearest.into_sorted_vec(),
+                told: heap.told,
+            })
+            .collect()
+    }
+}
+
+impl Share<'_> {
+    /// Compares all its queries with some vectors.
+    fn compare(
+        &mut self,
+        kernel: &Kernel,
+        rows: &[u8],
+        names: &[(Place, u64)],
+        wants: &impl Wants,
+    ) {
+        let row_bytes = kernel.row_bytes();
+        let tile = (TILE / row_bytes).max(1);
+        for (rows, names) in rows.chunks(tile * row_bytes).zip(names.chunks(tile)) {
+            self.distances.resize(names.len(), 0.0);
+            let queries = self.queries.chunks_exact(row_bytes);
+            for (at, (query, heap)) in queries.zip(&mut self.heaps).enumerate() {
+                kernel.distances_dense(query, rows, &mut self.distances);
+                let (number, mut limit) = (self.first + at, heap.limit());
+                for (&(place, id), &distance) in names.iter().zip(&self.distances) {
+                    let distance = ordered(distance);
+                    if distance > limit || !wants.admits(number, place, id) {
+                        continue;
+                    }
+                    if wants.tells(number, id) {
+                        heap.told.push((distance, id));
+                    }
+                    heap.offer((distance, id));
+                    limit = heap.limit();
+                }
+            }
+        }
+    }
+}
+
+/// All but a node of each of the first queries.
+struct AllBut<'a>(&'a [u32]);
+
+impl Wants for AllBut<'_> {
+    fn admits(&self, query: usize, place: Place, _: u64) -> bool {
+        let out = self.0.get(query);
+        out.is_none_or(|&node| place != Place::Node(node))
+    }
+
+    fn tells(&self, _: usize, _: u64) -> bool {
+        false
+    }
 }
 
 /// The `k` nearest of each of `queries`, rows of the index's element type one after the other, nearest first. `left_out` has a node that
@@ -53,81 +225,21 @@ pub(super) fn nearest(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Vec<Vec<Found>>, Error> {
-    let row_bytes = index.dim() * index.element().size();
-    let count = queries.len() / row_bytes;
-    let kernel = Kernel::new(index.metric(), index.element(), index.dim());
-    let each = count.div_ceil(threads.max(1)).max(1);
-    let mut shares: Vec<Share<'_>> = queries
-        .chunks(each * row_bytes)
-        .enumerate()
-        .map(|(at, queries)| Share {
-            first: at * each,
-            queries,
-            nearest: vec![BinaryHeap::with_capacity(k + 1); queries.len() / row_bytes],
-            distances: Vec::new(),
-        })
-        .collect();
-    let (mut rows, mut names): (Vec<u8>, Vec<(u32, u64)>) = (Vec::new(), Vec::new());
-    let mut compare = |rows: &mut Vec<u8>, names: &mut Vec<(u32, u64)>| {
-        threads::shared(shares.iter_mut(), |share| {
-            share.compare(&kernel, row_bytes, rows, names, left_out, k);
-        });
-        rows.clear();
-        names.clear();
-    };
+    let count = queries.len() / (index.dim() * index.element().size());
+    let mut nearest = Nearest::new(index, queries, &vec![k; count], threads);
+    let wants = AllBut(left_out);
     let dead = index.overlay().map(|overlay| overlay.deleted.clone());
     each_vector(index, progress, &mut |node, id, vector| {
         if dead.as_ref().is_some_and(|dead| dead.contains(id, node)) {
             return Ok(());
         }
-        rows.extend_from_slice(vector);
-        names.push((node, id));
-        if rows.len() >= BLOCK {
-            compare(&mut rows, &mut names);
+        nearest.meet(Place::Node(node), id, vector);
+        if nearest.waiting() >= BLOCK {
+            nearest.compare(&wants);
         }
         Ok(())
     })?;
-    compare(&mut rows, &mut names);
-    let found = shares.into_iter().flat_map(|share| share.nearest);
-    Ok(found.map(BinaryHeap::into_sorted_vec).collect())
-}
-
-impl Share<'_> {
-    /// Compares all its queries with some vectors.
-    fn compare(
-        &mut self,
-        kernel: &Kernel,
-        row_bytes: usize,
-        rows: &[u8],
-        names: &[(u32, u64)],
-        left_out: &[u32],
-        k: usize,
-    ) {
-        let tile = (TILE / row_bytes).max(1);
-        for (rows, names) in rows.chunks(tile * row_bytes).zip(names.chunks(tile)) {
-            self.distances.resize(names.len(), 0.0);
-            let queries = self.queries.chunks_exact(row_bytes);
-            for (at, (query, nearest)) in queries.zip(&mut self.nearest).enumerate() {
-                kernel.distances_dense(query, rows, &mut self.distances);
-                let out = left_out.get(self.first + at).copied();
-                let mut limit = match nearest.peek() {
-                    Some(worst) if nearest.len() == k => worst.0,
-                    _ => u32::MAX,
-                };
-                for (&(node, id), &distance) in names.iter().zip(&self.distances) {
-                    let distance = ordered(distance);
-                    if distance > limit || out == Some(node) {
-                        continue;
-                    }
-                    nearest.push((distance, id));
-                    if nearest.len() > k {
-                        nearest.pop();
-                    }
-                    if let Some(worst) = nearest.peek().filter(|_| nearest.len() == k) {
-                        limit = worst.0;
-                    }
-                }
-            }
-        }
-    }
+    nearest.compare(&wants);
+    let found = nearest.found().into_iter();
+    Ok(found.map(|found| found.nearest).collect())
 }

@@ -20,11 +20,13 @@
 //! - [`calibrate`]: what a build and `stratann calibrate` measure
 //! - [`queries`]: the queries that a build measures with
 //! - [`exact`]: the true nearest of some queries, of all that an index holds
+//! - [`watch`]: how much is found of the queries that are served
 
 mod calibrate;
 mod depth;
 mod exact;
 mod queries;
+mod watch;
 
 use stratann_layout::{RecallFile, RecallTable, Searched};
 
@@ -32,6 +34,8 @@ pub use self::calibrate::{Calibration, calibrate};
 pub(crate) use self::calibrate::{LEAST_ROWS, measure};
 pub(crate) use self::depth::Depth;
 pub(crate) use self::queries::Queries;
+pub(crate) use self::watch::Measurer;
+pub use self::watch::{LiveRecall, RecallFound, RecallWatch};
 use crate::index::Index;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};

@@ -338,6 +338,18 @@ impl Index {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
+        let found = self.search_unwatched(queries, options, progress)?;
+        self.has_served(queries, options, None);
+        Ok(found)
+    }
+
+    /// The same; live recall is not of it.
+    pub(crate) fn search_unwatched(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
         let seen = self.overlay().map(|overlay| Seen {
             overlay,
             moment: overlay.now(),

@@ -113,8 +113,8 @@ impl Collection for Index {
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
         match filter {
-            Some(filter) => self.search_filtered_observed(queries, options, filter, progress),
-            None => self.search_observed(queries, options, progress),
+            Some(filter) => self.search_filtered_unwatched(queries, options, filter, progress),
+            None => self.search_unwatched(queries, options, progress),
         }
     }
 
@@ -136,8 +136,8 @@ impl Collection for LiveIndex {
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
         match filter {
-            Some(filter) => self.search_filtered_observed(queries, options, filter, progress),
-            None => self.search_observed(queries, options, progress),
+            Some(filter) => self.search_filtered_unwatched(queries, options, filter, progress),
+            None => self.search_unwatched(queries, options, progress),
         }
     }
 

@@ -157,11 +157,13 @@ pub(crate) fn submitted(
 ) -> Result<SubmittedSearch, Error> {
     let index = searched.index();
     let overlay = searched.seen().map(|seen| seen.overlay);
-    let filter = filter.map(|filter| filter.check(&index.columns().schema()));
-    let filter = filter.transpose()?;
+    let fitting = filter.map(|filter| filter.check(&index.columns().schema()));
+    let fitting = fitting.transpose()?;
+    let is_watched = index.options().watch_recall.is_some();
+    let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
         // It is for what matches, which is not known yet.
-        way: options.way.filter(|_| filter.is_none()),
+        way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };
     let answers = Answers::new(index, &queries, &checked, overlay, None)?;
@@ -180,7 +182,7 @@ pub(crate) fn submitted(
         ending.finish(Ok(Err(late)));
         return Ok(handle);
     }
-    let (found, phase) = match filter {
+    let (found, phase) = match fitting {
         None => {
             let all = Found {
                 answers,
@@ -197,6 +199,7 @@ pub(crate) fn submitted(
         searched,
         queries,
         options: *options,
+        filter,
         found,
         ending,
         worker_pool,
@@ -211,6 +214,8 @@ struct Submitted {
     searched: Box<dyn Searched>,
     queries: Matrix,
     options: SearchOptions,
+    /// Its filter, where live recall may be of it.
+    filter: Option<Filter>,
     /// Set when it is known among what it searches.
     found: OnceLock<Found>,
     ending: Arc<Ending>,
@@ -337,14 +342,22 @@ impl Submitted {
     fn outcome(self) -> Result<SearchResults, Error> {
         let Self {
             searched,
+            queries,
             options,
+            filter,
             found,
             ending,
             phase,
             ..
         } = self;
         let outcome = match (phase.into_inner(), found.into_inner()) {
-            (Phase::Runs { begun, .. }, Some(found)) => found.answers.into_results(begun.elapsed()),
+            (Phase::Runs { begun, .. }, Some(found)) => {
+                let answered = found.answers.into_results(begun.elapsed());
+                answered.inspect(|_| {
+                    let index = searched.index();
+                    index.has_served(&queries, &options, filter.as_ref());
+                })
+            }
             (Phase::Failed(error), _) => Err(error),
             // It was stopped before it began.
             _ => Err(Error::Interrupted),

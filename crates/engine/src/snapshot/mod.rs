@@ -206,7 +206,7 @@ pub(crate) fn take(
     }
     Err(Error::Restless {
         path: source.name().into(),
-        what: format!("{TRIES} times a checkpoint was made while its pages were copied, so no copy is whole"),
+        what: format!("{TRIES} times a checkpoint was made while its pages were copied, so no copy is whole; the unfinished files were removed"),
         remedy: "Take the snapshot through the handle that changes the index (in Python index.snapshot(dest)), or while fewer vectors are \
                  inserted"
             .into(),

@@ -438,6 +438,15 @@ impl FreshGraph {
 
     /// As [`for_each`](FreshGraph::for_each), of all that were live in an epoch that has begun.
     pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
+        self.each_slot_in(epoch, |slot, id, vector| f(id, vector, self.row_of(slot)));
+    }
+
+    /// Calls `f` with slot, id and vector of all that were live at a moment.
+    pub(crate) fn each_slot_at(&self, moment: FreshMoment, f: impl FnMut(u32, u64, &[u8])) {
+        self.each_slot_in(moment.epoch, f);
+    }
+
+    fn each_slot_in(&self, epoch: u64, mut f: impl FnMut(u32, u64, &[u8])) {
         // After the epoch: what is live in it has its slot by now.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
@@ -449,7 +458,7 @@ impl FreshGraph {
             }
             if view.node(slot).lives(epoch) {
                 let point = view.point(slot);
-                f(point.id, &point.vector, self.row_of(slot));
+                f(slot, point.id, &point.vector);
             }
         }
     }

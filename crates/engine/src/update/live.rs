@@ -61,9 +61,10 @@ use crate::durable::{Durability, Log, inserts, opened_from};
 use crate::index::{Index, Lent, OpenOptions};
 use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
+use crate::recall::Measurer;
 use crate::stores::columns::RowBytes;
 use crate::stores::ids::IdTable;
-use crate::{Error, SearchOptions, SearchResults, Stats, Update, bounds, stored};
+use crate::{Error, RecallWatch, SearchOptions, SearchResults, Stats, Update, bounds, stored};
 
 /// How to open an index for changes.
 #[derive(Clone, Debug)]
@@ -299,6 +300,8 @@ pub struct LiveIndex {
     merges: AtomicU64,
     /// What went wrong, and whether changes go on.
     health: Arc<Health>,
+    /// What measures recall in the background.
+    measurer: Mutex<Option<Measurer>>,
     home: Home,
     _lock: LockGuard,
 }
@@ -321,6 +324,8 @@ impl Drop for LiveIndex {
         if !self.home.is_here() {
             return;
         }
+        // It reads what others may change once this is closed.
+        self.measurer.get_mut().take();
         self.close();
         // Until now nobody else could change the files that they read.
         self.submitted.wait();
@@ -564,6 +569,7 @@ impl LiveIndex {
             merging: Mutex::default(),
             merges: AtomicU64::new(0),
             before: Mutex::default(),
+            measurer: Mutex::default(),
             home: Home::here(),
             _lock: lock,
         })
@@ -650,6 +656,16 @@ impl LiveIndex {
         stats
     }
 
+    /// What keeps a sample of the queries that are served.
+    pub(crate) fn watch_recall(&self) -> Option<&RecallWatch> {
+        self.open.watch_recall.as_ref()
+    }
+
+    /// What measures recall in the background.
+    pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
+        &self.measurer
+    }
+
     /// Merges that were made since it was opened: those of [`compact`](LiveIndex::compact), also in the background.
     pub fn merges(&self) -> u64 {
         self.merges.load(Ordering::Relaxed)
@@ -683,6 +699,18 @@ impl LiveIndex {
     /// # Errors
     /// As [`Index::search_observed`].
     pub fn search_observed(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
+        let found = self.search_unwatched(queries, options, progress)?;
+        self.has_served(queries, options, None);
+        Ok(found)
+    }
+
+    /// The same; live recall is not of it.
+    pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,

@@ -27,7 +27,7 @@ impl Matches {
     ///
     /// # Errors
     /// A filter that does not fit the columns; columns that cannot be read.
-    pub(super) fn find(
+    pub(crate) fn find(
         index: &Index,
         seen: Option<Seen<'_>>,
         filter: &Filter,
@@ -58,6 +58,12 @@ impl Matches {
             fresh,
             looked,
         })
+    }
+
+    /// Bytes that it takes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let fresh: usize = self.fresh.iter().map(NodeSet::memory_bytes).sum();
+        self.nodes.memory_bytes() + fresh
     }
 
     pub(crate) fn as_ref(&self) -> Matching<'_> {
@@ -110,6 +116,19 @@ impl Index {
         filter: &Filter,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
+        let found = self.search_filtered_unwatched(queries, options, filter, progress)?;
+        self.has_served(queries, options, Some(filter));
+        Ok(found)
+    }
+
+    /// The same; live recall is not of it.
+    pub(crate) fn search_filtered_unwatched(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: &Filter,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
         let filter = filter.check(&self.columns().schema())?;
         self.search_checked(queries, options, &filter, progress)
     }
@@ -154,6 +173,19 @@ impl LiveIndex {
     /// # Errors
     /// As there.
     pub fn search_filtered_observed(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: &Filter,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
+        let found = self.search_filtered_unwatched(queries, options, filter, progress)?;
+        self.has_served(queries, options, Some(filter));
+        Ok(found)
+    }
+
+    /// The same; live recall is not of it.
+    pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,

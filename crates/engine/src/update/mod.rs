@@ -18,6 +18,7 @@
 //!   contents.rs   what a checkpoint holds, node after node
 //!   ids.rs        which ids it holds
 //!   reading.rs    what an id has beside its vector
+//!   standing.rs   all that counts at a moment, for who reads all of it
 //!   ranges.rs     a set of ids that are mostly consecutive
 //! ```
 
@@ -43,6 +44,7 @@ mod rebalance;
 mod replay;
 mod rows;
 mod scattered;
+mod standing;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -69,3 +71,4 @@ pub(crate) use matching::Matches;
 pub(crate) use merge::bytes_in;
 pub(crate) use overlay::{Dead, Moment, Overlay, Seen};
 pub(crate) use replay::replay;
+pub(crate) use standing::Standing;

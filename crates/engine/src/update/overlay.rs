@@ -64,7 +64,7 @@ impl<'a> Seen<'a> {
     }
 
     /// The graphs of new vectors, each with what may be an answer of it.
-    pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> {
+    pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         let graphs = self.overlay.fresh.iter();
         graphs.map(|fresh| &**fresh).zip(self.moment.fresh)
     }
@@ -216,6 +216,13 @@ impl Dead<'_> {
     /// Whether a record of an id that the checkpoint's build has does not count.
     pub(crate) fn counts_not(&self, id: u64) -> bool {
         !self.is_empty() && self.tombstones.since(id, 0, self.at).is_some()
+    }
+
+    /// Whether a record of an id went since the moment.
+    pub(crate) fn went_since(&self, id: u64) -> bool {
+        let shard = self.tombstones.shard(id).read();
+        let last = shard.stones.get(&id);
+        last.is_some_and(|stone| stone.since > self.at)
     }
 
     /// How many records do not count at the moment.

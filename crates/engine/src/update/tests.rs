@@ -27,6 +27,7 @@ mod roles;
 mod room;
 mod snapshots;
 mod unsynced;
+mod watched;
 
 use super::contents::each_vector;
 use super::*;

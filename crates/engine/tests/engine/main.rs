@@ -22,3 +22,4 @@ mod press;
 mod recall;
 mod replaced;
 mod submit;
+mod watched;

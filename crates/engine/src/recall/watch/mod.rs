@@ -1,0 +1,443 @@
+//! Live recall: some of the queries that were served are answered exactly, so that it is known how much of the nearest searches find.
+//!
+//! ```text
+//!   searches ── one in so many ──> sample ── full, or asked ──> one moment of the index
+//!                (an atomic add)                                 ├─> each query searched again, as it was asked
+//!                                                                └─> all vectors, once, for the true nearest of all of them
+//!                                                                              └──> recall of each ──> `Stats::live_recall`
+//! ```
+//!
+//! Queries are searched again at the moment of which the true nearest are looked for, so that no insert, delete or merge that comes between makes an
+//! answer wrong or right. An answer counts if it is no farther than the k-th of the true nearest: what is as near is as good.
+//!
+//! A vector that came since that moment may be answered all the same, and one whose id was replaced or that went to storage may be met as both. These ids
+//! are left out: the other answers of a query are compared with as many fewer of the true nearest.
+//!
+//! - [`sample`]: which queries are kept
+//! - [`pass`]: their true nearest, and how many were found
+//! - [`background`]: the thread that measures whenever a sample is full
+
+mod background;
+mod pass;
+mod sample;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::{Condvar, Mutex};
+use serde::Serialize;
+use stratann_vector::{Element, Metric};
+
+pub(crate) use self::background::Measurer;
+use self::pass::Answered;
+use self::sample::{Sample, Served};
+use crate::data::VectorSource;
+use crate::index::{Index, THREAD_BYTES};
+use crate::progress::Progress;
+use crate::{Error, Filter, LiveIndex, SearchOptions, bounds};
+
+/// Bytes that an answer takes while it is compared: in the heap, among those that are told, among those that are asked for.
+const ANSWER_BYTES: usize = 64;
+/// How long one waits for a pass that goes on before one asks whether to go on waiting.
+const INTERRUPTIBLE: Duration = Duration::from_millis(50);
+
+/// A sample of the queries that an index serves, and what was found of it: [`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall). A clone is of the
+/// same sample, so that an index goes on with it that is opened for changes, merged or opened again. It is of one index.
+#[derive(Clone)]
+pub struct RecallWatch(Arc<Watch>);
+
+struct Watch {
+    /// How many queries a sample has.
+    most: usize,
+    /// Queries that were served since the sample was begun, and the number of the next that is taken.
+    served: AtomicU64,
+    next: AtomicU64,
+    sample: Mutex<Sample>,
+    /// The sample is full, or a thread is to end.
+    changed: Condvar,
+    /// Which thread measures in the background: the one that was started last.
+    turn: AtomicU64,
+    /// Held by a pass: there is one at a time.
+    measuring: Mutex<()>,
+    known: Mutex<Known>,
+    of: Mutex<Option<Of>>,
+}
+
+/// What is known of the recall.
+#[derive(Default)]
+struct Known {
+    last: Option<Last>,
+    all: Sums,
+    passes: u64,
+    thrown_away: u64,
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Last {
+    sums: Sums,
+    at: u64,
+    seconds: f64,
+}
+
+/// Of which index a sample is.
+#[derive(Clone, PartialEq, Eq)]
+struct Of {
+    path: PathBuf,
+    folder: Option<(u64, u64)>,
+    vectors: (usize, Element, Metric),
+}
+
+/// How much of the true nearest searches found, of queries that were served: [`Stats::live_recall`](crate::Stats::live_recall).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LiveRecall {
+    /// What was found of the last sample; `None` if none was measured.
+    pub last: Option<RecallFound>,
+    /// What was found of all samples since the index was opened.
+    pub all: Option<RecallFound>,
+    /// When the last sample was measured, in seconds since 1970.
+    pub at: Option<u64>,
+    /// How long that took, in seconds of wall-clock time.
+    pub seconds: Option<f64>,
+    /// Samples that were measured.
+    pub passes: u64,
+    /// Samples that could not be, since the index changed too fast, or another process changed it.
+    pub thrown_away: u64,
+    /// Queries that wait to be measured.
+    pub waiting: u64,
+    /// Queries of a sample, at most.
+    pub sample: u64,
+    /// Why the last sample was not measured, if it was not.
+    pub error: Option<String>,
+}
+
+/// How much of the true nearest was found of some queries.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RecallFound {
+    /// How many queries.
+    pub queries: u64,
+    /// Answers that each asked for; `None` where some asked for more than others.
+    pub k: Option<u64>,
+    /// The mean recall: the share of the k true nearest that was answered.
+    pub found: f64,
+    /// The recall of the query of which least was found.
+    pub lowest: f64,
+    /// Of those that asked for a recall ([`SearchOptions::recall`]), how much they asked for, in the mean; `None` if none did.
+    pub asked: Option<f64>,
+    /// The mean recall of these.
+    pub found_of_asked: Option<f64>,
+}
+
+/// Sums over queries.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    queries: u64,
+    k: Option<u64>,
+    found: f64,
+    lowest: f64,
+    asking: u64,
+    asked: f64,
+    found_of_asked: f64,
+}
+
+impl Sums {
+    fn add(&mut self, one: &Answered) {
+        let k = one.k as u64;
+        (self.k, self.lowest) = match self.queries {
+            0 => (Some(k), one.found),
+            _ => (self.k.filter(|&same| same == k), self.lowest.min(one.found)),
+        };
+        self.queries += 1;
+        self.found += one.found;
+        if let Some(asked) = one.asked {
+            self.asking += 1;
+            self.asked += asked;
+            self.found_of_asked += one.found;
+        }
+    }
+
+    fn found(&self) -> Option<RecallFound> {
+        let of_asking = |sum: f64| (self.asking > 0).then(|| sum / self.asking as f64);
+        (self.queries > 0).then(|| RecallFound {
+            queries: self.queries,
+            k: self.k,
+            found: self.found / self.queries as f64,
+            lowest: self.lowest,
+            asked: of_asking(self.asked),
+            found_of_asked: of_asking(self.found_of_asked),
+        })
+    }
+}
+
+impl fmt::Debug for RecallWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecallWatch({} queries)", self.0.most)
+    }
+}
+
+impl RecallWatch {
+    /// A watch with samples of so many queries.
+    ///
+    /// # Errors
+    /// 0 queries, or more than [`MOST_WATCHED`](bounds::MOST_WATCHED).
+    pub fn new(queries: usize) -> Result<Self, Error> {
+        bounds::watched(queries)?;
+        Ok(Self(Arc::new(Watch {
+            most: queries,
+            served: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            sample: Mutex::new(Sample::begin(queries)),
+            changed: Condvar::new(),
+            turn: AtomicU64::new(0),
+            measuring: Mutex::default(),
+            known: Mutex::default(),
+            of: Mutex::default(),
+        })))
+    }
+
+    /// Queries of a sample, at most.
+    pub fn queries(&self) -> usize {
+        self.0.most
+    }
+
+    /// What was found so far.
+    pub fn found(&self) -> LiveRecall {
+        let waiting = self.0.sample.lock().queries.len() as u64;
+        let known = self.0.known.lock();
+        let last = known.last;
+        LiveRecall {
+            last: last.and_then(|last| last.sums.found()),
+            all: known.all.found(),
+            at: last.map(|last| last.at),
+            seconds: last.map(|last| last.seconds),
+            passes: known.passes,
+            thrown_away: known.thrown_away,
+            waiting,
+            sample: self.0.most as u64,
+            error: known.error.clone(),
+        }
+    }
+
+    /// Is of this index from now on. Where vectors of another kind have taken its place, what is known goes.
+    ///
+    /// # Errors
+    /// It is another index's.
+    pub(crate) fn watch(
+        &self,
+        path: &Path,
+        folder: Option<(u64, u64)>,
+        vectors: (usize, Element, Metric),
+    ) -> Result<(), Error> {
+        let now = Of {
+            path: path.to_owned(),
+            folder,
+            vectors,
+        };
+        let mut of = self.0.of.lock();
+        if let Some(before) = &*of {
+            let moved = before.folder.is_some() && before.folder == folder;
+            if before.path != now.path && !moved {
+                return Err(Error::call(
+                    "watch_recall",
+                    format!("the watch of {}", before.path.display()),
+                    "a watch of its own for each index (`RecallWatch::new`)",
+                ));
+            }
+            if before.vectors != vectors {
+                self.take();
+                *self.0.known.lock() = Known::default();
+            }
+        }
+        *of = Some(now);
+        Ok(())
+    }
+
+    /// Bytes that it takes at most, of rows of so many bytes: a sample that waits, one that is measured, and the thread that does it.
+    pub(crate) fn memory_bytes(&self, row_bytes: usize) -> u64 {
+        let queries = 2 * self.0.most * (row_bytes + size_of::<Served>());
+        let answers = self.0.most * bounds::MOST_WATCHED_K * ANSWER_BYTES;
+        (queries + answers + pass::SMALL_PIECE) as u64 + THREAD_BYTES
+    }
+
+    /// Measures the sample as it is, by `pass`, and forgets it.
+    fn measure(
+        &self,
+        progress: &dyn Progress,
+        pass: impl FnOnce(&[Served]) -> Result<Vec<Answered>, Error>,
+    ) -> Result<(), Error> {
+        let _one = loop {
+            if let Some(one) = self.0.measuring.try_lock_for(INTERRUPTIBLE) {
+                break one;
+            }
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        };
+        let sample = self.take();
+        if sample.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let measured = pass(&sample);
+        let mut known = self.0.known.lock();
+        match measured {
+            Ok(answered) => {
+                let mut sums = Sums::default();
+                for one in &answered {
+                    sums.add(one);
+                    known.all.add(one);
+                }
+                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                known.last = Some(Last {
+                    sums,
+                    at: since.map_or(0, |since| since.as_secs()),
+                    seconds: began.elapsed().as_secs_f64(),
+                });
+                known.passes += 1;
+                known.error = None;
+                Ok(())
+            }
+            Err(error @ (Error::Interrupted | Error::Stopped)) => Err(error),
+            Err(error) => {
+                let disturbed = matches!(error, Error::Restless { .. } | Error::Outdated { .. });
+                known.thrown_away += u64::from(disturbed);
+                known.error = Some(error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps why nothing is measured.
+    fn failed(&self, error: &Error) {
+        self.0.known.lock().error = Some(error.to_string());
+    }
+}
+
+impl Index {
+    /// Its watch.
+    ///
+    /// # Errors
+    /// It was opened without one.
+    fn watch(&self) -> Result<&RecallWatch, Error> {
+        let watch = self.options().watch_recall.as_ref();
+        watch.ok_or_else(|| {
+            Error::call(
+                "watch_recall",
+                "not given",
+                "a sample of queries to measure: open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
+            )
+        })
+    }
+
+    /// Some queries were answered.
+    pub(crate) fn has_served(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+    ) {
+        if let Some(watch) = &self.options().watch_recall {
+            watch.has_served(queries, options, filter);
+        }
+    }
+
+    /// Measures how much searches find, by the queries that were sampled so far
+    /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and forgets these. Sampled are queries of searches with up to
+    /// [`MOST_WATCHED_K`](bounds::MOST_WATCHED_K) answers; those of ranges and of what is like a vector are not. A measurement searches each of them again and looks at all vectors, on one thread.
+    /// Other searches go on. If no query was sampled, nothing is measured. Gives all that is known.
+    ///
+    /// # Errors
+    /// An index that was opened without a watch; something that cannot be read; [`Error::Outdated`] if another process has changed the index; an interruption
+    /// through `progress`. The sample is forgotten then, too.
+    ///
+    /// ```no_run
+    /// use stratann::{Index, OpenOptions, RecallWatch, SearchOptions, Silent, VectorFile};
+    ///
+    /// # fn main() -> Result<(), stratann::Error> {
+    /// let options = OpenOptions { watch_recall: Some(RecallWatch::new(64)?), ..Default::default() };
+    /// let index = Index::open("photos.idx", &options)?;
+    /// index.search(&VectorFile::open("queries.u8bin")?, &SearchOptions::default())?;
+    /// let measured = index.measure_recall(&Silent)?;
+    /// println!("recall of 64 of these queries: {:?}", measured.last.map(|last| last.found));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
+        let watch = self.watch()?;
+        watch.measure(progress, |sample| {
+            let measured = self.with_standing(|standing| pass::measure(standing, sample, progress));
+            measured.map_err(|error| self.outdated(error))
+        })?;
+        Ok(watch.found())
+    }
+
+    /// Has a thread measure whenever a sample is full ([`measure_recall`](Index::measure_recall)), until the index is dropped. It rests 19 times as long as
+    /// a sample took; what ends in an error is in [`Stats::live_recall`](crate::Stats::live_recall). Of several indexes with one watch, the one measures whose
+    /// thread was started last.
+    ///
+    /// # Errors
+    /// An index that was opened without a watch; no thread could be started.
+    pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
+        let (watch, index) = (self.watch()?.clone(), Arc::downgrade(self));
+        let measurer = Measurer::start(watch, move |stop| {
+            let index = index.upgrade()?;
+            // Where this thread alone still has the index, nobody wants to know.
+            let alone = || Arc::strong_count(&index) == 1;
+            Some(index.measure_recall(&stop.or(&alone)).map(drop))
+        })?;
+        *self.measurer().lock() = Some(measurer);
+        Ok(())
+    }
+}
+
+impl LiveIndex {
+    /// Some queries were answered.
+    pub(crate) fn has_served(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+    ) {
+        if let Some(watch) = self.watch_recall() {
+            watch.has_served(queries, options, filter);
+        }
+    }
+
+    /// As [`Index::measure_recall`], of what counts at a moment of this call. Searches, changes and merges go on meanwhile.
+    ///
+    /// # Errors
+    /// As there; [`Error::Restless`] if ids were replaced so often meanwhile that nobody remembers which vector counted.
+    pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
+        let index = self.index();
+        let watch = index.watch()?;
+        watch.measure(progress, |sample| {
+            pass::measure(&self.held().standing(), sample, progress)
+        })?;
+        Ok(watch.found())
+    }
+
+    /// As [`Index::measure_recall_in_background`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
+        let (watch, live) = (self.index().watch()?.clone(), Arc::downgrade(self));
+        let of_thread = watch.clone();
+        let measurer = Measurer::start(watch, move |stop| {
+            let gone = || live.strong_count() == 0;
+            let progress = stop.or(&gone);
+            Some(of_thread.measure(&progress, |sample| {
+                // Who closes the index does not wait for this thread to let go of it.
+                let Some(held) = live.upgrade().map(|live| live.held()) else {
+                    return Err(Error::Interrupted);
+                };
+                pass::measure(&held.standing(), sample, &progress)
+            }))
+        })?;
+        *self.measurer().lock() = Some(measurer);
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! One pass: queries are searched again at a moment, and answered exactly at the same moment by a look at all vectors.
+//!
+//! Vectors on storage come through the tiers that the index holds, some thousands at a time, as a look-up reads them; the caches of searches are left as they
+//! are. Where vectors stand with all their clusters they come in one go.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::sample::Served;
+use crate::bits::Bits;
+use crate::data::MatrixRef;
+use crate::progress::{Progress, Stage, WithinStage};
+use crate::recall::exact::{Nearest, OfQuery, Place, TILE, Wants};
+use crate::update::{Matches, Standing};
+use crate::{Error, ErrorKind, Filter};
+
+/// Bytes of vectors that are held at a time.
+const PIECE: usize = 4 << 20;
+/// The same under a memory budget; and of sets of what matches filters.
+pub(super) const SMALL_PIECE: usize = 1 << 19;
+/// Bytes of sets of what matches filters, in one go through all vectors.
+const MATCHES: usize = 64 << 20;
+/// Vectors that are read at a time, at most: more would be read by several threads.
+const MOST_ROWS: usize = 1 << 12;
+
+/// How much was found of a query.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    /// Answers that it asked for.
+    pub(super) k: usize,
+    /// The recall that it asked for.
+    pub(super) asked: Option<f64>,
+    /// The recall that it had.
+    pub(super) found: f64,
+}
+
+/// A query, searched again.
+struct Again<'a> {
+    served: &'a Served,
+    /// Its answers, ascending.
+    answers: Vec<u64>,
+    /// Which of the filters it had.
+    matches: Option<usize>,
+}
+
+/// Queries that are answered in one go through all vectors.
+#[derive(Default)]
+struct Round<'a> {
+    queries: Vec<Again<'a>>,
+    /// Their filters, and what matches.
+    filters: Vec<(&'a Filter, Matches)>,
+    bytes: usize,
+}
+
+impl Wants for Round<'_> {
+    fn admits(&self, query: usize, place: Place, _: u64) -> bool {
+        let Some(matches) = self.queries[query].matches else {
+            return true;
+        };
+        let matching = self.filters[matches].1.as_ref();
+        match place {
+            Place::Node(node) => matching.nodes.contains(node),
+            Place::Slot(graph, slot) => matching.fresh[graph.min(1)].contains(slot),
+        }
+    }
+
+    fn tells(&self, query: usize, id: u64) -> bool {
+        self.queries[query].answers.binary_search(&id).is_ok()
+    }
+}
+
+/// Measures some queries. Those that cannot be asked any more, or of which nothing is to be found, are left out.
+///
+/// # Errors
+/// Something cannot be read; an interruption; [`Error::Restless`].
+pub(super) fn measure(
+    standing: &Standing<'_>,
+    sample: &[Served],
+    progress: &dyn Progress,
+) -> Result<Vec<Answered>, Error> {
+    let most = match standing.index.memory().budget {
+        None => MATCHES,
+        Some(_) => SMALL_PIECE,
+    };
+    let _stage = Stage::begin(progress, "measuring recall", standing.live);
+    let (mut answered, mut round) = (Vec::new(), Round::default());
+    for served in sample {
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        match round.ask(standing, served, progress) {
+            Ok(()) => {}
+            // It fitted the index when it was asked.
+            Err(error) if error.kind() == ErrorKind::Call => continue,
+            Err(error) => return Err(error),
+        }
+        if round.bytes >= most {
+            answered.extend(std::mem::take(&mut round).compare(standing, progress)?);
+        }
+    }
+    answered.extend(round.compare(standing, progress)?);
+    Ok(answered)
+}
+
+impl<'a> Round<'a> {
+    /// Searches a query again.
+    fn ask(
+        &mut self,
+        standing: &Standing<'_>,
+        served: &'a Served,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let index = standing.index;
+        let (seen, progress) = (Some(standing.seen), &WithinStage(progress));
+        let query = MatrixRef::new(&served.query, 1, index.dim(), index.element())?;
+        let matches = match served.filter.as_deref() {
+            None => None,
+            Some(filter) => Some(self.matches(standing, filter)?),
+        };
+        let found = match matches {
+            None => index.search_with(&query, &served.options, progress, None, seen)?,
+            Some(at) => {
+                let matching = self.filters[at].1.as_ref();
+                index.search_matching(&query, &served.options, progress, seen, matching)?
+            }
+        };
+        let mut answers = found.ids;
+        answers.retain(|&id| id != u64::MAX);
+        answers.sort_unstable();
+        answers.dedup();
+        self.queries.push(Again {
+            served,
+            answers,
+            matches,
+        });
+        Ok(())
+    }
+
+    /// What matches a filter: found once for all queries that have it, so that a search and the look at all vectors go by the same.
+    fn matches(&mut self, standing: &Standing<'_>, filter: &'a Filter) -> Result<usize, Error> {
+        let mut known = self.filters.iter();
+        if let Some(at) = known.position(|(known, _)| *known == filter) {
+            return Ok(at);
+        }
+        let matches = Matches::find(standing.index, Some(standing.seen), filter)?;
+        self.bytes += matches.memory_bytes();
+        self.filters.push((filter, matches));
+        Ok(self.filters.len() - 1)
+    }
+
+    /// Looks at all vectors.
+    fn compare(
+        self,
+        standing: &Standing<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Answered>, Error> {
+        if self.queries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let queries = self.queries.iter().flat_map(|one| &one.served.query[..]);
+        let queries: Vec<u8> = queries.copied().collect();
+        let ks: Vec<usize> = self
+            .queries
+            .iter()
+            .map(|one| one.served.options.k)
+            .collect();
+        let answers = self.queries.iter().flat_map(|one| &one.answers);
+        let mut look = Look {
+            round: &self,
+            nearest: Nearest::new(standing.index, &queries, &ks, 1),
+            answers: answers.map(|&id| (id, false)).collect(),
+            fresh: HashMap::new(),
+            met: 0,
+        };
+        look.at_all(standing, progress)?;
+        let Look {
+            nearest,
+            answers,
+            mut fresh,
+            ..
+        } = look;
+        // Of these the others are left that have gone from memory since.
+        for (at, (graph, _)) in standing.fresh().enumerate() {
+            graph.each_slot_at(graph.now(), |slot, id, _| {
+                if fresh.get(&id) == Some(&(at, slot)) {
+                    fresh.remove(&id);
+                }
+            });
+        }
+        let dead = standing.seen.dead();
+        let is_known = |id: u64| answers.get(&id) != Some(&false);
+        let changed = |id: u64| !is_known(id) || dead.went_since(id) || fresh.contains_key(&id);
+        let found = self.queries.iter().zip(nearest.found());
+        Ok(found
+            .filter_map(|(one, truth)| one.compared(&truth, changed))
+            .collect())
+    }
+}
+
+impl Again<'_> {
+    /// How many of the true nearest it found, but for ids that changed since; `None` where nothing else is to be found.
+    fn compared(&self, truth: &OfQuery, changed: impl Fn(u64) -> bool) -> Option<Answered> {
+        let k = self.served.options.k;
+        let others = self.answers.iter().filter(|&&id| changed(id)).count();
+        let nearest = truth.nearest.iter().filter(|&&(_, id)| !changed(id));
+        let nearest: Vec<u32> = nearest.map(|&(distance, _)| distance).collect();
+        let wanted = k.saturating_sub(others).min(nearest.len());
+        let farthest = nearest.get(wanted.checked_sub(1)?)?;
+        let found = truth.told.iter();
+        let found = found
+            .filter(|&(distance, id)| distance <= farthest && !changed(*id))
+            .count();
+        Some(Answered {
+            k,
+            asked: self.served.options.recall,
+            found: found.min(wanted) as f64 / wanted as f64,
+        })
+    }
+}
+
+/// A look at all vectors.
+struct Look<'a, 'q> {
+    round: &'a Round<'a>,
+    nearest: Nearest<'q>,
+    /// Ids that were answered, and whether they were met.
+    answers: HashMap<u64, bool>,
+    /// Where those stand that are in memory alone.
+    fresh: HashMap<u64, (usize, u32)>,
+    /// Vectors that were met.
+    met: u64,
+}
+
+impl Look<'_, '_> {
+    fn meet(&mut self, place: Place, id: u64, vector: &[u8]) {
+        if let Some(met) = self.answers.get_mut(&id) {
+            *met = true;
+        }
+        self.met += 1;
+        self.nearest.meet(place, id, vector);
+    }
+
+    fn at_all(&mut self, standing: &Standing<'_>, progress: &dyn Progress) -> Result<(), Error> {
+        let index = standing.index;
+        self.at_fresh(standing);
+        if index.stands_in_all_clusters() {
+            let mut met = Bits::new(standing.nodes.into());
+            standing.each_node(0, standing.nodes, progress, &mut |node, id, vector| {
+                if self.counts(standing, node, id) && met.add(node.into()) {
+                    self.meet(Place::Node(node), id, vector);
+                    if self.nearest.waiting() >= TILE {
+                        self.nearest.compare(self.round);
+                    }
+                }
+            })?;
+            self.nearest.compare(self.round);
+        } else {
+            let piece = match index.memory().budget {
+                None => PIECE,
+                Some(_) => SMALL_PIECE,
+            };
+            let row_bytes = index.dim() * index.element().size();
+            let step = (piece / row_bytes.max(1)).clamp(64, MOST_ROWS) as u32;
+            let mut first = 0;
+            while first < standing.nodes {
+                if progress.interrupted() {
+                    return Err(Error::Interrupted);
+                }
+                let end = standing.nodes.min(first.saturating_add(step));
+                standing.each_node(first, end, progress, &mut |node, id, vector| {
+                    if self.counts(standing, node, id) {
+                        self.meet(Place::Node(node), id, vector);
+                    }
+                })?;
+                // On this thread: those that search only read.
+                self.nearest.compare(self.round);
+                progress.advance((end - first).into());
+                first = end;
+            }
+        }
+        if self.met != standing.live {
+            return Err(Error::Restless {
+                path: index.path().to_owned(),
+                what: format!(
+                    "{} vectors were met of the {} that it had, since ids were replaced again and again while its recall was measured",
+                    self.met, standing.live
+                ),
+                remedy: "Measure when fewer vectors are replaced".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a record is the vector of its id at the moment, and was not met yet.
+    fn counts(&self, standing: &Standing<'_>, node: u32, id: u64) -> bool {
+        standing.counts(node, id) && !self.fresh.contains_key(&id)
+    }
+
+    /// Looks at the vectors that are in memory alone.
+    fn at_fresh(&mut self, standing: &Standing<'_>) {
+        for (at, (graph, moment)) in standing.fresh().enumerate() {
+            graph.each_slot_at(moment, |slot, id, vector| {
+                let Entry::Vacant(place) = self.fresh.entry(id) else {
+                    return;
+                };
+                place.insert((at, slot));
+                self.meet(Place::Slot(at, slot), id, vector);
+                if self.nearest.waiting() >= TILE {
+                    self.nearest.compare(self.round);
+                }
+            });
+        }
+        self.nearest.compare(self.round);
+    }
+}

@@ -1,0 +1,190 @@
+//! Which of the queries that are served are kept: so many, each as likely as any other, whatever their number turns out to be (reservoir sampling, Vitter's
+//! algorithm R in the form of Li, algorithm L, which draws how many are skipped).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::RecallWatch;
+use crate::data::VectorSource;
+use crate::{Filter, SearchOptions, bounds};
+
+/// A query that was served.
+pub(super) struct Served {
+    pub(super) query: Box<[u8]>,
+    pub(super) options: SearchOptions,
+    pub(super) filter: Option<Arc<Filter>>,
+}
+
+/// Queries of a sample.
+pub(super) struct Sample {
+    pub(super) queries: Vec<Served>,
+    most: usize,
+    /// Algorithm L's W: the largest of the numbers that the queries of a full sample drew.
+    largest: f64,
+    /// What is drawn next.
+    draw: u64,
+}
+
+impl Sample {
+    /// One of up to so many queries.
+    pub(super) fn begin(most: usize) -> Self {
+        /// Samples draw differently.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            queries: Vec::new(),
+            most,
+            largest: 1.0,
+            draw: NEXT.fetch_add(1, Ordering::Relaxed) << 32,
+        }
+    }
+
+    /// The next number of splitmix64.
+    fn draw(&mut self) -> u64 {
+        self.draw = self.draw.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut drawn = self.draw;
+        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        drawn ^ (drawn >> 31)
+    }
+
+    /// One between 0 and 1, neither of them.
+    fn share(&mut self) -> f64 {
+        ((self.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Whether there are as many as are measured at a time.
+    pub(super) fn is_full(&self) -> bool {
+        self.queries.len() >= self.most
+    }
+
+    /// Keeps a query, and says how many are skipped before the next one is kept.
+    fn keep(&mut self, served: Served) -> u64 {
+        match self.is_full() {
+            true => {
+                let place = (self.draw() % self.most as u64) as usize;
+                self.queries[place] = served;
+            }
+            false => self.queries.push(served),
+        }
+        if !self.is_full() {
+            return 0;
+        }
+        self.largest *= (self.share().ln() / self.most as f64).exp();
+        // More than any number of queries where that is next to nothing.
+        (self.share().ln() / (1.0 - self.largest).ln()) as u64
+    }
+}
+
+impl RecallWatch {
+    /// Some queries were answered: an atomic add, unless one of them is kept.
+    pub(crate) fn has_served(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+    ) {
+        if options.k > bounds::MOST_WATCHED_K {
+            return;
+        }
+        let watch = &*self.0;
+        let rows = queries.rows() as u64;
+        let first = watch.served.fetch_add(rows, Ordering::Relaxed);
+        let end = first + rows;
+        if end <= watch.next.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut sample = watch.sample.lock();
+        let filter = filter.map(|filter| Arc::new(filter.clone()));
+        loop {
+            let next = watch.next.load(Ordering::Relaxed).max(first);
+            if next >= end {
+                break;
+            }
+            let mut query = vec![0; queries.row_bytes()].into_boxed_slice();
+            if queries.read((next - first) as usize, &mut query).is_err() {
+                // A file that was searched, and is gone.
+                break;
+            }
+            let skipped = sample.keep(Served {
+                query,
+                options: SearchOptions {
+                    threads: 1,
+                    in_flight: Some(1),
+                    parts: false,
+                    ..*options
+                },
+                filter: filter.clone(),
+            });
+            let next = next.saturating_add(1).saturating_add(skipped);
+            watch.next.store(next, Ordering::Relaxed);
+        }
+        if sample.is_full() {
+            watch.changed.notify_all();
+        }
+    }
+
+    /// The sample, which begins anew.
+    pub(super) fn take(&self) -> Vec<Served> {
+        let watch = &*self.0;
+        let mut sample = watch.sample.lock();
+        let begun = Sample {
+            draw: sample.draw,
+            ..Sample::begin(watch.most)
+        };
+        watch.served.store(0, Ordering::Relaxed);
+        watch.next.store(0, Ordering::Relaxed);
+        std::mem::replace(&mut *sample, begun).queries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps one after the other of so many queries, which are their numbers.
+    fn kept(sample: &mut Sample, served: u64) -> Vec<u64> {
+        let mut next = 0;
+        while next < served {
+            let skipped = sample.keep(Served {
+                query: Box::new(next.to_le_bytes()),
+                options: SearchOptions::default(),
+                filter: None,
+            });
+            next = next.saturating_add(1).saturating_add(skipped);
+        }
+        let kept = sample.queries.drain(..);
+        kept.map(|served| u64::from_le_bytes(served.query[..].try_into().unwrap()))
+            .collect()
+    }
+
+    fn sample(most: usize, draw: u64) -> Sample {
+        Sample {
+            draw,
+            ..Sample::begin(most)
+        }
+    }
+
+    #[test]
+    fn of_few_queries_all_are_kept() {
+        assert_eq!(kept(&mut sample(8, 1), 5), [0, 1, 2, 3, 4]);
+        assert_eq!(kept(&mut sample(3, 1), 3), [0, 1, 2]);
+    }
+
+    #[test]
+    fn each_query_is_kept_as_often_as_any_other() {
+        // 4,000 samples of 5 of 100 queries: each query is in 200 of them, give or take 14.
+        let mut times = [0u32; 100];
+        for draw in 0..4_000 {
+            let kept = kept(&mut sample(5, draw << 32), 100);
+            assert_eq!(kept.len(), 5);
+            for query in kept {
+                times[query as usize] += 1;
+            }
+        }
+        let (least, most) = (times.iter().min(), times.iter().max());
+        assert!(
+            times.iter().all(|times| (140..260).contains(times)),
+            "{least:?} to {most:?}"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! An index at a moment at which nobody changed anything, and each vector that counted then, for whoever reads all of them.
+//!
+//! ```text
+//!   one moment ─> vectors in memory ───────────────> each_fresh   first: their ids count no more on storage
+//!              └> nodes on storage, some at a time ─> each_node    those that `counts` says yes to
+//! ```
+
+use super::fresh::{FreshGraph, FreshMoment};
+use super::live::{LiveIndex, Snapshot};
+use super::overlay::{Overlay, Seen};
+use crate::Error;
+use crate::index::Index;
+use crate::progress::{Progress, WithinStage};
+use crate::search::{Exactness, Nodes};
+use crate::stores::columns::View;
+
+/// An index at a moment.
+#[derive(Clone)]
+pub(crate) struct Standing<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) seen: Seen<'a>,
+    /// Nodes that there were.
+    pub(crate) nodes: u32,
+    /// Columns as they were.
+    pub(crate) view: View,
+    /// Vectors that counted.
+    pub(crate) live: u64,
+}
+
+/// The same of an index that goes on changing, with what keeps its files there.
+pub(crate) struct Held {
+    snapshot: Snapshot,
+    nodes: u32,
+    view: View,
+    live: u64,
+}
+
+impl Held {
+    pub(crate) fn standing(&self) -> Standing<'_> {
+        Standing {
+            index: &self.snapshot.index,
+            seen: Seen {
+                overlay: &self.snapshot.overlay,
+                moment: self.snapshot.moment,
+            },
+            nodes: self.nodes,
+            view: self.view.clone(),
+            live: self.live,
+        }
+    }
+}
+
+impl LiveIndex {
+    /// What counts at a moment at which nobody changes anything.
+    pub(crate) fn held(&self) -> Held {
+        self.while_nobody_changes(|snapshot| {
+            let index = &snapshot.index;
+            Held {
+                snapshot: snapshot.clone(),
+                nodes: index.nodes() as u32,
+                view: index.columns().view(),
+                live: snapshot.overlay.live(index.nodes()) as u64,
+            }
+        })
+    }
+}
+
+impl Index {
+    /// Has something read of what counted when it was opened.
+    pub(crate) fn with_standing<T>(&self, read: impl FnOnce(&Standing<'_>) -> T) -> T {
+        let carried;
+        let overlay = match self.overlay() {
+            Some(overlay) => overlay,
+            None => {
+                carried = Overlay::carried(self.carried());
+                &carried
+            }
+        };
+        read(&Standing {
+            index: self,
+            seen: Seen {
+                overlay,
+                moment: overlay.now(),
+            },
+            nodes: self.nodes() as u32,
+            view: self.columns().view(),
+            live: overlay.live(self.nodes()) as u64,
+        })
+    }
+}
+
+impl<'a> Standing<'a> {
+    /// The graphs of vectors that were in memory alone, the older first, as look-ups have it: while a merge goes on, an id may be in both for a moment,
+    /// and counts once.
+    pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
+        self.seen.fresh()
+    }
+
+    /// Calls `each` with some nodes that follow one another: number, outside id, vector. In any order, on one thread at a time; those that do not count
+    /// may be among them. Its steps are no steps of `progress`.
+    ///
+    /// # Errors
+    /// As those of [`Index::each_node`].
+    pub(crate) fn each_node(
+        &self,
+        first: u32,
+        end: u32,
+        progress: &dyn Progress,
+        each: &mut (dyn FnMut(u32, u64, &[u8]) + Send),
+    ) -> Result<(), Error> {
+        let quiet = WithinStage(progress);
+        let nodes = Nodes::Range(first, end);
+        let admission = self.seen.admission();
+        self.index
+            .each_node(nodes, Exactness::Exact, admission, &quiet, each)
+    }
+
+    /// Whether a record is the vector of its id at the moment, unless one was in memory.
+    pub(crate) fn counts(&self, node: u32, id: u64) -> bool {
+        node < self.nodes && self.seen.admission().admits(id, node)
+    }
+}

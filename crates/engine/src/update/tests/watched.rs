@@ -1,0 +1,167 @@
+//! How much searches find, measured at one moment while everything changes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
+
+use super::*;
+use crate::data::VectorSource;
+use crate::{Progress, RecallWatch, Strategy};
+
+/// Has something done when this thread asks for so many times whether it is interrupted.
+struct AtAsk<'a> {
+    thread: ThreadId,
+    left: AtomicUsize,
+    deed: &'a (dyn Fn() + Sync),
+}
+
+impl<'a> AtAsk<'a> {
+    fn new(ask: usize, deed: &'a (dyn Fn() + Sync)) -> Self {
+        Self {
+            thread: thread::current().id(),
+            left: AtomicUsize::new(ask),
+            deed,
+        }
+    }
+}
+
+impl Progress for AtAsk<'_> {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+
+    fn interrupted(&self) -> bool {
+        if thread::current().id() == self.thread && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            (self.deed)();
+        }
+        false
+    }
+}
+
+fn open_watched(case: Case, volume: &SimVolume, folder: &Path) -> LiveIndex {
+    let options = OpenOptions {
+        watch_recall: Some(RecallWatch::new(QUERIES).unwrap()),
+        ..OpenOptions::default()
+    };
+    let writes = WriteOptions {
+        durability: Durability::OnFlush,
+        threads: 1,
+        update: Some(case.1),
+        direct: DirectOptions {
+            pending: 600,
+            write_home: case.0 == Layout::Coupled,
+            checkpoint: Some(4),
+            ..DirectOptions::default()
+        },
+    };
+    LiveIndex::open_in(Arc::new(volume.clone()), folder, &options, &writes).unwrap()
+}
+
+const QUERIES: usize = 12;
+
+/// Finds all that there is to find, but for what leading parts of vectors hide.
+fn all(index: &LiveIndex) -> SearchOptions {
+    let has_clusters = index.index().has_clusters();
+    SearchOptions {
+        list: 1_000,
+        probes: has_clusters.then_some(1_000),
+        // Whatever the order in which reads complete.
+        strategy: (!has_clusters).then_some(Strategy::BestFirst),
+        ..SearchOptions::default()
+    }
+}
+
+/// The mean recall of a search, by all vectors that there are.
+fn recall(live: &LiveIndex, queries: &Matrix, options: &SearchOptions) -> f64 {
+    let model = contents(live);
+    let found = live.search(queries, options).unwrap();
+    let shares = (0..queries.rows()).map(|row| {
+        let query = &queries.row(row)[..DIM];
+        let distance = |id: &u64| -> u32 {
+            let differences = query.iter().zip(&model[id][..DIM]);
+            differences
+                .map(|(&a, &b)| u32::from(a.abs_diff(b)).pow(2))
+                .sum()
+        };
+        let mut all: Vec<u32> = model.keys().map(distance).collect();
+        all.sort_unstable();
+        let ids = &found.ids[row * options.k..(row + 1) * options.k];
+        let near = |id: &&u64| distance(id) <= all[options.k - 1];
+        ids.iter().filter(near).count() as f64 / options.k as f64
+    });
+    shares.sum::<f64>() / queries.rows() as f64
+}
+
+/// What is found when queries are searched again before, between and behind changes: all of it, as nothing is missed by such searches.
+#[test]
+fn changes_that_come_in_between_make_no_answer_wrong() {
+    for (number, case) in CASES.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        // Before the first query is searched again, before the seventh, and when all are.
+        for ask in [1, QUERIES / 2 + 1, QUERIES + 1]
+            .into_iter()
+            .step_by(step(2))
+        {
+            let volume = base(case, folder.path());
+            let live = open_watched(case, &volume, folder.path());
+            for call in &script()[..6] {
+                call.make(&live).unwrap();
+            }
+            let ids: Vec<u64> = (1_000..).take(QUERIES).collect();
+            let queries = wide_rows(live.index().dim(), &ids, 1);
+            let options = all(&live);
+            let deed = || {
+                // As near as anything, in place of others, and gone.
+                Call::Insert(ids.clone(), 1).make(&live).unwrap();
+                for version in [6, 7] {
+                    Call::Upsert((0..8).chain([100]).collect(), version)
+                        .make(&live)
+                        .unwrap();
+                    Call::Delete(vec![20 + version, 30 + version])
+                        .make(&live)
+                        .unwrap();
+                }
+                if (number + ask) % 2 == 0 {
+                    live.compact(&Silent).unwrap();
+                }
+            };
+            live.search(&queries, &options).unwrap();
+            let meddling = AtAsk::new(ask, &deed);
+            let measured = live.measure_recall(&meddling).unwrap();
+            let what = format!("{case:?}, {ask}: {measured:?}");
+            let last = measured.last.unwrap();
+            // Which nodes are near is told by leading parts of vectors there, and is not certain.
+            let doubtful = case.0 == Layout::Layered;
+            let is_all = |found: f64| found == 1.0 || doubtful && found > 0.9;
+            assert_eq!(last.queries, QUERIES as u64, "{what}");
+            assert!(is_all(last.found), "{what}");
+            assert_eq!((measured.passes, measured.thrown_away), (1, 0), "{what}");
+            assert!(
+                live.contains(ids[0]).unwrap() || meddling.left.into_inner() > 0,
+                "{what}"
+            );
+            // And what there is now.
+            let expected = recall(&live, &queries, &options);
+            let measured = live.measure_recall(&Silent).unwrap();
+            let found = measured.last.unwrap().found;
+            assert!(
+                (found - expected).abs() < 1e-9,
+                "{what}: {found}, {expected}"
+            );
+            assert!(is_all(found), "{what}: {found}");
+            assert_eq!((measured.passes, measured.waiting), (2, 0));
+            // A shorter list misses some.
+            let short = SearchOptions {
+                list: 10,
+                probes: options.probes.map(|_| 1),
+                ..options
+            };
+            let expected = recall(&live, &queries, &short);
+            let found = live.measure_recall(&Silent).unwrap().last.unwrap().found;
+            assert!(
+                (found - expected).abs() < 1e-9,
+                "{what}: {found}, {expected}"
+            );
+        }
+    }
+}
