@@ -24,6 +24,7 @@ use stratann_terminal::size::{self, CacheEntries};
 
 use crate::ids;
 use crate::names::{self, IoName, RerankName};
+use crate::parquet;
 
 /// Vector search for collections that do not fit in RAM.
 #[derive(Debug, Parser)]
@@ -631,16 +632,16 @@ pub struct SetAttributesArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// What the vectors have from now on: a file of JSON lines, an object for each vector, as that of `build --attributes`, with its id. Without `--keep` a vector
-    /// keeps nothing that is not given again, neither attributes nor payload
-    #[arg(value_name = "FILE.jsonl")]
+    /// What the vectors have from now on: a file of JSON lines, an object for each vector, or a Parquet file, as that of `build --attributes`, with its id. Without
+    /// `--keep` a vector keeps nothing that is not given again, neither attributes nor payload
+    #[arg(value_name = "FILE")]
     pub rows: PathBuf,
 
-    /// The key of those objects whose value is the id
+    /// The key of those objects, or the column, whose value is the id
     #[arg(long, value_name = "KEY", default_value = "id")]
     pub id: String,
 
-    /// The ids of the lines in order; no key of the objects is one then
+    /// The ids of the lines or rows in order; no key of the objects and no column is one then
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
@@ -648,11 +649,12 @@ pub struct SetAttributesArguments {
     #[arg(long)]
     pub keep: bool,
 
-    /// The key of those objects whose value, any JSON, is the payload
+    /// The key of those objects, or the column, whose value is the payload: any JSON
     #[arg(long, value_name = "KEY")]
     pub payload: Option<String>,
 
-    /// Keys of those objects whose values are times: ISO 8601, or microseconds since 1970
+    /// Keys of those objects, or columns, whose values are times: ISO 8601, or microseconds since 1970. Timestamps and dates of a Parquet file are
+    /// times without it
     #[arg(long, value_name = "KEY,..", value_delimiter = ',')]
     pub times: Vec<String>,
 
@@ -676,7 +678,7 @@ impl SetAttributesArguments {
             payload: self.payload.clone(),
             id: self.ids.is_none().then(|| self.id.clone()),
         };
-        let rows = JsonRows::open(&self.rows, &columns)?;
+        let rows = rows_of(&self.rows, &columns, &self.index)?;
         let ids = match &self.ids {
             Some(file) => ids::read(file)?,
             None => rows.ids().to_vec(),
@@ -747,16 +749,17 @@ pub struct CountArguments {
 /// What vectors of a file have beside them.
 #[derive(Debug, Args)]
 pub struct RowArguments {
-    /// What the vectors have beside them, for filters: a file of JSON lines, an object for each vector, whose values are booleans, numbers, strings, or
-    /// lists of strings or of whole numbers
+    /// What the vectors have beside them, for filters: a Parquet file, or a file of JSON lines, an object for each vector. Values are booleans, numbers,
+    /// strings, lists of strings or of whole numbers; in Parquet timestamps and dates as well
     #[arg(long, value_name = "FILE")]
     pub attributes: Option<PathBuf>,
 
-    /// The key of those objects whose value, any JSON, is the payload, which `get --attributes` gives back and nothing looks into
+    /// The key of those objects, or the column, whose value is the payload: any JSON, which `get --attributes` gives back and nothing looks into
     #[arg(long, value_name = "KEY", requires = "attributes")]
     pub payload: Option<String>,
 
-    /// Keys of those objects whose values are times: ISO 8601, or microseconds since 1970
+    /// Keys of those objects, or columns, whose values are times: ISO 8601, or microseconds since 1970. Timestamps and dates of a Parquet file are
+    /// times without it
     #[arg(
         long,
         value_name = "KEY,..",
@@ -767,8 +770,8 @@ pub struct RowArguments {
 }
 
 impl RowArguments {
-    /// The rows, if there are some.
-    pub fn open(&self) -> Result<Option<JsonRows>, Failure> {
+    /// The rows, if there are some; `index` is where they are to go.
+    pub fn open(&self, index: &Path) -> Result<Option<JsonRows>, Failure> {
         let Some(file) = &self.attributes else {
             return Ok(None);
         };
@@ -777,7 +780,15 @@ impl RowArguments {
             payload: self.payload.clone(),
             id: None,
         };
-        Ok(Some(JsonRows::open(file, &columns)?))
+        rows_of(file, &columns, index).map(Some)
+    }
+}
+
+/// The rows of a file of JSON lines or Parquet; `index` is where they are to go.
+fn rows_of(file: &Path, columns: &JsonColumns, index: &Path) -> Result<JsonRows, Failure> {
+    match parquet::is_one(file) {
+        true => parquet::rows(file, columns, index),
+        false => Ok(JsonRows::open(file, columns)?),
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! args.rs      what may be typed;   names.rs  values that have names, and what they mean to the engine
 //! commands/    one file a command (`cluster/` has several): read arguments, call the engine, print
-//! ids.rs       ids in a file;   config.rs  options of servers in a file
+//! ids.rs       ids in a file;   config.rs  options of servers in a file;   parquet/  attributes in a Parquet file
 //! ```
 //!
 //! How that is printed, and how a command ends, is in `stratann_terminal`; what `stratann bench` does in `stratann_bench`.
@@ -17,6 +17,7 @@ mod commands;
 mod config;
 mod ids;
 mod names;
+mod parquet;
 
 use std::io::Write;
 use std::process::ExitCode;

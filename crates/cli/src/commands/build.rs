@@ -29,7 +29,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         ..options(&arguments.shape, &source)?
     };
     let progress = Shown::new(quiet);
-    let report = match arguments.rows.open()? {
+    let report = match arguments.rows.open(&arguments.index)? {
         Some(rows) => {
             stratann::build_with_rows(&source, &rows, &arguments.index, &options, &progress)?
         }

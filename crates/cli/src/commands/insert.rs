@@ -21,7 +21,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     // So that warnings and `--forget` name the same file wherever the next call is made.
     let vectors = VectorFile::open(whole(&arguments.vectors))?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
-    let rows = arguments.rows.open()?;
+    let rows = arguments.rows.open(&arguments.index)?;
     let rows = rows.as_ref().map(|rows| rows as &dyn RowSource);
     let live = open(&arguments.index, &arguments.write)?;
     let shown = Shown::new(quiet);

@@ -18,6 +18,7 @@ mod insert;
 mod layouts;
 mod linked;
 mod memory;
+mod parquet;
 mod places;
 mod refusals;
 mod refused_memory;

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value as Json;
 use serde_json::value::{RawValue, to_raw_value};
@@ -100,7 +100,6 @@ pub struct JsonColumns {
 /// Rows of a file of JSON lines. The places of its lines are in memory, 8 bytes each; lines are read when they are asked for.
 #[derive(Debug)]
 pub struct JsonRows {
-    path: PathBuf,
     name: String,
     file: File,
     /// Where each line begins, and where the last one ends.
@@ -118,16 +117,20 @@ impl JsonRows {
     /// # Errors
     /// A file that cannot be read, or a line that is no row: the error names it.
     pub fn open(path: impl AsRef<Path>, columns: &JsonColumns) -> Result<Self, DataError> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        let failed = |action: &str, source| DataError::Io {
-            file: name.clone(),
-            action: action.to_owned(),
-            source,
-        };
-        let file = File::open(path).map_err(|error| failed("open", error))?;
+        let name = path.as_ref().display().to_string();
+        let file = File::open(path);
+        let file = file.map_err(|error| DataError::io(&name, "open", error))?;
+        Self::of_file(file, name, columns)
+    }
+
+    /// As [`open`](Self::open), of a file that is open, from its beginning on: one that has no path, say. `name` stands for it in
+    /// messages.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn of_file(file: File, name: String, columns: &JsonColumns) -> Result<Self, DataError> {
+        let failed = |action: &str, source| DataError::io(&name, action, source);
         let mut rows = Self {
-            path: path.to_owned(),
             file,
             lines: vec![0],
             columns: columns.clone(),
@@ -136,7 +139,9 @@ impl JsonRows {
             name: name.clone(),
         };
         let again = rows.file.try_clone();
-        let mut reader = BufReader::new(again.map_err(|error| failed("open", error))?);
+        let mut again = again.map_err(|error| failed("open", error))?;
+        again.rewind().map_err(|error| failed("read", error))?;
+        let mut reader = BufReader::new(again);
         let (mut line, mut at) = (Vec::new(), 0u64);
         let mut whole: BTreeMap<String, bool> = BTreeMap::new();
         loop {
@@ -163,11 +168,6 @@ impl JsonRows {
             rows.lines.push(at);
         }
         Ok(rows)
-    }
-
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The id of each row, if a key of ids was named; else none.

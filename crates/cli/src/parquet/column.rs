@@ -1,0 +1,594 @@
+//! Columns of a Parquet file as values of JSON: what their types become, and how their rows are read.
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{DataType, Int96};
+use parquet::file::reader::RowGroupReader;
+use parquet::record::reader::RowIter;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
+use serde_json::value::RawValue;
+
+use super::error::ParquetError;
+
+/// A column of the file, at the top of its schema.
+#[derive(Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// How it stands in the file.
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// A value a row, or a list of values, in one leaf of the schema.
+    Leaf { leaf: usize, kind: Kind },
+    /// Anything else: a part of the schema by itself, whose rows become JSON.
+    Nested(Box<Type>),
+}
+
+/// What the values of a leaf become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Boolean,
+    Integer,
+    /// An integer without a sign.
+    Unsigned,
+    Float,
+    /// A float of 16 bits.
+    Half,
+    Text,
+    /// A text that is JSON.
+    Json,
+    /// Days since 1970.
+    Date,
+    /// A time, in so many nanoseconds since 1970.
+    Time(i64),
+    /// Every value is null.
+    Nothing,
+}
+
+const ATTRIBUTES: &str = "an attribute is a string, an integer, a float, a boolean, a timestamp, a date, or a list of strings or \
+    of integers: write the file without the column, or convert it before";
+
+impl Column {
+    /// The columns of a schema, in its order.
+    ///
+    /// # Errors
+    /// Two have one name, or one has a type that nothing here is made of. Of `payload` any type is taken.
+    pub fn all(
+        schema: &SchemaDescriptor,
+        payload: Option<&str>,
+    ) -> Result<Vec<Column>, ParquetError> {
+        let mut columns: Vec<Column> = Vec::new();
+        for (at, field) in schema.root_schema().get_fields().iter().enumerate() {
+            let name = field.name();
+            if columns.iter().any(|column| column.name == name) {
+                return Err(ParquetError::Twice {
+                    column: name.to_owned(),
+                });
+            }
+            let is_payload = payload == Some(name);
+            let form = match (leaf_of(schema, at, field), is_payload) {
+                (Some((leaf, kind)), _) if kind != Kind::Json || is_payload => {
+                    Form::Leaf { leaf, kind }
+                }
+                (_, true) => Form::Nested(Box::new(alone(schema, at)?)),
+                (_, false) => {
+                    return Err(ParquetError::Type {
+                        column: name.to_owned(),
+                        found: type_name(field),
+                        expected: match payload {
+                            None => format!("{ATTRIBUTES}, or name it with --payload"),
+                            Some(_) => ATTRIBUTES.to_owned(),
+                        },
+                    });
+                }
+            };
+            columns.push(Column {
+                name: name.to_owned(),
+                form,
+            });
+        }
+        Ok(columns)
+    }
+
+    /// Whether its values are times.
+    pub fn is_time(&self) -> bool {
+        let kind = match &self.form {
+            Form::Leaf { kind, .. } => *kind,
+            Form::Nested(_) => return false,
+        };
+        matches!(kind, Kind::Date | Kind::Time(_))
+    }
+
+    /// Whether its values are whole numbers, one a row.
+    pub fn is_whole(&self, schema: &SchemaDescriptor) -> bool {
+        match self.form {
+            Form::Leaf { leaf, kind } => {
+                matches!(kind, Kind::Integer | Kind::Unsigned)
+                    && schema.column(leaf).max_rep_level() == 0
+            }
+            Form::Nested(_) => false,
+        }
+    }
+
+    /// The name of its type.
+    pub fn type_name(&self, schema: &SchemaDescriptor) -> String {
+        let fields = schema.root_schema().get_fields();
+        let found = fields.iter().find(|field| field.name() == self.name);
+        found.map_or_else(String::new, |field| type_name(field))
+    }
+
+    /// Refuses values that are no ids; `first` is the row of the first one.
+    ///
+    /// # Errors
+    /// A value that is null, negative, or 2^64-1.
+    pub fn check_ids(&self, texts: &[String], first: u64) -> Result<(), ParquetError> {
+        let is_id = |text: &String| text.parse::<u64>().is_ok_and(|id| id != u64::MAX);
+        match (first..).zip(texts).find(|(_, text)| !is_id(text)) {
+            None => Ok(()),
+            Some((row, text)) => Err(ParquetError::Value {
+                row,
+                column: self.name.clone(),
+                found: text.clone(),
+                expected: "an id, a whole number from 0 to 18446744073709551614,",
+            }),
+        }
+    }
+
+    /// Its values in a row group.
+    ///
+    /// # Errors
+    /// The row group cannot be read.
+    pub fn open<'a>(&'a self, group: &'a dyn RowGroupReader) -> Result<Values<'a>, ParquetError> {
+        let source = match &self.form {
+            Form::Leaf { leaf, kind } => Source::Leaf(Box::new(Leaf {
+                reader: group.get_column_reader(*leaf)?,
+                kind: *kind,
+                levels: Levels::of(&group.metadata().schema_descr().column(*leaf)),
+            })),
+            Form::Nested(schema) => Source::Nested(RowIter::from_row_group(
+                Some(schema.as_ref().clone()),
+                group,
+            )?),
+        };
+        Ok(Values {
+            column: &self.name,
+            source,
+        })
+    }
+}
+
+/// The leaf of a column that is one value a row, or a list of values, and what they become.
+fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
+    let mut leaves =
+        (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == at);
+    let leaf = leaves.next().filter(|_| leaves.next().is_none())?;
+    let described = schema.column(leaf);
+    let kind = kind_of(&described)?;
+    let is_list = |field: &Type| {
+        field.get_basic_info().converted_type() == ConvertedType::LIST
+            || field.get_basic_info().logical_type_ref() == Some(&LogicalType::List)
+    };
+    let depth = described.path().parts().len();
+    let of_one = depth == 1 && described.max_rep_level() == 0;
+    // `repeated T f` is a list, as is `f (LIST) { repeated T }` and `f (LIST) { repeated group { T } }`.
+    let repeated = |field: &Type| field.get_basic_info().repetition() == Repetition::REPEATED;
+    let of_many = described.max_rep_level() == 1
+        && matches!(
+            kind,
+            Kind::Text | Kind::Integer | Kind::Unsigned | Kind::Nothing
+        )
+        && match field.is_group() {
+            false => true,
+            true => is_list(field) && depth <= 3 && field.get_fields().iter().all(|f| repeated(f)),
+        };
+    (of_one || of_many).then_some((leaf, kind))
+}
+
+fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
+    Some(match leaf.logical_type_ref() {
+        Some(LogicalType::String | LogicalType::Enum) => Kind::Text,
+        Some(LogicalType::Json) => Kind::Json,
+        Some(LogicalType::Date) => Kind::Date,
+        Some(LogicalType::Timestamp(time)) => Kind::Time(match time.unit {
+            TimeUnit::MILLIS => 1_000_000,
+            TimeUnit::MICROS => 1_000,
+            TimeUnit::NANOS => 1,
+        }),
+        Some(LogicalType::Integer(whole)) => match whole.is_signed {
+            true => Kind::Integer,
+            false => Kind::Unsigned,
+        },
+        Some(LogicalType::Float16) => Kind::Half,
+        Some(LogicalType::Unknown) => Kind::Nothing,
+        Some(_) => return None,
+        None => match (leaf.converted_type(), leaf.physical_type()) {
+            (ConvertedType::UTF8 | ConvertedType::ENUM, _) => Kind::Text,
+            (ConvertedType::JSON, _) => Kind::Json,
+            (ConvertedType::DATE, _) => Kind::Date,
+            (ConvertedType::TIMESTAMP_MILLIS, _) => Kind::Time(1_000_000),
+            (ConvertedType::TIMESTAMP_MICROS, _) => Kind::Time(1_000),
+            (
+                ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::UINT_64,
+                _,
+            ) => Kind::Unsigned,
+            (
+                ConvertedType::INT_8
+                | ConvertedType::INT_16
+                | ConvertedType::INT_32
+                | ConvertedType::INT_64,
+                _,
+            ) => Kind::Integer,
+            (ConvertedType::NONE, Physical::BOOLEAN) => Kind::Boolean,
+            (ConvertedType::NONE, Physical::INT32 | Physical::INT64) => Kind::Integer,
+            (ConvertedType::NONE, Physical::FLOAT | Physical::DOUBLE) => Kind::Float,
+            // A time of Impala, Hive and older Sparks.
+            (ConvertedType::NONE, Physical::INT96) => Kind::Time(1),
+            _ => return None,
+        },
+    })
+}
+
+/// The schema of one column by itself.
+fn alone(schema: &SchemaDescriptor, at: usize) -> Result<Type, ParquetError> {
+    let root = schema.root_schema();
+    let fields = root.get_fields().iter().skip(at).take(1).cloned();
+    let alone = Type::group_type_builder(root.name()).with_fields(fields.collect());
+    Ok(alone.build()?)
+}
+
+/// What a type that is not taken is called.
+fn type_name(field: &Type) -> String {
+    let info = field.get_basic_info();
+    let annotated = match info.logical_type_ref() {
+        Some(LogicalType::Decimal(_)) => "decimal",
+        Some(LogicalType::Map) => "map",
+        Some(LogicalType::Json) => "JSON",
+        Some(LogicalType::Bson) => "BSON",
+        Some(LogicalType::Uuid) => "UUID",
+        Some(LogicalType::Time(_)) => "time of day",
+        Some(LogicalType::Variant(_)) => "variant",
+        Some(LogicalType::Geometry(_) | LogicalType::Geography(_)) => "geometry",
+        Some(LogicalType::List) => "list",
+        Some(LogicalType::String | LogicalType::Enum) => "string",
+        Some(LogicalType::Date) => "date",
+        Some(LogicalType::Timestamp(_)) => "timestamp",
+        Some(LogicalType::Float16) => "float",
+        _ => match info.converted_type() {
+            ConvertedType::UTF8 | ConvertedType::ENUM => "string",
+            ConvertedType::DATE => "date",
+            ConvertedType::TIMESTAMP_MILLIS | ConvertedType::TIMESTAMP_MICROS => "timestamp",
+            ConvertedType::DECIMAL => "decimal",
+            ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE => "map",
+            ConvertedType::JSON => "JSON",
+            ConvertedType::BSON => "BSON",
+            ConvertedType::TIME_MILLIS | ConvertedType::TIME_MICROS => "time of day",
+            ConvertedType::INTERVAL => "interval",
+            ConvertedType::LIST => "list",
+            _ if field.is_group() => "struct",
+            _ => match field.get_physical_type() {
+                Physical::BOOLEAN => "boolean",
+                Physical::INT32 | Physical::INT64 => "integer",
+                Physical::INT96 => "timestamp",
+                Physical::FLOAT | Physical::DOUBLE => "float",
+                Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => "binary",
+            },
+        },
+    };
+    let item = || {
+        let repeated = field.get_fields().first()?;
+        match repeated.is_group() {
+            true => repeated.get_fields().first().map(|item| type_name(item)),
+            false => Some(type_name(repeated)),
+        }
+    };
+    match annotated {
+        "list" => match item() {
+            Some(item) => format!("list of {item}"),
+            None => "list".to_owned(),
+        },
+        name if info.has_repetition() && info.repetition() == Repetition::REPEATED => {
+            format!("list of {name}")
+        }
+        name => name.to_owned(),
+    }
+}
+
+/// The values of a column in a row group, from its first row on.
+pub struct Values<'a> {
+    column: &'a str,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Leaf(Box<Leaf>),
+    Nested(RowIter<'a>),
+}
+
+impl Values<'_> {
+    /// The values of the next so many rows as texts in JSON, each without an end of line; `first` is the number of the first of
+    /// these rows in the file.
+    ///
+    /// # Errors
+    /// They cannot be read, are too few, or one of them cannot be a value.
+    pub fn next(&mut self, rows: usize, first: u64) -> Result<Vec<String>, ParquetError> {
+        let texts = match &mut self.source {
+            Source::Leaf(leaf) => leaf.next(rows)?,
+            Source::Nested(iter) => {
+                let mut texts = Vec::with_capacity(rows);
+                for row in iter.by_ref().take(rows) {
+                    let row = row?;
+                    let value = row.get_column_iter().next().map(|(_, field)| field);
+                    texts.push(Ok(
+                        value.map_or_else(null, |field| field.to_json_value().to_string())
+                    ));
+                }
+                texts
+            }
+        };
+        if texts.len() != rows {
+            return Err(ParquetError::Unreadable {
+                found: format!(
+                    "column {:?} ends with row {}, and its row group does not",
+                    self.column,
+                    first + texts.len() as u64
+                ),
+            });
+        }
+        let checked = (first..).zip(texts).map(|(row, text)| {
+            text.map_err(|Wrong { found, expected }| ParquetError::Value {
+                row,
+                column: self.column.to_owned(),
+                found,
+                expected,
+            })
+        });
+        checked.collect()
+    }
+}
+
+/// A value that cannot be one.
+struct Wrong {
+    found: String,
+    expected: &'static str,
+}
+
+/// A value as a text in JSON.
+type Text = Result<String, Wrong>;
+
+fn null() -> String {
+    "null".to_owned()
+}
+
+struct Leaf {
+    reader: ColumnReader,
+    kind: Kind,
+    levels: Levels,
+}
+
+/// Which values of a leaf are there, and where lists begin.
+struct Levels {
+    /// The definition of a value that is there.
+    there: i16,
+    /// The definition that an item of a list has at least, if the leaf has lists.
+    item: Option<i16>,
+    definition: Vec<i16>,
+    repetition: Vec<i16>,
+}
+
+impl Leaf {
+    fn next(&mut self, rows: usize) -> Result<Vec<Text>, ParquetError> {
+        let (levels, kind) = (&mut self.levels, self.kind);
+        let values: Vec<Text> = match &mut self.reader {
+            ColumnReader::BoolColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                values.iter().map(|value| Ok(value.to_string())).collect()
+            }
+            ColumnReader::Int32ColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                let whole = |&value: &i32| match kind {
+                    Kind::Unsigned => Ok((value as u32).to_string()),
+                    _ => whole(kind, value.into()),
+                };
+                values.iter().map(whole).collect()
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                values.iter().map(|&value| whole(kind, value)).collect()
+            }
+            ColumnReader::Int96ColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                values.iter().map(impala_time).collect()
+            }
+            ColumnReader::FloatColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                values
+                    .iter()
+                    .map(|&value| Ok(float(value.into())))
+                    .collect()
+            }
+            ColumnReader::DoubleColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                values.iter().map(|&value| Ok(float(value))).collect()
+            }
+            ColumnReader::ByteArrayColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                values
+                    .iter()
+                    .map(|value| text(kind, value.data()))
+                    .collect()
+            }
+            ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+                let values = levels.read(reader, rows)?;
+                values.iter().map(|value| half(value.data())).collect()
+            }
+        };
+        Ok(levels.assembled(values))
+    }
+}
+
+impl Levels {
+    fn of(leaf: &ColumnDescriptor) -> Self {
+        Self {
+            there: leaf.max_def_level(),
+            item: (leaf.max_rep_level() > 0).then(|| leaf.repeated_ancestor_def_level()),
+            definition: Vec::new(),
+            repetition: Vec::new(),
+        }
+    }
+
+    /// The values of the next so many rows, or of as many as there are.
+    fn read<T: DataType>(
+        &mut self,
+        reader: &mut ColumnReaderImpl<T>,
+        rows: usize,
+    ) -> Result<Vec<T::T>, ParquetError> {
+        self.definition.clear();
+        self.repetition.clear();
+        let mut values = Vec::new();
+        let (definition, repetition) = (&mut self.definition, &mut self.repetition);
+        reader.read_records(rows, Some(definition), Some(repetition), &mut values)?;
+        Ok(values)
+    }
+
+    /// A text for each row of those that were read last.
+    fn assembled(&self, values: Vec<Text>) -> Vec<Text> {
+        if self.there == 0 {
+            return values;
+        }
+        let mut values = values.into_iter();
+        let mut value = |definition: i16| match definition == self.there {
+            // There are as many as the definitions say.
+            true => values.next().unwrap_or_else(|| Ok(null())),
+            false => Ok(null()),
+        };
+        let Some(item) = self.item else {
+            let definitions = self.definition.iter();
+            return definitions.map(|&definition| value(definition)).collect();
+        };
+        let mut lists: Vec<Result<Vec<String>, Wrong>> = Vec::new();
+        for (&definition, &repetition) in self.definition.iter().zip(&self.repetition) {
+            if repetition == 0 {
+                lists.push(Ok(Vec::new()));
+            }
+            if definition < item {
+                continue;
+            }
+            let one = match definition < self.there {
+                true => Err(Wrong {
+                    found: "a list with a null in it".to_owned(),
+                    expected: "a list of strings or of integers alone, or a null in its place",
+                }),
+                false => value(definition),
+            };
+            if let Some(list) = lists.last_mut() {
+                match (list.as_mut(), one) {
+                    (Ok(items), Ok(item)) => items.push(item),
+                    (Ok(_), Err(wrong)) => *list = Err(wrong),
+                    (Err(_), _) => {}
+                }
+            }
+        }
+        let joined = |items: Vec<String>| format!("[{}]", items.join(","));
+        lists.into_iter().map(|list| list.map(joined)).collect()
+    }
+}
+
+const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1,";
+const MICROSECONDS: &str = "a time whose microseconds since 1970 are a number of 64 bits";
+
+/// A whole number of 64 bits that stands for itself, or for a time.
+fn whole(kind: Kind, value: i64) -> Text {
+    const DAY: i64 = 86_400_000_000;
+    let (made, unit) = match kind {
+        Kind::Unsigned => {
+            let value = value as u64;
+            return match i64::try_from(value) {
+                Ok(value) => Ok(value.to_string()),
+                Err(_) => Err(Wrong {
+                    found: value.to_string(),
+                    expected: WHOLE,
+                }),
+            };
+        }
+        Kind::Date => (value.checked_mul(DAY), "days"),
+        Kind::Time(1_000_000) => (value.checked_mul(1_000), "milliseconds"),
+        Kind::Time(1) => (Some(value.div_euclid(1_000)), "nanoseconds"),
+        _ => (Some(value), ""),
+    };
+    made.map(|made| made.to_string()).ok_or_else(|| Wrong {
+        found: format!("{value} {unit} since 1970"),
+        expected: MICROSECONDS,
+    })
+}
+
+/// A time as days of the Julian calendar and nanoseconds of the day.
+fn impala_time(value: &Int96) -> Text {
+    const EPOCH: i128 = 2_440_588;
+    let [low, high, days] = value.data() else {
+        return Ok(null());
+    };
+    let nanoseconds = i128::from(u64::from(*high) << 32 | u64::from(*low));
+    let made = (i128::from(*days) - EPOCH) * 86_400_000_000 + nanoseconds / 1_000;
+    match i64::try_from(made) {
+        Ok(made) => Ok(made.to_string()),
+        Err(_) => Err(Wrong {
+            found: format!("{made} microseconds since 1970"),
+            expected: MICROSECONDS,
+        }),
+    }
+}
+
+/// A number as rows of JSON have it: one that is none is no value.
+fn float(value: f64) -> String {
+    match stratann::data::json_of(&stratann::Value::Float(value)) {
+        Ok(text) => text.get().to_owned(),
+        Err(_) => null(),
+    }
+}
+
+/// A float of 16 bits.
+fn half(bytes: &[u8]) -> Text {
+    let &[low, high] = bytes else {
+        return Err(Wrong {
+            found: format!("a float of {} bytes", bytes.len()),
+            expected: "two",
+        });
+    };
+    let bits = u16::from_le_bytes([low, high]);
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+    let magnitude = match (exponent, bits & 1023) {
+        (31, 0) => f64::INFINITY,
+        (31, _) => f64::NAN,
+        (0, _) => fraction * 2f64.powi(-24),
+        _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+    };
+    Ok(float(match bits >> 15 {
+        0 => magnitude,
+        _ => -magnitude,
+    }))
+}
+
+fn text(kind: Kind, bytes: &[u8]) -> Text {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Err(Wrong {
+            found: "bytes that are no text in UTF-8".to_owned(),
+            expected: "UTF-8",
+        });
+    };
+    let made = match kind {
+        // Between its parts JSON may have ends of lines, which a line of rows has not; in its strings it has none.
+        Kind::Json => serde_json::from_str::<&RawValue>(text)
+            .map(|json| json.get().replace(['\n', '\r'], " ")),
+        _ => serde_json::to_string(text),
+    };
+    made.map_err(|error| Wrong {
+        found: format!("no JSON: {error}"),
+        expected: "a text in JSON, as the type of the column says,",
+    })
+}

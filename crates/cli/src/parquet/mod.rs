@@ -1,0 +1,200 @@
+//! Attributes in a Parquet file: its rows become JSON lines in a temporary file, and are read from there.
+//!
+//! ```text
+//!   FILE.parquet ──> row group by row group, some rows at a time ──> lines of JSON ──> JsonRows
+//!   column.rs  what types become;   pages.rs  what a page may say;   error.rs  what can be wrong
+//! ```
+//!
+//! A build asks for rows in any order, which a Parquet file can only answer by reading a whole row group. The temporary file has no
+//! name, so that nothing of it is left when the command ends in any way.
+
+mod column;
+mod error;
+mod pages;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::SchemaDescriptor;
+use stratann::{JsonColumns, JsonRows};
+use stratann_terminal::failure::Failure;
+
+use self::column::Column;
+use self::error::ParquetError;
+use self::pages::Checked;
+
+/// How a Parquet file begins, and ends.
+const MAGIC: &[u8; 4] = b"PAR1";
+
+/// Rows of all columns that are in memory at a time.
+const AT_ONCE: usize = 256;
+
+/// Whether a file is to be read as Parquet: by its name, or by its first bytes.
+pub fn is_one(path: &Path) -> bool {
+    let named =
+        (path.extension()).is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"));
+    let begins = |mut file: File| {
+        let mut found = [0; 4];
+        file.read_exact(&mut found).is_ok() && &found == MAGIC
+    };
+    named || (path.is_file() && File::open(path).is_ok_and(begins))
+}
+
+/// The rows of a Parquet file. What they take meanwhile is on the disk of `beside`, the folder of an index that need not be there.
+///
+/// # Errors
+/// A file that cannot be read, or that has what no row can have.
+pub fn rows(path: &Path, columns: &JsonColumns, beside: &Path) -> Result<JsonRows, Failure> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    let folder = folder_of(beside);
+    // Of a panic there is an error to tell, and nothing else on standard error.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let lines = lines(file, columns, &folder);
+    panic::set_hook(hook);
+    let (lines, columns) = lines.map_err(|error| error.of(&name))?;
+    Ok(JsonRows::of_file(lines, name, &columns)?)
+}
+
+/// A folder that is there, on the way to one that may not be.
+fn folder_of(index: &Path) -> PathBuf {
+    let above = index.ancestors().skip(1);
+    let there = above.filter(|folder| !folder.as_os_str().is_empty());
+    let there = there.into_iter().find(|folder| folder.is_dir());
+    there.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// The rows of a file as lines of JSON in a file without a name, and what these do not say of their columns.
+fn lines(
+    file: File,
+    columns: &JsonColumns,
+    folder: &Path,
+) -> Result<(File, JsonColumns), ParquetError> {
+    // The reader panics where a damaged file says that a column begins before the file, or that values stand in a dictionary which
+    // is not there.
+    panic::catch_unwind(AssertUnwindSafe(|| written(file, columns, folder)))
+        .unwrap_or_else(|panicked| Err(unreadable(panicked.as_ref())))
+}
+
+fn unreadable(panicked: &(dyn Any + Send)) -> ParquetError {
+    let text = panicked.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str));
+    ParquetError::Unreadable {
+        found: text.unwrap_or("its reader gave up").to_owned(),
+    }
+}
+
+fn written(
+    file: File,
+    options: &JsonColumns,
+    folder: &Path,
+) -> Result<(File, JsonColumns), ParquetError> {
+    let reader = SerializedFileReader::new(file)?;
+    let schema = reader.metadata().file_metadata().schema_descr_ptr();
+    let columns = Column::all(&schema, options.payload.as_deref())?;
+    let options = checked(options, &columns, &schema)?;
+    let cannot_write = |error: std::io::Error| ParquetError::Spool {
+        folder: folder.display().to_string(),
+        found: error.to_string(),
+    };
+    let lines = tempfile::tempfile_in(folder).map_err(cannot_write)?;
+    let mut lines = BufWriter::with_capacity(1 << 20, lines);
+    let mut row = 0;
+    for group in 0..reader.num_row_groups() {
+        let group = Checked(reader.get_row_group(group)?);
+        let rows = parquet::file::reader::RowGroupReader::metadata(&group).num_rows();
+        let mut left = usize::try_from(rows).map_err(parquet::errors::ParquetError::from)?;
+        let mut values = Vec::with_capacity(columns.len());
+        for column in &columns {
+            values.push(column.open(&group)?);
+        }
+        while left > 0 {
+            let now = left.min(AT_ONCE);
+            let mut texts = Vec::with_capacity(columns.len());
+            for (column, values) in columns.iter().zip(&mut values) {
+                let read = values.next(now, row)?;
+                if options.id.as_ref() == Some(&column.name) {
+                    column.check_ids(&read, row)?;
+                }
+                texts.push(read.into_iter());
+            }
+            for _ in 0..now {
+                line(&columns, &mut texts, &mut lines).map_err(cannot_write)?;
+            }
+            row += now as u64;
+            left -= now;
+        }
+    }
+    let lines = lines.into_inner();
+    let lines = lines.map_err(|error| cannot_write(error.into_error()))?;
+    Ok((lines, options))
+}
+
+/// Writes the next row of all columns.
+fn line(
+    columns: &[Column],
+    texts: &mut [std::vec::IntoIter<String>],
+    lines: &mut impl Write,
+) -> std::io::Result<()> {
+    let mut before = "{";
+    for (column, texts) in columns.iter().zip(texts) {
+        lines.write_all(before.as_bytes())?;
+        serde_json::to_writer(&mut *lines, &column.name)?;
+        let text = texts.next();
+        write!(lines, ":{}", text.as_deref().unwrap_or("null"))?;
+        before = ",";
+    }
+    lines.write_all(b"}\n")
+}
+
+/// What was said of the columns, and which of them are times by their types.
+///
+/// # Errors
+/// An option names a column that is not there, or one whose type it is not for.
+fn checked(
+    options: &JsonColumns,
+    columns: &[Column],
+    schema: &SchemaDescriptor,
+) -> Result<JsonColumns, ParquetError> {
+    if columns.is_empty() {
+        return Err(ParquetError::NoColumns);
+    }
+    let named = |option: &'static str, name: &str| {
+        let found = columns.iter().find(|column| column.name == name);
+        found.ok_or_else(|| ParquetError::Missing {
+            option,
+            column: name.to_owned(),
+            there: columns.iter().map(|column| column.name.clone()).collect(),
+        })
+    };
+    for name in &options.times {
+        named("--times", name)?;
+    }
+    if let Some(name) = &options.payload {
+        named("--payload", name)?;
+    }
+    if let Some(name) = &options.id {
+        let column = named("--id", name)?;
+        if !column.is_whole(schema) {
+            return Err(ParquetError::Type {
+                column: name.clone(),
+                found: column.type_name(schema),
+                expected: "ids are whole numbers: name another column with --id, or give --ids"
+                    .to_owned(),
+            });
+        }
+    }
+    let mut options = options.clone();
+    let times = columns.iter().filter(|column| column.is_time());
+    options
+        .times
+        .extend(times.map(|column| column.name.clone()));
+    Ok(options)
+}
