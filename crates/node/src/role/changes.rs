@@ -341,7 +341,7 @@ mod tests {
         }
     }
 
-    /// What a client says that waits for these, through bytes.
+    /// The list of changes that a client waits for, after encoding and decoding.
     fn told<T>(newest: u64, numbers: &[u64], then: impl FnOnce(&Wanted<'_>) -> T) -> T {
         let mut bytes = Vec::new();
         let of = token(1, numbers[0]);

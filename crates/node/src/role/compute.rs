@@ -133,8 +133,8 @@ impl<L: LowHalf> Worker<L> {
             .filter(|query| query.stage != Stage::Free)
     }
 
-    /// What keeps searches from continuing, if anything does. Clients whose search waits for a
-    /// worker in vain get this text.
+    /// The obstacle that keeps searches from continuing, if there is one. Clients whose search
+    /// waits for a worker in vain get this text.
     pub fn trouble(&self, now: Duration) -> Option<String> {
         let Common {
             options,

@@ -340,7 +340,8 @@ impl Waiting {
         (!self.queue.is_empty()).then_some(self.next)
     }
 
-    /// Refuses requests whose deadline has passed. `trouble`: what keeps workers from taking them.
+    /// Refuses requests whose deadline has passed. `trouble`: the obstacle that keeps workers from
+    /// taking them.
     pub fn expire(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) {
         if self.trouble.as_deref() != trouble {
             self.trouble = trouble.map(str::to_owned);
