@@ -112,7 +112,7 @@ fn said(errors: &[TierError]) -> String {
 }
 
 impl NodeError {
-    /// The error of servers of which one would suffice.
+    /// The error if none of several servers can be reached, each of which would suffice.
     pub(crate) fn of_servers(mut errors: Vec<TierError>) -> NodeError {
         match (errors.pop(), errors.is_empty()) {
             (Some(alone), true) => NodeError::Server(alone),

@@ -1,9 +1,9 @@
 //! A connection that many queries share, with *continuous batching* of messages (DistVS §4.2).
 //!
 //! ```text
-//!   worker ── turn ends: its frames ──┐                                        ┌──> worker's inbox
-//!   worker ── turn ends: its frames ──┼─ queue ── one write ──> ... ── one read ┼──> worker's inbox
-//!   worker ── still in its turn       ┘                                        └──> ...
+//!   worker ── turn ends: its frames ──┐                                       ┌──> worker's inbox
+//!   worker ── turn ends: its frames ──┼─ queue ── one write ─> ... ─ one read ┼──> worker's inbox
+//!   worker ── still in its turn       ┘                                       └──> ...
 //! ```
 //!
 //! The messages of a walk are tens of node numbers, and a system call for each would cost more than

@@ -4,7 +4,7 @@
 //! ```text
 //!   compute ──low codes of no nodes, in the state of those that are here──> memory
 //!           <──codes: it has that state, or refused: it has this one──
-//!           ──rank nothing, in the state that it has──> storage             goes by it for a minute more
+//!           ──rank nothing, in the state that it has──> storage   keeps it another minute
 //! ```
 //!
 //! Storage keeps the checkpoint before a merge until no server has used it for a minute, and does
