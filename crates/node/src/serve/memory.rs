@@ -98,8 +98,8 @@ impl Drop for Counter {
 /// How long the checkpoint before the last is kept without use.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// The lists and codes that a memory server serves now. Those of a later checkpoint may replace
-/// them while it runs.
+/// The lists and codes that a memory server serves now. A later checkpoint may replace them while
+/// it runs.
 pub struct Newest<H> {
     kept: Arc<Mutex<Kept<H>>>,
 }
