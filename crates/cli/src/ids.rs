@@ -31,7 +31,7 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
 /// given by its option. `None` if there are none.
 ///
 /// # Errors
-/// One of several words is no id; a file cannot be read; or a single word is both an id and the
+/// One of several words is no id, or a file cannot be read. Or a single word is both an id and the
 /// name of a file, so that its meaning is unclear.
 pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>, Failure> {
     let id_of = |word: &PathBuf| word.to_str().and_then(|word| one(word).ok());

@@ -1,9 +1,9 @@
 //! Files by name, in memory or in a private folder of the user. A folder survives the server; it
 //! may itself be in memory.
 //!
-//! A file is begun, written from its start to its end, and gets its name when the hash of its bytes
-//! equals the hash that the client computed. After that it never changes. It loses its name when
-//! another file gets it, or in a sweep. Clients that have it open continue to read it, and its
+//! A file is begun and written from its start to its end. It gets its name when the hash of its
+//! bytes equals the hash that the client computed. After that it never changes. It loses its name
+//! when another file gets it, or in a sweep. Clients that have it open continue to read it, and its
 //! bytes are freed when the last one closes it.
 
 use std::borrow::Cow;

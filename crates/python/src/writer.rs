@@ -2,7 +2,7 @@
 //! for changes, while one of the objects changes it.
 //!
 //! ```text
-//!   object a ──┐                    open for changes   by the first change, with its object's options;
+//!   object a ──┐                    open for changes   by the first change, with its options;
 //!   object b ──┼──> Writer of the                      searches of all objects use it
 //!   object c ──┘    folder          closed             by the last object that made a change;
 //!                                                      the others continue with the result

@@ -1,5 +1,5 @@
-//! The display of long work, and how to stop it: a bar with the time left on a terminal, log lines
-//! elsewhere, and the signals that end a program, such as Ctrl-C.
+//! The display of long work, and the signals that stop it, such as Ctrl-C. On a terminal work has a
+//! bar with the time left, and log lines elsewhere.
 
 use std::ffi::c_int;
 use std::io::IsTerminal;

@@ -425,7 +425,7 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
 }
 
 /// Bytes that a search with a memory budget holds outside the index: queries, exact answers, found
-/// answers and threads, less a part that is counted with the program.
+/// answers and threads. A part that is counted with the program is subtracted.
 fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usize) -> u64 {
     /// An answer is an id of eight bytes and a distance. In the ground truth ids have four bytes.
     const ANSWER: usize = 12;

@@ -1,5 +1,6 @@
-//! The state of a compute server's connection to memory or storage: whether and since when there is
-//! one, why not, and the state of the index behind it. Health reports it, and changes are logged.
+//! The state of a compute server's connection to memory or storage. It tells whether and since when
+//! there is one, why not, and the state of the index behind it. Health reports it, and changes are
+//! logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
