@@ -310,7 +310,7 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 8] {
 /// that.
 pub fn watched(index: Arc<stratann::Index>) -> Arc<Opened<stratann::Index>> {
     if index.options().watch_recall.is_some() {
-        // If no thread can be started, `stats` measures it.
+        // If no thread can be started, `stats` shows that the measurement is missing.
         index.measure_recall_in_background().ok();
     }
     Arc::new(Opened::new(index))
@@ -474,7 +474,7 @@ impl Writer {
             },
         };
         if live.index().options().watch_recall.is_some() {
-            // If no thread can be started, `stats` measures it.
+            // If no thread can be started, `stats` shows that the measurement is missing.
             live.value().measure_recall_in_background().ok();
         }
         let merger = merge_when_due(&live, changes)?;
