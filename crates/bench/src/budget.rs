@@ -1,4 +1,4 @@
-//! Runs that differ only in their memory budget: what more memory buys at the same recall.
+//! Runs that differ only in their memory budget: the gain from more memory at equal recall.
 
 use serde::Serialize;
 use stratann_terminal::size;
@@ -6,14 +6,14 @@ use stratann_terminal::size;
 use crate::job::Search;
 use crate::report::{self, Common, Line, RunResult};
 
-/// Runs that are alike but for their budget, at one recall.
+/// Runs that differ only in their budget, at one recall.
 #[derive(Debug, Serialize)]
 pub struct Budget {
-    /// What the runs are called without the budget.
+    /// The common name of the runs, without the budget.
     pub name: String,
     /// The recall.
     pub recall: f64,
-    /// One for each run that reaches it, by budget.
+    /// A point for each run that reaches the recall, ordered by budget.
     pub points: Vec<BudgetPoint>,
 }
 
@@ -22,9 +22,9 @@ pub struct Budget {
 pub struct BudgetPoint {
     /// The run.
     pub run: String,
-    /// The bytes it was given.
+    /// The budget in bytes.
     pub budget: u64,
-    /// The most memory that its process held at any list size.
+    /// The most memory of its process at any list size.
     pub peak_rss_bytes: u64,
     /// Reads a query.
     pub reads: Option<f64>,
@@ -32,7 +32,7 @@ pub struct BudgetPoint {
     pub qps: f64,
     /// Mean latency in microseconds.
     pub mean_us: Option<f64>,
-    /// The list sizes that it was taken from.
+    /// The list sizes that the figures were interpolated from.
     pub from: String,
 }
 
@@ -80,7 +80,7 @@ fn alike(a: &RunResult, b: &RunResult) -> bool {
     a.preset == b.preset && a.index.key == b.index.key && without(&a.search) == without(&b.search)
 }
 
-/// `stratann` of `stratann, 64MB`.
+/// The common name: `stratann` of `stratann, 64MB`.
 fn name(run: &RunResult) -> String {
     let memory = run.search.memory.as_deref().unwrap_or_default();
     let name = run.name.strip_suffix(memory).unwrap_or(&run.name);
@@ -104,7 +104,7 @@ fn point(budget: u64, run: &RunResult, recall: f64) -> Option<BudgetPoint> {
     })
 }
 
-/// As lines of a plot across memory; a budget at several recalls is several lines.
+/// The groups as lines of a plot across memory. A group at several recalls becomes several lines.
 pub fn lines(budgets: &[Budget]) -> Vec<Line> {
     let one_recall = budgets.iter().all(|b| b.recall == budgets[0].recall);
     let line = |budget: &Budget| Line {

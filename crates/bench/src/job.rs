@@ -29,10 +29,11 @@
 //! search = { whole_page = true }
 //! ```
 //!
-//! A job with a table `[timeline]` or `[breakdown]` is one of live updates ([`live::keys`](crate::live::keys)). It needs
-//! no truth, since rows come and go, and has no `[search]`.
+//! A job with a table `[timeline]` or `[breakdown]` measures live updates
+//! ([`live::keys`](crate::live::keys)). It needs no truth, since rows come and go, and has no
+//! `[search]`.
 //!
-//! A job is checked as a whole before anything runs, so that a typing error does not cost an hour.
+//! The whole job is checked before anything runs, so that a typing error does not cost an hour.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -46,7 +47,7 @@ use stratann_terminal::size::{self, CacheEntries};
 
 use crate::live::keys::{self, BreakdownKeys, LiveRun, TimelineKeys};
 
-/// A job as it is written.
+/// A job as written in its file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
@@ -67,9 +68,9 @@ pub struct Job {
     /// Search options of every run.
     #[serde(default)]
     pub search: Search,
-    /// Inserts and searches at once.
+    /// Inserts and searches at the same time.
     pub timeline: Option<TimelineKeys>,
-    /// Ways to insert, one after the other.
+    /// Several ways to insert, one after the other.
     pub breakdown: Option<BreakdownKeys>,
     /// The runs.
     #[serde(default, rename = "run")]
@@ -89,25 +90,26 @@ pub struct Data {
     /// Their exact neighbours; absent in a job of live updates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<PathBuf>,
-    /// What near means.
+    /// The metric.
     pub metric: String,
 }
 
-/// Build options; what is absent is the preset's or the engine's default.
+/// Build options. An absent option has the default of the preset, or else of the engine.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
-    /// R.
+    /// R: the most neighbours of a node.
     pub degree: Option<usize>,
     /// L of the build.
     pub build_list: Option<usize>,
-    /// Pruning.
+    /// The factor of RobustPrune.
     pub alpha: Option<f64>,
     /// Bytes of a code.
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
-    /// `coupled`, `packed`, `decoupled`, `inline` or `layered`; of clusters `replicated`, `addressed` or `grouped`.
+    /// `coupled`, `packed`, `decoupled`, `inline` or `layered`; for clusters `replicated`,
+    /// `addressed` or `grouped`.
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
     pub compression: Option<String>,
@@ -118,18 +120,18 @@ pub struct Build {
     pub navigation: Option<f64>,
     /// Cap on memory, as `2GiB`.
     pub memory: Option<String>,
-    /// What searches will have, as `10MB`: it may put the codes into the nodes.
+    /// The memory of later searches, as `10MB`. A small value may put the codes into the nodes.
     pub search_memory: Option<String>,
-    /// Most bytes of the index, as `62MB`: the degree follows from it.
+    /// The most bytes of the index, as `62MB`, from which the degree is derived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
     /// Vectors for each cluster, in a layout of clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_size: Option<usize>,
-    /// Most clusters that a vector is a member of.
+    /// The most clusters that a vector is a member of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<usize>,
-    /// A file of queries that says which clusters are probed most.
+    /// A file of queries, from which the most-probed clusters are found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_log: Option<PathBuf>,
     /// Threads.
@@ -138,29 +140,29 @@ pub struct Build {
     pub seed: Option<u64>,
 }
 
-/// Search options; what is absent is the preset's or the engine's default.
+/// Search options. An absent option has the default of the preset, or else of the engine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// Neighbours.
+    /// k: the neighbours of a query.
     pub k: Option<usize>,
-    /// List sizes; of a cluster index how many clusters are probed.
+    /// List sizes; for a cluster index, numbers of probed clusters.
     pub lists: Option<Vec<usize>>,
-    /// W.
+    /// W: the beam width.
     pub beam: Option<usize>,
     /// `best-first`, `pipelined` or `press`.
     pub strategy: Option<String>,
     /// Start from the navigation graph.
     pub nav: Option<bool>,
-    /// Use a page for every candidate in it.
+    /// Use each page for every candidate in it.
     pub whole_page: Option<bool>,
-    /// End a search when no candidate that is left can be expected to matter.
+    /// End a search when no remaining candidate has promise.
     pub stop_early: Option<bool>,
-    /// The share of the candidate list that is ranked, all at once.
+    /// The share of the candidate list that is ranked at once.
     pub rerank_ratio: Option<f64>,
-    /// With the strategy press: the list by low codes, as a multiple of the list.
+    /// For the strategy press: the length of the list by low codes, as a multiple of the list size.
     pub low_list: Option<f64>,
-    /// With the strategy press: the share of it that is looked at by high codes in each round.
+    /// For the strategy press: the share of that list that each round scores by high codes.
     pub refine: Option<f64>,
     /// Threads.
     pub threads: Option<usize>,
@@ -168,15 +170,15 @@ pub struct Search {
     pub in_flight: Option<usize>,
     /// Cap on memory, as `64MB`.
     pub memory: Option<String>,
-    /// Cache of hot lists, as `16MB`.
+    /// Cache of hot lists in bytes, as `16MB`.
     pub cache: Option<String>,
-    /// The same in entries, or as `1%` of the vectors.
+    /// The same cache in entries, or as `1%` of the vectors.
     pub cache_entries: Option<Entries>,
-    /// Measure where a query's time goes, which costs some.
+    /// Measure the parts of a query's time, which costs some time itself.
     pub parts: Option<bool>,
     /// `auto`, `uring` or `pread`.
     pub io: Option<String>,
-    /// On which tier each role is read, as `topology=rdma-model`.
+    /// The tier from which each role is read, as `topology=rdma-model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
 }
@@ -217,7 +219,7 @@ pub struct Run {
     pub name: String,
     /// Preset; the engine's default if absent.
     pub preset: Option<String>,
-    /// Measured twice, to know the noise.
+    /// Measured twice, to find the noise.
     #[serde(default)]
     pub noise: bool,
     /// Build options that differ from the job's.
@@ -226,19 +228,21 @@ pub struct Run {
     /// Search options that differ from the job's.
     #[serde(default)]
     pub search: Search,
-    /// How vectors get in: `merge`, `in-place`, `relocate` or `accumulate`; the preset's way if absent.
+    /// How vectors are inserted: `merge`, `in-place`, `relocate` or `accumulate`; the preset's way
+    /// if absent.
     pub update: Option<String>,
-    /// How lists are pruned when one joins: `delta` or `full`.
+    /// How a list is pruned when a neighbour joins it: `delta` or `full`.
     pub pruning: Option<String>,
-    /// Whether inserts go on while their pages are written: `behind`, or `waited`.
+    /// Whether inserts continue while their pages are written (`behind`) or wait for them
+    /// (`waited`).
     pub writes: Option<String>,
-    /// What differs from the job's.
+    /// Keys that differ from the job's.
     pub timeline: Option<TimelineKeys>,
-    /// What differs from the job's.
+    /// Keys that differ from the job's.
     pub breakdown: Option<BreakdownKeys>,
 }
 
-/// A job whose names all mean something.
+/// A job whose names and options have been checked.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The file of the job.
@@ -255,7 +259,7 @@ pub struct Plan {
     pub base: PathBuf,
     /// The queries.
     pub queries: PathBuf,
-    /// Their exact neighbours; not there for live updates.
+    /// Their exact neighbours; `None` for live updates.
     pub truth: Option<PathBuf>,
     /// The metric.
     pub metric: Metric,
@@ -272,15 +276,16 @@ pub struct PlannedRun {
     pub preset: Preset,
     /// Measured twice.
     pub noise: bool,
-    /// Build options; `order` and `compression` are always there, and `layout` unless it is by the vectors.
+    /// Build options. `order` and `compression` are always set, and `layout` unless it depends on
+    /// the vectors.
     pub build: Build,
-    /// Search options; `k`, `lists` and `threads` are always there.
+    /// Search options. `k`, `lists` and `threads` are always set.
     pub search: Search,
-    /// What a run of live updates measures.
+    /// The measurement of a run with live updates.
     pub live: Option<LiveRun>,
 }
 
-/// Reads a job and checks all of it.
+/// Reads a job and checks it as a whole.
 pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => Failure::Wrong(format!(
@@ -322,7 +327,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     let find = |file: &Path| {
         let path = root.join(file);
         if path.is_file() {
-            // Without `..`, for whoever reads the result.
+            // Without `..`, for readers of the result.
             return Ok(path.canonicalize().unwrap_or(path));
         }
         Err(format!(
@@ -345,7 +350,8 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     }
     let live = job.timeline.is_some() || job.breakdown.is_some();
     if live {
-        // Nobody should think that it counts.
+        // An option without effect is refused, so that no reader takes it for part of the
+        // measurement.
         for (key, given) in [
             ("repeat", job.repeat.is_some()),
             ("targets", !job.targets.is_empty()),
@@ -484,7 +490,7 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     })
 }
 
-/// Whether what is built are clusters: then a list is how many are probed.
+/// Whether a build makes clusters, so that its lists are numbers of probes.
 fn clusters_of(build: &Build, preset: &Preset) -> bool {
     let named = build.layout.as_ref().and_then(|name| name.parse().ok());
     let layout: Option<Layout> = named.or(preset.layout);
@@ -492,13 +498,13 @@ fn clusters_of(build: &Build, preset: &Preset) -> bool {
 }
 
 impl PlannedRun {
-    /// Whether its index is one of clusters, so that its lists are numbers of probes.
+    /// Whether its index has clusters, so that its lists are numbers of probes.
     pub fn has_clusters(&self) -> bool {
         clusters_of(&self.build, &self.preset)
     }
 }
 
-/// Puts the preset's layout and compression where the job has none, as the build would.
+/// Sets the layout and compression that the job leaves open to the preset's, as the build would.
 fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     let layout = match &build.layout {
         Some(layout) => Some(
@@ -513,7 +519,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
         Some(compression) => compression
             .parse::<Compression>()
             .map_err(|error| error.to_string())?,
-        // What a preset compresses with is for the layouts that can.
+        // The preset's compression is only for layouts that support it.
         None if as_they_are => Compression::Raw,
         None => preset.compression,
     };
@@ -524,7 +530,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
         ));
     }
     build.layout = layout.map(|layout| layout.to_string());
-    // What searches will have may decide for a layout that knows only raw.
+    // The memory of later searches may select a layout that supports only raw vectors.
     let open = layout.is_none() && build.search_memory.is_some();
     if !open {
         build.compression = Some(compression.to_string());
@@ -533,7 +539,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
 }
 
 impl Build {
-    /// Takes what is absent here from `other`.
+    /// Sets the options that are absent here to those of `other`.
     fn inherit(&mut self, other: &Build) {
         let Build {
             degree,
@@ -567,7 +573,7 @@ impl Build {
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.search_memory = self.search_memory.take().or(search_memory);
-        // One of the two, whichever is nearer.
+        // At most one of the two: the degree or the space, whichever the run sets.
         if self.degree.is_none() {
             self.space = self.space.take().or(space);
         }
@@ -580,7 +586,7 @@ impl Build {
 }
 
 impl Search {
-    /// Takes what is absent here from `other`.
+    /// Sets the options that are absent here to those of `other`.
     fn inherit(&mut self, other: &Search) {
         let Search {
             k,
@@ -615,7 +621,7 @@ impl Search {
         self.threads = self.threads.or(threads);
         self.in_flight = self.in_flight.or(in_flight);
         self.memory = self.memory.take().or(memory);
-        // One of the two is enough: a run that has its own does not take the job's other one.
+        // A run that sets either form of the cache does not inherit the job's other form.
         if self.cache.is_none() && self.cache_entries.is_none() {
             self.cache = cache;
             self.cache_entries = cache_entries;
@@ -703,7 +709,7 @@ mod tests {
         assert_eq!(chosen(0), (Some("coupled"), Some("raw")));
         assert_eq!(chosen(1), (None, Some("best")));
         assert_eq!(chosen(2), (Some("decoupled"), Some("best")));
-        // stratann's compression is not for the coupled layout.
+        // The coupled layout does not support stratann's compression.
         let coupled = JOB.replacen("degree = 16", "layout = \"coupled\"", 1);
         let build = &planned_from(&coupled).unwrap().runs[1].build;
         assert_eq!(build.compression.as_deref(), Some("raw"));
@@ -764,7 +770,7 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             let job: Job =
                 toml::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-            // The data may not be here, so that it only seems to be.
+            // The data may be absent here, so empty files stand in for it.
             let data = tempfile::tempdir().unwrap();
             let truth = job.data.truth.iter();
             for file in [&job.data.base, &job.data.queries].into_iter().chain(truth) {

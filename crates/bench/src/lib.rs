@@ -1,15 +1,16 @@
-//! The harness behind `stratann bench`: benchmarks as data. The command reads its arguments and prints what comes of them.
+//! The harness behind `stratann bench`: benchmarks as data. The command reads the arguments and
+//! prints the result.
 //!
 //! ```text
-//! job.rs      JOB.toml: data, builds and searches, and what a mistake in it is called
-//! run.rs      builds what is missing, searches in turns (A B A B), medians
-//! measured.rs what a search measured, as `stratann search --json` says it
+//! job.rs      JOB.toml: data, builds and searches, and the errors in it
+//! run.rs      builds missing indexes, searches in turns (A B A B), medians
+//! measured.rs the measurements of a search, as `stratann search --json` prints them
 //! report.rs   the result as JSON; results of other programs
-//! space.rs    what the indexes take;   budget.rs  what memory buys
-//! live/       jobs of live updates: what happens while inserts, deletes and merges go on
+//! space.rs    sizes of the indexes;   budget.rs  gain from more memory
+//! live/       jobs of live updates: searches during inserts, deletes and merges
 //! tables.rs   the result for a terminal
-//! plot.rs     reads and queries a second, across recall or across memory, and live updates over time, as SVG
-//! machine.rs  what it ran on
+//! plot.rs     reads and queries a second across recall or memory, live updates over time, as SVG
+//! machine.rs  the machine
 //! ```
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What a benchmark ran on: a figure without its machine means little.
+//! The machine of a benchmark. A figure without its machine means little.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks around; what cannot be found out is "unknown".
+    /// Reads the facts. Unknown ones are "unknown".
     pub fn look() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_string();
@@ -34,7 +34,8 @@ impl Machine {
     }
 }
 
-/// x86 says `model name`; ARM kernels give numbers only, which is better than nothing.
+/// The processor's name: `model name` on x86. ARM kernels give only numbers, which are used
+/// instead.
 fn cpu(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         cpuinfo

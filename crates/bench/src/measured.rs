@@ -1,9 +1,10 @@
-//! What a search measured: what `stratann search --json` prints, and what a benchmark reads of it.
+//! The measurements of a search, as `stratann search --json` prints them and a benchmark reads
+//! them.
 
 use serde::{Deserialize, Serialize};
 use stratann::{Counters, Explained, Parts, Tried};
 
-/// What `--json` prints for one list size. The keys are an interface: change none.
+/// The output of `--json` for one list size. The keys are a public interface and must not change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     /// List size L.
@@ -20,31 +21,32 @@ pub struct Measured {
     pub per_query: PerQuery,
     /// Threads that searched.
     pub threads: usize,
-    /// Queries that were in flight on each thread in the end.
+    /// Queries in flight on each thread at the end of the batch.
     #[serde(default)]
     pub in_flight: usize,
-    /// What the batch tried before it chose that number itself; only there when it did.
+    /// The numbers that the batch tried before it chose `in_flight`; absent if the caller chose it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_flight_tried: Vec<Tried>,
     /// CPU time of the process over the batch, user and system, in microseconds a query.
     #[serde(default)]
     pub cpu_us: f64,
-    /// How far a distance may be from the exact one ([`SearchResults::distance_error`](stratann::SearchResults)): 0 where all are exact,
-    /// null where nothing bounds it.
+    /// The largest error of a distance
+    /// ([`SearchResults::distance_error`](stratann::SearchResults)): 0 if all are exact, null if
+    /// the error has no bound.
     #[serde(default)]
     pub distance_error: Option<f32>,
-    /// Most memory that this process ever held.
+    /// The most memory that this process has ever held.
     pub peak_rss_bytes: u64,
-    /// How what matches a filter was found, and what each way was expected to read; only there with a filter.
+    /// How the filter was evaluated, and the expected reads of each plan. Only with a filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Explained>,
-    /// Where a query's time went; only there when it was asked for.
+    /// The parts of a query's time. Only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<PartsUs>,
 }
 
-/// Where a query's time went: means in microseconds. The rest of the latency is the candidate list, expansion and
-/// everything else.
+/// The parts of a query's time: means in microseconds. The difference to the latency is spent on
+/// the candidate list, expansion and other work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PartsUs {
     /// Waiting for reads.
@@ -60,7 +62,7 @@ pub struct PartsUs {
 }
 
 impl PartsUs {
-    /// Of so many queries.
+    /// The means of `queries` queries.
     pub fn of(parts: &Parts, queries: usize) -> PartsUs {
         let mean = |seconds: f64| seconds * 1e6 / queries.max(1) as f64;
         PartsUs {
@@ -72,7 +74,7 @@ impl PartsUs {
         }
     }
 
-    /// Columns of a table: the parts, and what is left of the mean latency.
+    /// The columns of a table: the parts, and the rest of the mean latency.
     pub const COLUMNS: [&str; 6] = [
         "reads",
         "codes",
@@ -91,7 +93,7 @@ impl PartsUs {
             self.vector_decoding,
             self.exact,
         ];
-        // Clocks are read one after the other: what is left of little may come out below nothing.
+        // Clocks are read one after the other, so a small rest could be negative.
         let rest = (mean_us - parts.iter().sum::<f64>()).max(0.0);
         let [reads, codes, lists, vectors, exact] = parts;
         [reads, codes, lists, vectors, exact, rest].map(|us| format!("{us:.1}"))
@@ -112,7 +114,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Of these queries, in any order.
+    /// From latencies in any order.
     pub fn of(latencies_us: &[f32]) -> Latency {
         let mut sorted = latencies_us.to_vec();
         sorted.sort_by(f32::total_cmp);
@@ -125,12 +127,13 @@ impl Latency {
     }
 }
 
-/// The mean; 0 of nothing.
+/// The mean; 0 for no values.
 pub fn mean(values: &[f32]) -> f64 {
     values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The smallest value that at least this share of the sorted ones does not exceed (nearest rank); 0 of nothing.
+/// The smallest value such that at least `share` of the sorted values do not exceed it (nearest
+/// rank). 0 for no values.
 pub fn percentile(sorted: &[f32], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted
@@ -148,39 +151,39 @@ pub struct PerQuery {
     pub graph_reads: f64,
     /// Reads of vectors alone that reached the tier.
     pub vector_reads: f64,
-    /// Of these, the ones that began while the graph was walked.
+    /// Vector reads that began during the walk of the graph.
     #[serde(default)]
     pub prefetched: f64,
-    /// Candidates that were ranked by vectors read alone.
+    /// Candidates ranked by vectors that were read separately.
     #[serde(default)]
     pub reranked: f64,
-    /// Of the reads of the graph, in a cluster index: those of postings; absent in a graph.
+    /// In a cluster index: the graph reads that read posting lists. Absent for a graph.
     #[serde(default, skip_serializing_if = "is_none")]
     pub posting_reads: f64,
-    /// The same of groups.
+    /// In a cluster index: the graph reads that read groups.
     #[serde(default, skip_serializing_if = "is_none")]
     pub group_reads: f64,
-    /// Of the reads of vectors alone, in a cluster index: those that stand in no group that was read.
+    /// In a cluster index: the vector reads of members outside the groups that were read.
     #[serde(default, skip_serializing_if = "is_none")]
     pub stray_reads: f64,
     /// Bytes read from the tier.
     pub bytes_read: f64,
-    /// Nodes that a cache served instead of a read.
+    /// Nodes that a cache served without a read.
     pub cache_hits: f64,
     /// Distances computed, exact ones and from codes.
     pub distance_computations: f64,
-    /// Of these, the ones by codes of low precision; absent where a search has none.
+    /// Distances by low-precision codes; absent if the search has none.
     #[serde(default, skip_serializing_if = "is_none")]
     pub low_computations: f64,
 }
 
-/// A count that only other indexes or searches have.
+/// Hides counts of other kinds of indexes or searches.
 fn is_none(mean: &f64) -> bool {
     *mean == 0.0
 }
 
 impl PerQuery {
-    /// Of so many queries.
+    /// The means of `queries` queries.
     pub fn of(counters: &Counters, queries: usize) -> PerQuery {
         let mean = |sum: u64| sum as f64 / queries.max(1) as f64;
         PerQuery {
@@ -200,7 +203,7 @@ impl PerQuery {
     }
 }
 
-/// What `stratann bench` wants to know beyond the documented keys.
+/// The measurements that `stratann bench` needs besides the documented keys.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Detailed {
     /// The documented part.

@@ -1,14 +1,15 @@
-//! Plots as SVG: reads a query, and queries a second, across recall or across memory budgets; and what live updates do to
-//! latency, rates, memory and storage over time.
+//! Plots as SVG. They show reads a query and queries a second, across recall or memory budgets. For
+//! live updates they show latency, rates, memory and storage over time.
 //!
-//! Written by hand: a plot of lines is a page of code, and it needs no fonts and no drawing library.
+//! The SVG is written by hand, since a line plot is a page of code and needs neither fonts nor a
+//! drawing library.
 
 use std::fmt::Write;
 
 use crate::live::result::Span;
 use crate::report::{Common, Line};
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito), on white.
+/// Colours that readers with any colour vision can distinguish (Okabe and Ito), on white.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f",
 ];
@@ -16,18 +17,18 @@ const WIDTH: f64 = 1100.0;
 const PANEL: (f64, f64) = (440.0, 360.0);
 const TOP: f64 = 72.0;
 const LEFTS: [f64; 2] = [80.0, 632.0];
-/// From the panels to what is below.
+/// The distance from the panels to the part below.
 const BELOW: f64 = 64.0;
 const LEGEND_ROW: f64 = 22.0;
 /// Height of a panel over time.
 const LOW_PANEL: f64 = 240.0;
 
-/// What lies across, in both panels.
+/// The horizontal axis of both panels.
 pub struct Across {
     name: String,
     value: fn(&Common) -> f64,
     axis: fn(&[f64]) -> Axis,
-    /// A point in words.
+    /// A point as text.
     point: fn(&Common) -> String,
 }
 
@@ -57,7 +58,7 @@ fn megabytes(point: &Common) -> f64 {
     point.memory.unwrap_or(0) as f64 / 1e6
 }
 
-/// One panel's scale.
+/// The scale of an axis.
 struct Axis {
     low: f64,
     high: f64,
@@ -65,7 +66,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// From 0 upwards, or logarithmic when the values differ by more than a linear axis can show.
+    /// From 0 upwards, or logarithmic if the values differ by more than a linear axis can show.
     fn of(values: impl Iterator<Item = f64> + Clone) -> Axis {
         let largest = values.clone().fold(0.0, f64::max);
         let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
@@ -91,7 +92,7 @@ impl Axis {
         }
     }
 
-    /// Recall: from a little below the least to 1.
+    /// An axis for recall, from a little below the least value to 1.
     fn of_recall(values: impl Iterator<Item = f64>) -> Axis {
         let least = values.fold(1.0, f64::min);
         let step = nice_step(((1.0 - least) / 6.0).max(0.001));
@@ -102,7 +103,7 @@ impl Axis {
         }
     }
 
-    /// Seconds, from 0 on and never logarithmic.
+    /// An axis for seconds, from 0 on and always linear.
     fn of_time(last: f64) -> Axis {
         let step = nice_step((last / 6.0).max(0.001));
         Axis {
@@ -112,7 +113,7 @@ impl Axis {
         }
     }
 
-    /// Position from 0 to 1.
+    /// The position of a value, from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         if self.logarithmic {
             (value.max(self.low).log10() - self.low.log10())
@@ -137,7 +138,7 @@ impl Axis {
     }
 }
 
-/// The next of 1, 2, 5 times a power of ten that is not smaller.
+/// The least number of the form 1, 2 or 5 times a power of ten that is not smaller.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let digit = [1.0, 2.0, 5.0]
@@ -147,7 +148,7 @@ fn nice_step(rough: f64) -> f64 {
     digit * power
 }
 
-/// The last of 1, 2, 5 times a power of ten that is not larger.
+/// The largest number of the form 1, 2 or 5 times a power of ten that is not larger.
 fn round_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let digit = [5.0, 2.0]
@@ -156,7 +157,7 @@ fn round_down(value: f64) -> f64 {
     digit.unwrap_or(1.0) * power
 }
 
-/// The number without needless zeros.
+/// A number without trailing zeros.
 fn label(value: f64) -> String {
     if value >= 1000.0 {
         return stratann_terminal::size::count(value.round() as u64);
@@ -165,7 +166,7 @@ fn label(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// Text as XML wants it. Control characters are not XML at all and are left out.
+/// Text escaped for XML. Control characters are invalid in XML and are removed.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {
@@ -180,7 +181,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The whole picture: over time, if that was measured.
+/// The whole picture. If seconds were measured, it is over time.
 pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> String {
     let timed: Vec<&Line> = lines.iter().filter(|l| !l.seconds.is_empty()).collect();
     if !timed.is_empty() {
@@ -216,10 +217,10 @@ pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> Stri
     out
 }
 
-/// What a panel over time shows.
+/// The figure of a panel over time.
 type OfSecond = fn(&Span) -> Option<f64>;
 
-/// Six panels over the seconds of a job of live updates; dots where a merge goes on.
+/// Six panels over the seconds of a job of live updates, with dots during merges.
 fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     const MB: f64 = 1e6;
     let rows: [[(&str, OfSecond); 2]; 3] = [
@@ -283,12 +284,12 @@ fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     out
 }
 
-/// No latency if nothing was searched.
+/// A latency; `None` if there were no searches.
 fn latency_of(second: &Span, us: f64) -> Option<f64> {
     (second.searches > 0).then_some(us)
 }
 
-/// The beginning of a picture, with room for a legend of so many lines.
+/// The beginning of a picture, with space for a legend of `lines` entries.
 fn head(title: &str, subtitle: &str, legend_top: f64, lines: usize) -> String {
     let rows = lines.div_ceil(2);
     let height = legend_top + rows as f64 * LEGEND_ROW + 12.0;
@@ -309,7 +310,7 @@ fn head(title: &str, subtitle: &str, legend_top: f64, lines: usize) -> String {
     out
 }
 
-/// A line of the legend.
+/// An entry of the legend.
 fn legend(out: &mut String, top: f64, i: usize, line: &Line, note: &str) {
     let x = LEFTS[i % 2];
     let y = top + (i / 2) as f64 * LEGEND_ROW;
@@ -329,7 +330,7 @@ fn legend(out: &mut String, top: f64, i: usize, line: &Line, note: &str) {
     );
 }
 
-/// Other programs are dashed.
+/// The stroke of a line. Other programs are dashed.
 fn stroke(i: usize, line: &Line) -> String {
     let dash = if line.other {
         " stroke-dasharray=\"6 4\""
@@ -342,7 +343,7 @@ fn stroke(i: usize, line: &Line) -> String {
     )
 }
 
-/// A mark whose shape differs where the colours repeat.
+/// A marker, whose shape changes when the colours repeat.
 fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
     let colour = COLOURS[i % COLOURS.len()];
     let tooltip = if tooltip.is_empty() {
@@ -369,7 +370,7 @@ fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
     };
 }
 
-/// Where a panel is, and its scales.
+/// The position of a panel, and its scales.
 struct Frame<'a> {
     left: f64,
     top: f64,
@@ -639,7 +640,7 @@ mod tests {
         );
         assert!(picture.contains("reads not measured"));
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
-        // Every element that is opened is closed.
+        // Every opened element is closed.
         for tag in ["svg", "text", "circle", "title"] {
             let opened = picture.matches(&format!("<{tag} ")).count()
                 + picture.matches(&format!("<{tag}>")).count();

@@ -1,4 +1,4 @@
-//! The result of a job, as JSON, and merged with the results of other programs.
+//! The result of a job as JSON, together with the results of other programs.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::measured::{Latency, PartsUs, PerQuery};
 use crate::space::Space;
 
-/// All that a job found out.
+/// All results of a job.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The job's name.
@@ -24,25 +24,25 @@ pub struct Report {
     pub stratann: String,
     /// When it began, in seconds since 1970.
     pub unix_time: u64,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What it ran over.
+    /// The files.
     pub data: Data,
-    /// Repeats of each measurement; every figure is the median of so many.
+    /// Repeats of each measurement. Every figure is the median of them.
     pub repeat: usize,
     /// Our runs.
     pub runs: Vec<RunResult>,
     /// Names of runs whose memory budget was refused.
     pub refused: Vec<String>,
-    /// What their indexes take on storage, if these differ.
+    /// The storage sizes of the indexes, if they differ.
     pub space: Vec<Space>,
     /// Runs under several memory budgets, at the same recall.
     pub budgets: Vec<Budget>,
-    /// Differences between runs that are the same.
+    /// Differences between two series of the same run.
     pub noise: Vec<Noise>,
     /// Other programs.
     pub others: Vec<Other>,
-    /// All of them at the same recall.
+    /// All runs at equal recall.
     pub comparisons: Vec<Comparison>,
 }
 
@@ -53,9 +53,9 @@ pub struct IndexFacts {
     pub key: String,
     /// Whether it was in the cache already.
     pub reused: bool,
-    /// What its build reported.
+    /// The report of its build.
     pub report: Value,
-    /// What `stratann stats --json` says.
+    /// The output of `stratann stats --json`.
     pub stats: Value,
 }
 
@@ -76,10 +76,10 @@ pub struct RunResult {
     pub index: IndexFacts,
     /// One for each list size.
     pub points: Vec<Point>,
-    /// What a job of live updates measured.
+    /// The measurements of a job of live updates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Live>,
-    /// What a child process found out, for the one that started it.
+    /// The result of a child process, for its parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Found>,
 }
@@ -111,13 +111,13 @@ pub struct Point {
     pub threads: usize,
     /// Most memory of any repeat.
     pub peak_rss_bytes: u64,
-    /// Where a query's time went, if the run measures it.
+    /// The parts of a query's time, if the run measures them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<PartsUs>,
 }
 
 impl RunResult {
-    /// It in the form that all programs have in common.
+    /// The run in the form that all programs share.
     pub fn line(&self) -> Line {
         let points = self.points.iter().map(|p| Common {
             list: p.list,
@@ -140,7 +140,7 @@ impl RunResult {
     }
 }
 
-/// What two equal runs, measured in turns, differ by.
+/// The differences between two equal runs, measured in turns.
 #[derive(Debug, Serialize)]
 pub struct Noise {
     /// The run.
@@ -176,22 +176,22 @@ impl Noise {
     }
 }
 
-/// Results of another program, in a form that a few lines of any language can write.
+/// The results of another program, in a form that a few lines of any language can write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Other {
     /// Its name in tables and legends.
     pub name: String,
     /// One for each setting.
     pub points: Vec<OtherPoint>,
-    /// Anything else that it says of itself: build time, version, parameters.
+    /// Further facts: build time, version, parameters.
     #[serde(flatten)]
     pub facts: serde_json::Map<String, Value>,
 }
 
-/// One setting of another program. What it does not measure is absent.
+/// One setting of another program. Figures that it does not measure are absent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OtherPoint {
-    /// L, ef or what it calls it.
+    /// L, ef, or the program's equivalent.
     pub list: usize,
     /// Recall@k.
     pub recall: f64,
@@ -207,7 +207,7 @@ pub struct OtherPoint {
     pub memory: Option<u64>,
 }
 
-/// Reads one or several results of other programs.
+/// Reads one or several results of other programs from a file.
 pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -254,13 +254,13 @@ pub struct Comparison {
     pub reads: Option<f64>,
     /// Mean latency there, in microseconds.
     pub mean_us: Option<f64>,
-    /// Queries a second against the first run that reaches this recall.
+    /// Queries a second, relative to the first run that reaches this recall.
     pub against_first: f64,
-    /// The list sizes that it was taken from.
+    /// The list sizes that the figures were interpolated from.
     pub from: String,
 }
 
-/// A point of any program, reduced to what all of them have.
+/// A point of any program, reduced to the figures that all have.
 #[derive(Debug, Clone)]
 pub struct Common {
     /// L.
@@ -284,11 +284,11 @@ pub struct Common {
 pub struct Line {
     /// Its name.
     pub name: String,
-    /// Whether it is another program's.
+    /// Whether it belongs to another program.
     pub other: bool,
     /// Its points, by list size.
     pub points: Vec<Common>,
-    /// What it did each second, in a job of live updates.
+    /// Its measurements of each second, in a job of live updates.
     pub seconds: Vec<Span>,
 }
 
@@ -316,7 +316,7 @@ pub fn lines(runs: &[RunResult], others: &[Other]) -> Vec<Line> {
     ours.chain(others).collect()
 }
 
-/// Every line at every target that it reaches.
+/// The figures of every line at every target that it reaches.
 pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     let mut all = Vec::new();
     for target in targets {
@@ -333,8 +333,8 @@ pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     all
 }
 
-/// A line at a recall, if it reaches it: between the two measured points around the recall, linearly. Below the smallest list nothing is invented:
-/// that list stands for itself.
+/// The figures of a line at a recall, if it reaches it, by linear interpolation between the nearest
+/// two points. Below the smallest list there is no extrapolation: its point is taken.
 pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     let mut points: Vec<&Common> = line.points.iter().collect();
     points.sort_by(|a, b| a.recall.total_cmp(&b.recall));
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(all.len(), 2, "c does not reach it");
         assert!((all[0].qps - 750.0).abs() < 1e-6 && (all[0].reads.unwrap() - 30.0).abs() < 1e-6);
         assert_eq!(all[0].from, "between L 20 and 40");
-        // b starts above: its first point stands for itself, nothing is extrapolated.
+        // b starts above the target, so its first point is taken without extrapolation.
         assert_eq!(all[1].qps, 3000.0);
         assert!(all[1].from.contains("least measured"));
         assert!((all[1].against_first - 4.0).abs() < 1e-9);

@@ -1,7 +1,9 @@
-//! Runs a job. Every build and every search is a child process of its own, of the program that this crate is part of, whose
-//! options [`build_words`] and [`search_words`] know: peak memory is then what a user's process would hold, and one run cannot warm or fragment the next one's heap.
+//! Runs a job. Every build and every search is a child process of the program that contains this
+//! crate. [`build_words`] and [`search_words`] make its options. So peak memory is that of a user's
+//! process, and no run warms or fragments the heap of the next.
 //!
-//! Searches take turns, all runs once and then all again, so that a slow minute of the machine falls on all.
+//! Searches take turns: all runs once, then all again. A slow minute of the machine then affects
+//! all of them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,46 +20,47 @@ use crate::live::truth::FirstRows;
 use crate::measured::{Detailed, Latency, PartsUs, PerQuery};
 use crate::report::{IndexFacts, Noise, Point, RunResult};
 
-/// Where things are kept, and how loud to be.
+/// Where indexes are kept, and the verbosity.
 #[derive(Debug)]
 pub struct Setting {
     /// Folder of built indexes.
     pub cache: PathBuf,
-    /// Builds even what is in the cache.
+    /// Whether to build also the indexes that are in the cache.
     pub rebuild: bool,
-    /// Says nothing while it works.
+    /// Whether to print nothing while it works.
     pub quiet: bool,
 }
 
-/// What lies beside an index in the cache.
+/// The note beside an index in the cache.
 #[derive(Debug, Serialize, Deserialize)]
 struct Remembered {
-    /// Everything that the index depends on; compared as a whole, so that equal hashes do no harm.
+    /// All facts that the index depends on. They are compared as a whole, so that equal hashes do
+    /// no harm.
     made_from: String,
-    /// What the build reported.
+    /// The report of the build.
     report: Value,
 }
 
-/// Measurements of one run in each turn.
+/// The measurements of one run.
 struct Series {
-    /// Position in the job.
+    /// Its position in the job.
     run: usize,
-    /// Turns of lists.
+    /// For each turn, the measurements of each list size.
     turns: Vec<Vec<Detailed>>,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub struct Outcome {
     /// The runs that were measured.
     pub runs: Vec<RunResult>,
-    /// Differences between runs that are the same.
+    /// Differences between two series of the same run.
     pub noise: Vec<Noise>,
-    /// Names of the runs whose memory budget was refused, which is a result, too.
+    /// Names of the runs whose memory budget was refused, which is a result too.
     pub refused: Vec<String>,
 }
 
-/// Builds what is missing, then measures.
+/// Builds missing indexes, then measures.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     if plan.runs.iter().any(|run| run.live.is_some()) {
         return live::run(plan, setting);
@@ -90,7 +93,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
             );
             match search(plan, planned, &indexes[one.run].0, setting) {
                 Ok(points) => one.turns.push(points),
-                // The others need not suffer for a budget that is too small.
+                // A budget that is too small ends only its own run.
                 Err(Failure::Wrong(_)) if turn == 1 && planned.search.memory.is_some() => {
                     refused.push(planned.name.clone());
                 }
@@ -135,14 +138,14 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     })
 }
 
-/// Says what is done now, unless it is to be quiet.
+/// Prints a line about the current work, unless `quiet` is set.
 pub(super) fn say(setting: &Setting, line: &str) {
     if !setting.quiet {
         eprintln!("{line}");
     }
 }
 
-/// The index of a run: from an earlier run of this job, from the cache, or built now.
+/// The index of a run: from an earlier run of this job, from the cache, or newly built.
 pub(super) fn index(
     plan: &Plan,
     run: &PlannedRun,
@@ -150,7 +153,8 @@ pub(super) fn index(
     earlier: &[(PathBuf, IndexFacts)],
 ) -> Result<(PathBuf, IndexFacts), Failure> {
     let made_from = made_from(plan, run)?;
-    // Named after the vectors, so that jobs share what they have in common.
+    // The name begins with the vectors' and depends only on `made_from`, so that jobs share
+    // indexes.
     let vectors = plan.base.file_stem().unwrap_or_default().to_string_lossy();
     let key = format!("{vectors}-{:016x}", fnv(made_from.as_bytes()));
     if let Some(known) = earlier.iter().find(|(_, facts)| facts.key == key) {
@@ -215,7 +219,7 @@ pub(super) fn index(
     Ok((folder, facts))
 }
 
-/// A file of the first rows of the base, removed when the index is built.
+/// A file with the first rows of the base, removed after the build.
 struct Part(PathBuf);
 
 impl Part {
@@ -228,7 +232,7 @@ impl Part {
             Element::I8 => "i8bin",
         };
         let name = format!("first-{rows}-of-{}.{extension}", std::process::id());
-        // Made first, so that a file that was begun goes, too.
+        // Created before the file, so that an incomplete file is removed too.
         let part = Part(folder.join(name));
         let first = FirstRows { file: &file, rows };
         stratann::data::write_bin(&part.0, &first)?;
@@ -246,9 +250,9 @@ fn remembered(note: &Path) -> Option<Remembered> {
     serde_json::from_slice(&std::fs::read(note).ok()?).ok()
 }
 
-/// All that an index depends on. Not the preset: of its choices only order, layout and compression reach the index,
-/// and these are among the build options here. But live updates and the searches beside them take their choices from the
-/// preset of the index.
+/// All facts that an index depends on. A preset affects the index only through order, layout and
+/// compression, which are build options here. Live updates, and the searches beside them, take
+/// their options from the preset of the index, so for these the preset is a fact too.
 fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     let read = |error| Failure::file("read", &plan.base, &error);
     let base = plan.base.canonicalize().map_err(read)?;
@@ -272,7 +276,7 @@ fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     Ok(all)
 }
 
-/// FNV-1a: names a folder, the same in every release of Rust, which `DefaultHasher` does not promise.
+/// FNV-1a, to name a folder. `DefaultHasher` may differ between releases of Rust.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -281,12 +285,12 @@ fn fnv(bytes: &[u8]) -> u64 {
 
 fn option<T: ToString>(words: &mut Vec<String>, name: &str, value: Option<T>) {
     if let Some(value) = value {
-        // One word, so that a value cannot be taken for an option.
+        // A single word, so that a value cannot be taken for an option.
         words.push(format!("{name}={}", value.to_string()));
     }
 }
 
-/// The options of `stratann build` that mean these.
+/// The options of `stratann build` with this meaning.
 pub fn build_words(build: &Build) -> Vec<String> {
     let mut words = Vec::new();
     option(&mut words, "--degree", build.degree);
@@ -311,7 +315,7 @@ pub fn build_words(build: &Build) -> Vec<String> {
     words
 }
 
-/// The options of `stratann search` that mean those of a run.
+/// The options of `stratann search` for a run.
 pub fn search_words(run: &PlannedRun) -> Vec<String> {
     let search = &run.search;
     let mut words = vec!["--json".to_string(), "--measure".to_string()];
@@ -351,7 +355,7 @@ pub fn search_words(run: &PlannedRun) -> Vec<String> {
     words
 }
 
-/// One turn of one run: all its list sizes.
+/// One turn of a run: all its list sizes.
 fn search(
     plan: &Plan,
     run: &PlannedRun,
@@ -379,12 +383,13 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fai
     })
 }
 
-/// Runs this program with other arguments and returns what it printed. Its complaints go to our standard error.
+/// Runs this program with other arguments, and returns its output. Its errors go to our standard
+/// error.
 fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Failure> {
     child_told(arguments, None, setting)
 }
 
-/// The same, with an environment variable and its value.
+/// The same, with an environment variable.
 pub(super) fn child_told(
     arguments: &[&std::ffi::OsStr],
     told: Option<(&str, String)>,
@@ -430,7 +435,7 @@ pub(super) fn child_told(
     }
 }
 
-/// The median of each figure over the turns, list size by list size.
+/// The median of each figure over the turns, for each list size.
 fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
     let lists = turns.iter().map(Vec::len).min().unwrap_or(0);
     (0..lists)
@@ -493,7 +498,7 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
         .collect()
 }
 
-/// The middle value, or the mean of the two in the middle; 0 of nothing.
+/// The middle value, or the mean of the two middle ones; 0 for no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

@@ -1,4 +1,5 @@
-//! What indexes take on storage, side by side: components, bits an edge, and what is saved against the coupled layout.
+//! The storage sizes of indexes, side by side: components, bits for an edge, and the saving against
+//! the coupled layout.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -14,12 +15,12 @@ pub struct Space {
     pub key: String,
     /// The runs that search it.
     pub runs: Vec<String>,
-    /// What `stratann stats --json` says of its space.
+    /// The output of `stratann stats --json` about space.
     #[serde(flatten)]
     facts: Value,
 }
 
-/// Keys of `stratann stats --json` that are about space.
+/// The keys of `stratann stats --json` about space.
 const FACTS: [&str; 9] = [
     "layout",
     "compression",
@@ -32,7 +33,7 @@ const FACTS: [&str; 9] = [
     "graph_and_vectors",
 ];
 
-/// The indexes of a job, each once; none if all runs search the same one.
+/// Each index of a job once; none if all runs search the same one.
 pub fn space(runs: &[RunResult]) -> Vec<Space> {
     let mut all: Vec<Space> = Vec::new();
     for run in runs {

@@ -119,7 +119,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// The machine in a line.
+/// The machine in one line.
 pub fn machine_line(machine: &Machine) -> String {
     format!(
         "{} ({}), {} cores, {} RAM, Linux {}",
@@ -175,7 +175,7 @@ fn indexes(runs: &[RunResult]) -> String {
     table.render() + "\n"
 }
 
-/// Where the time of a query goes, for runs that measured it: reads and what the cache served, then the parts.
+/// The parts of a query's time, for runs that measured them: reads and cache hits first.
 fn parts(runs: &[RunResult], recall: &str) -> String {
     let mut table = Table::new(
         &[

@@ -1,4 +1,5 @@
-//! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
+//! The arguments of the command. Names that users of DiskANN and other engines know are accepted as
+//! aliases.
 
 mod advise;
 mod create;
@@ -335,7 +336,7 @@ pub struct TrainArguments {
 pub struct SearchArguments {
     /// The index directory, then the file of query vectors. Several indexes of one space, or directories that hold some, are
     /// searched as one
-    // One list, since two cannot be told apart when options stand between their words.
+    // A single list, since two lists could not be distinguished with options between their words.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! `--config FILE` of servers: options in a file, which count where they are not typed.
+//! `--config FILE` of servers: a file of options. An option on the command line takes precedence.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use stratann_terminal::failure::Failure;
 
-/// Commands that have it.
+/// The commands with this option.
 const SERVERS: [&str; 4] = [
     "memory-server",
     "storage-server",
@@ -16,25 +16,25 @@ const SERVERS: [&str; 4] = [
     "cluster",
 ];
 
-/// A command line, with the options of its file in it.
+/// A command line with the options of its file.
 #[derive(Debug)]
 pub struct Expanded {
-    /// The words; those of the file stand behind the command's name.
+    /// The words. The words of the file follow the command's name.
     pub words: Vec<OsString>,
-    /// Which of them a file has.
+    /// The words that come from a file.
     said: Option<Said>,
 }
 
-/// What a file says.
+/// The options of a file.
 #[derive(Debug)]
 struct Said {
     file: PathBuf,
-    /// Names of options, and on which line each stands.
+    /// The name and the line of each option.
     lines: Vec<(String, usize)>,
 }
 
 impl Expanded {
-    /// Where the file says it, if what clap complains of stands in one.
+    /// The place in the file of the argument that clap complains of, if it comes from the file.
     pub fn note(&self, error: &clap::Error) -> Option<String> {
         let said = self.said.as_ref()?;
         let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
@@ -52,10 +52,11 @@ impl Expanded {
     }
 }
 
-/// A command line with the options of its file in it, behind the command's name. `arguments`: all that may be typed, built.
+/// A command line with the options of its file inserted after the command's name. `arguments`: the
+/// definition of all arguments, built.
 ///
 /// # Errors
-/// A file that cannot be read, is no TOML, or has something else than options.
+/// The file cannot be read, is no TOML, or has other content than options.
 pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expanded, Failure> {
     let as_typed = |words| Expanded { words, said: None };
     let command = words
@@ -68,7 +69,7 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
         .to_str()
         .and_then(|name| arguments.find_subcommand(name));
     if words[command] == "cluster" {
-        // `up` or `search` is the command's name; options of all commands may stand before it.
+        // The command's name is `up` or `search`. Options of all commands may precede it.
         let mut behind = words.iter().enumerate().skip(command + 1);
         let found = behind.find_map(|(at, word)| {
             let of = known.and_then(|of| of.find_subcommand(word.to_str()?));
@@ -99,7 +100,7 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
     let text = text.map_err(|error| Failure::file("read", &path, &error))?;
     let mut said =
         options(&text, known).map_err(|why| Failure::Wrong(format!("{}{why}", path.display())))?;
-    // What is typed counts, whatever the file has.
+    // An option on the command line takes precedence over the file.
     said.retain(|option| !option.is_typed(&words));
     let lines = said
         .iter()
@@ -122,14 +123,14 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
 struct FileOption {
     name: String,
     line: usize,
-    /// As it would be typed.
+    /// The option as a word of the command line.
     word: String,
     /// Its name of one letter.
     short: Option<char>,
 }
 
 impl FileOption {
-    /// Whether it was typed as well.
+    /// Whether the option is on the command line too.
     fn is_typed(&self, words: &[OsString]) -> bool {
         let long = |word: &str| {
             let rest = word
@@ -146,7 +147,7 @@ impl FileOption {
     }
 }
 
-/// The options of a file, as they would be typed for a command. What is wrong is said as it stands behind the file's name.
+/// The options of a file, as words of a command line. An error text continues the file's name.
 fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, String> {
     let parsed = DeTable::parse(text).map_err(|error| format!(" is no TOML: {error}"))?;
     let values: toml::Table = text
@@ -155,7 +156,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
     let mut options = Vec::new();
     for key in parsed.get_ref().keys() {
         let typed = key.get_ref().to_string();
-        // Both are usual in such files.
+        // Both forms are common in such files.
         let name = typed.replace('_', "-");
         let line = 1 + text[..key.span().start].matches('\n').count();
         let wrong = |what: &str| Err(format!(", line {line}: {typed}: {what}"));
@@ -179,7 +180,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
             Some(toml::Value::Boolean(_)) if takes_value => {
                 return wrong("a text or a number is expected, not true or false");
             }
-            // One that nobody knows is for clap to say, which knows what it is like.
+            // clap reports an unknown option, since it can suggest a similar one.
             Some(toml::Value::Boolean(false)) if known.is_some() => continue,
             Some(toml::Value::Boolean(_)) => format!("--{name}"),
             Some(toml::Value::String(text)) => format!("--{name}={text}"),
@@ -257,9 +258,9 @@ mod tests {
         }
         let underscored = options("low_list = 2.5\n", &server()).unwrap();
         assert_eq!(underscored[0].word, "--low-list=2.5");
-        // Options of all commands are known, too.
+        // Options of all commands are accepted too.
         assert_eq!(options("quiet = false", &server()), Ok(Vec::new()));
-        // Nothing that is unknown is passed over.
+        // An unknown option is never ignored.
         assert_eq!(options("tsl = false", &server()).unwrap()[0].word, "--tsl");
     }
 
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!(found.words[2], "--threads=3");
         let found = expanded(&["stratann", "cluster", "up", "i", "--config", path]).unwrap();
         assert_eq!(found.words[3], "--threads=3");
-        // Options of all commands may stand anywhere.
+        // Options of all commands may be anywhere.
         let words = ["stratann", "cluster", "-q", "up", "i", "--config", path];
         assert_eq!(expanded(&words).unwrap().words[4], "--threads=3");
         let words = ["stratann", "search", "i", "q"];
@@ -300,7 +301,7 @@ mod tests {
         let said = format!("note: that is `listn` in {path}, line 2");
         let words = ["stratann", "storage-server", "i", "--config", path];
         assert_eq!(note(&words), Some(said));
-        // What was typed is not the file's, by either of its names.
+        // A typed option is not attributed to the file, by either of its names.
         std::fs::write(&file, "threads = 0\n").unwrap();
         for typed in ["--threads=x", "-Tx"] {
             assert_eq!(note(&[&words[..], &[typed]].concat()), None);

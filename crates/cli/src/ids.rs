@@ -1,11 +1,12 @@
-//! Ids as a user writes them: decimal numbers with spaces, commas or line ends between them, or an array of numpy.
+//! Ids as a user writes them: decimal numbers separated by spaces, commas or line ends, or a numpy
+//! array.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use stratann_terminal::failure::Failure;
 
-/// Reads ids from a file; `-` is the standard input, and `.npy` an array of numpy.
+/// Reads ids from a file. `-` is the standard input, and `.npy` a numpy array.
 pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     let is_array = |extension: &std::ffi::OsStr| extension.eq_ignore_ascii_case("npy");
     if path.extension().is_some_and(is_array) {
@@ -26,10 +27,12 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     })
 }
 
-/// Ids that are given as words, or as one word that is a file of them, or as a file by its option; `None` where there are none.
+/// Ids from the arguments: as words, as a single word that names a file of ids, or from a file
+/// given by its option. `None` if there are none.
 ///
 /// # Errors
-/// A word that is no id beside others; a file that cannot be read; an id of which there is a file by that name, since either may be meant.
+/// One of several words is no id, or a file cannot be read. Or a single word is both an id and the
+/// name of a file, so that its meaning is unclear.
 pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>, Failure> {
     let id_of = |word: &PathBuf| word.to_str().and_then(|word| one(word).ok());
     match (words, file) {
@@ -59,13 +62,13 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
     }
 }
 
-/// One id, as an argument.
+/// Parses an argument that is one id.
 pub fn one(word: &str) -> Result<u64, String> {
     let id = word.parse().ok().filter(|&id| id != u64::MAX);
     id.ok_or_else(|| "write a whole number from 0 to 18446744073709551614".to_owned())
 }
 
-/// The ids in a text, or the line and the word that is none.
+/// The ids in a text, or the line and the word that is no id.
 fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     let mut ids = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {

@@ -1,14 +1,15 @@
-//! The `stratann` command: what a user types, and nothing of the engine.
+//! The `stratann` command: its arguments and output. The engine is in other crates.
 //!
 //! ```text
-//! args.rs      what may be typed;   names.rs  values that have names, and what they mean to the engine
+//! args.rs      the arguments;   names.rs  named values, and their meaning for the engine
 //! commands/    one file a command (`cluster/` has several): read arguments, call the engine, print
 //! ids.rs       ids in a file;   config.rs  options of servers in a file;   parquet/  attributes in a Parquet file
 //! ```
 //!
-//! How that is printed, and how a command ends, is in `stratann_terminal`; what `stratann bench` does in `stratann_bench`.
+//! `stratann_terminal` has the output and the exit statuses, `stratann_bench` the work of `stratann
+//! bench`.
 //!
-//! Exit status: 0 done, 1 it failed, 2 the call was wrong.
+//! Exit status: 0 success, 1 failure, 2 a wrong call.
 
 #![forbid(unsafe_code)]
 
@@ -28,11 +29,13 @@ use stratann_terminal::{failure, logger, progress};
 
 use crate::args::{Arguments, ClusterCommand, Command};
 
-/// With it, memory that the system refuses ends the command as any other failure does, and not by a signal.
+/// With this allocator, memory that the system refuses ends the command as any other failure, and
+/// not by a signal.
 #[global_allocator]
 static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
 
-/// What is told on standard error where `STRATANN_LOG` does not say, and how. A server's log is read long after: it has the time, and what goes on as it should as well.
+/// The level and form of log messages, unless `STRATANN_LOG` sets the level. A server's log is read
+/// much later, so it has the time, and also messages about normal operation.
 fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
     let server = match &arguments.command {
         Command::MemoryServer(of) => Some(&of.server),
@@ -57,7 +60,7 @@ fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
 fn main() -> ExitCode {
     stratann::share_arenas_under_a_limit();
     if let Err(error) = stratann::explain_aborts() {
-        // Nothing else is lost: where memory is refused, a signal then ends the command.
+        // Nothing else depends on it: if memory is refused, a signal then ends the command.
         let _ = writeln!(
             std::io::stderr(),
             "warning: where the system refuses memory, the command will be aborted: {error}"
@@ -70,11 +73,11 @@ fn main() -> ExitCode {
         Ok(words) => words,
         Err(failure) => return failure::report(Err(failure)),
     };
-    // clap prints its own complaint, with the closest match, and leaves with status 2.
+    // clap prints its own error with the closest match, and exits with status 2.
     let arguments = match Arguments::try_parse_from(&words.words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // If standard error is closed, the exit status still tells.
+            // If standard error is closed, the exit status remains.
             let _ = error.print();
             if let Some(note) = words.note(&error) {
                 let _ = writeln!(std::io::stderr(), "{note}");

@@ -1,5 +1,6 @@
-//! Values that have names, from the engine's own lists, so that a new one is known here at once. clap knows them one by one, so
-//! that a slip of the pen gets the closest match and `--help` says what each is.
+//! Arguments with named values. The names come from the engine's own lists, so that a new one is
+//! accepted here at once. clap knows each name, so that it can suggest the closest match and
+//! `--help` can describe each.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use stratann::{
     Compression, Element, Layout, LowCodes, Metric, Order, Preset, Strategy, Update, Way,
 };
 
-/// One of `all` by its name: `of` gives name and one line about it.
+/// Parses one of `all` by its name. `of` gives the name and one line about it.
 fn by_name<T>(
     all: &[T],
     of: fn(&T) -> (&'static str, &'static str),
@@ -47,19 +48,19 @@ pub fn compression() -> impl TypedValueParser<Value = Compression> {
     })
 }
 
-/// What low codes are.
+/// Kinds of low codes.
 pub fn low_codes() -> impl TypedValueParser<Value = LowCodes> {
     by_name(&LowCodes::ALL, |low_codes| {
         (low_codes.name(), low_codes.about())
     })
 }
 
-/// Ways in which vectors get into an index.
+/// Ways to insert vectors into an index.
 pub fn update() -> impl TypedValueParser<Value = Update> {
     by_name(Update::ALL, |update| (update.name(), update.about()))
 }
 
-/// Ways in which what matches a filter is found.
+/// Plans for a filtered search.
 pub fn way() -> impl TypedValueParser<Value = Way> {
     by_name(Way::ALL, |way| (way.name(), way.about()))
 }
@@ -71,7 +72,7 @@ pub fn strategy() -> impl TypedValueParser<Value = Strategy> {
     })
 }
 
-/// Metrics, by the names that other engines have for them, too.
+/// Metrics, also by the names that other engines use.
 pub fn metric() -> impl TypedValueParser<Value = Metric> {
     let names = Metric::ALL.map(|metric| {
         let aliases = metric.aliases().iter();
@@ -82,7 +83,7 @@ pub fn metric() -> impl TypedValueParser<Value = Metric> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Metric>().map_err(Box::new))
 }
 
-/// Element types, by the names that numpy has for them, too.
+/// Element types, also by the names that numpy uses.
 pub fn element() -> impl TypedValueParser<Value = Element> {
     let names = [
         (Element::F32, "float32", "4 bytes each"),
@@ -95,7 +96,7 @@ pub fn element() -> impl TypedValueParser<Value = Element> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Element>().map_err(Box::new))
 }
 
-/// What ends re-ranking, by name.
+/// The condition that ends re-ranking, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RerankName {
     /// A batch that brought too few answers (DecoupleVS)
@@ -104,7 +105,7 @@ pub enum RerankName {
     Estimate,
 }
 
-/// Ways to read by name.
+/// Ways to read, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IoName {
     /// io_uring if the kernel allows it, else pread

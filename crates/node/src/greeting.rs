@@ -1,4 +1,4 @@
-//! The beginning of a connection, at the side of who was connected to, and how long who came may take for what.
+//! The beginning of a connection on the server's side, and the time limits for a client.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use stratann_tier::remote::wire::{
 
 use crate::stream::Stream;
 
-/// With so many bytes a client has done something of use.
+/// A client that has sent or taken this many bytes has made progress, and gets its time again.
 const OF_USE: usize = 64 << 10;
-/// What a write that has no time left is given.
+/// The time limit of a write whose deadline has passed.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// How requests over HTTP begin, with as many bytes as are looked at first: no reply begins so ([`Reply`]).
+/// How HTTP requests begin, in as many bytes as are read first. No reply begins so ([`Reply`]).
 const BROWSERS: [&[u8; FIRST]; 5] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"];
 const FIRST: usize = 4;
 
-/// What a browser is told that came to a server's port.
+/// The answer to a browser that connects to a server's port.
 fn elsewhere(protocol: Protocol) -> String {
     let text = format!(
         "this is the port of {protocol} of StratANN, for its clients: it tells health and metrics over HTTP where its option --http says\n"
@@ -33,7 +33,7 @@ pub(crate) fn nonsense(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
-/// How long something may take of which the client does its part in pieces of any size.
+/// The time limit of an operation in which the client sends or takes bytes in pieces of any size.
 pub(crate) struct Deadline {
     patience: Duration,
     until: Instant,
@@ -50,7 +50,10 @@ impl Deadline {
         }
     }
 
-    /// What is left of it.
+    /// The time left.
+    ///
+    /// # Errors
+    /// The time is over.
     pub(crate) fn left(&self) -> io::Result<Duration> {
         match self.until.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -58,7 +61,7 @@ impl Deadline {
         }
     }
 
-    /// So many bytes have come, or gone.
+    /// Notes that `bytes` bytes have been received or sent.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.of_use += bytes;
         if self.of_use >= OF_USE {
@@ -67,7 +70,7 @@ impl Deadline {
     }
 }
 
-/// Reads all of `out` within a time.
+/// Fills `out` before a time.
 fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Result<()> {
     while !out.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -85,8 +88,11 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// Greets a client by a time. `ucx`: it may go on through UCX, where there is a secret; if it does, gives with what that is sealed. `admit` is asked about one who
-/// knows the secret, and says whether it may stay beside the others.
+/// Greets a client before a time.
+///
+/// `ucx`: the connection may continue through UCX, if there is a secret. If it does, the result has
+/// the seal for UCX. `admit` is called for a client that knows the secret, and returns whether
+/// there is room for it.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,
@@ -97,7 +103,7 @@ pub(crate) fn greet(
 ) -> io::Result<Option<Seal>> {
     let version = protocol.version();
     let ucx = ucx && secret.is_some();
-    // These few bytes always have room.
+    // These few bytes always fit in the socket's buffer.
     stream.set_write_timeout(Some(
         until
             .saturating_duration_since(Instant::now())
@@ -115,7 +121,7 @@ pub(crate) fn greet(
     let (first, rest) = bytes.split_at_mut(FIRST);
     receive(stream, first, until)?;
     if BROWSERS.iter().any(|method| first == *method) {
-        // It hears so behind the greeting, of which it can make nothing.
+        // The browser gets this after the greeting, which it cannot interpret.
         stream.write_all(elsewhere(protocol).as_bytes())?;
         stream.flush()?;
         return Err(nonsense("a request over HTTP"));

@@ -1,4 +1,5 @@
-//! The halves of PRESS as the engine has them ([`stratann::press`]), for the roles: the one module of this crate that knows the engine.
+//! The halves of PRESS as the engine implements them ([`stratann::press`]), for the roles. This is
+//! the only module of the crate that knows the engine.
 
 use std::ops::Range;
 
@@ -10,14 +11,14 @@ use crate::role::{
 };
 use crate::wire::{Changed, Collection, MOST_NODES, Ranked};
 
-/// A message has room for what a step of the engine asks for, and for what it hands over.
+/// A message has room for the missing and the offered nodes of one step of the engine.
 const _: () = assert!(press::MOST_OF_STEP <= MOST_NODES);
 
 fn half(error: Error) -> HalfError {
     HalfError(error.to_string())
 }
 
-/// Has the engine fill or read what is missing, in a type of its own: the nodes are lent to that.
+/// Calls the engine with its own type for missing nodes. The nodes are moved there and back.
 fn with_missing<T>(missing: &mut Missing, with: impl FnOnce(&mut press::Missing) -> T) -> T {
     let mut of = press::Missing {
         nodes: std::mem::take(&mut missing.nodes),
@@ -53,7 +54,8 @@ impl From<&press::Collection> for Collection {
 impl TryFrom<Collection> for press::Collection {
     type Error = HalfError;
 
-    /// Of what a server says. An element type or a metric that this version does not know is an error, and rows that do not have the length that their type gives.
+    /// Converts a server's description. Fails on an element type or a metric that this version does
+    /// not know, and on a row length that does not fit them.
     fn try_from(of: Collection) -> Result<press::Collection, HalfError> {
         let unknown = |what, code| {
             HalfError(format!(
@@ -265,7 +267,7 @@ impl Ranker for Full {
         }
         let deleted = match deletes.is_empty() {
             true => 0,
-            // Ids that are not there count for nothing; and what was inserted is durable by now.
+            // Ids that are not in the index are not counted. The upserts are durable by now.
             false => {
                 (self.delete(deletes)).map_err(|error| NotChanged::Failed(error.to_string()))?
             }
@@ -277,7 +279,7 @@ impl Ranker for Full {
     }
 }
 
-/// Why a change was not made. Ids and rows are looked at before the first is logged.
+/// Why a change was not made. Ids and rows are checked before the first one is logged.
 fn not_changed(error: Error) -> NotChanged {
     match error {
         Error::Call { .. } | Error::Data(_) => NotChanged::Invalid(error.to_string()),
@@ -292,7 +294,7 @@ mod tests {
 
     use crate::role::{ComputeOptions, Going, Narrowing};
 
-    /// Roles do not know the engine, and its defaults are theirs.
+    /// The roles do not know the engine, but have the same defaults.
     #[test]
     fn roles_narrow_as_the_engine_does() {
         let (own, engine) = (Narrowing::default(), Press::TUNED);
@@ -300,11 +302,11 @@ mod tests {
         assert_eq!(own, (engine.low, engine.ratio, engine.seeds));
     }
 
-    /// Storage hears of a state several times before it would give that up.
+    /// Compute servers renew a state several times before storage would give it up.
     #[test]
     fn compute_servers_vouch_for_states_in_time() {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
-        // And expects those back that are gone for as long as it keeps what they may go by.
+        // Storage expects a lost connection back for as long as it keeps the state that it may use.
         assert_eq!(Going::BACK, Full::KEPT);
     }
 }

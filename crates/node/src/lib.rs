@@ -1,26 +1,39 @@
-//! Servers, of two kinds. A *memory server of files* keeps bytes in memory for searches in other processes to read. The *roles* of DistVS answer searches
-//! together: compute servers, a memory server, storage.
+//! Servers, of two kinds. A *memory server of files* keeps bytes in memory, and searches in other
+//! processes read them. The *roles* of DistVS answer searches together: compute servers, a memory
+//! server and a storage server.
 //!
 //! ```text
-//!   Running (server, session, store)             files in memory; the client is a tier: stratann_tier::remote
-//!   MemoryServer, ComputeServer, StorageServer,  DistVS: what is computed is behind small traits (role), what goes between them is in
-//!   Client (serve)                               wire, how it goes is in link
+//!   Running (server, session, store)             files in memory, for stratann_tier::remote
+//!   MemoryServer, ComputeServer, StorageServer,  DistVS: computation is behind small traits
+//!   Client (serve)                               (role), messages in wire, connections in link
 //!
-//!     serve   threads, clocks, connections ──> role   state machines: messages and a time in, messages out ──> wire   bytes
+//!     serve   threads, clocks, connections ──> role   state machines: messages and a time in,
+//!       │                                             messages out ──> wire   bytes
 //!       └───> link   many queries' messages in one write; a connection's two directions
-//!     listen, options  where a server listens, who may come, and a thread for each who does: of both kinds
+//!     listen, options  for both kinds: address, admission, and a thread for each client
 //! ```
 //!
-//! The server of files knows nothing of indexes: it keeps bytes under names. Whoever may ask may also put files there and take their names away, as
-//! [`stratann_tier::remote::Client`] does. Nor do the roles know vectors or graphs: in a search node numbers go from one to another, and the query's row
-//! to memory and to storage; low codes go once, from the memory server to a compute server that starts. What the engine computes for them is in one module (`halves`). This is a crate of its own because it may not have `unsafe`, and is another artefact.
+//! The server of files knows nothing of indexes: it keeps bytes under names. An admitted client may
+//! also put files there and remove their names, as [`stratann_tier::remote::Client`] does.
 //!
-//! **Who may ask.** Where a server has a secret, only who knows it. Without one no server listens but on loopback, where all users of the machine reach it.
-//! The command and Python therefore give each server on loopback a secret: that of its user, where there is no other. With a certificate all connections are encrypted. Who comes to a server of another kind than he wants is told which it is.
+//! The roles know neither vectors nor graphs. During a search they exchange node numbers, and the
+//! query's row goes to the memory server and to storage. Low codes are transferred once, from the
+//! memory server to a compute server that starts. The engine's part of the computation is in one
+//! module (`halves`).
 //!
-//! **What it takes to misbehave.** Everything that comes from a client is bounded before it is believed: greetings have five seconds and are few at a time,
-//! frames, names and reads have largest lengths, files count towards the limit when they are begun, queries in flight and clients have a number. Who sends what is no
-//! request is disconnected, and so is who does not end his request, or take his answers, at 64 KiB in half a minute.
+//! This is a separate crate because it forbids `unsafe` and builds another artefact.
+//!
+//! **Admission.** If a server has a secret, it serves only clients that prove they know it. Without
+//! a secret a server listens only on loopback, where all users of the machine reach it. The command
+//! and the Python package therefore always give a server on loopback a secret: the user's own, if
+//! no other is set. With a certificate all connections are encrypted. A client that expects another
+//! kind of server is told which kind this server is.
+//!
+//! **Hostile clients.** Every size that a client sends is checked against a bound before it is
+//! used. A greeting has five seconds, and few greetings run at a time. Frames, names and reads have
+//! maximum lengths. A file counts towards the limit from its first byte. The numbers of queries in
+//! flight and of clients are bounded. A client that sends an invalid request is disconnected. So is
+//! a client that takes longer than half a minute for 64 KiB of a request or of its answers.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Where a server listens, who may come, and a thread for each who does. What it serves is a [`Service`].
+//! Accepts connections, admits clients, and runs a thread for each. The content of the connections
+//! is up to a [`Service`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,32 +23,33 @@ use crate::link::pipe;
 use crate::options::{NodeError, Options, resolve};
 use crate::stream::Stream;
 
-/// What clients are served. Each has a thread.
+/// The service that clients get. Each client has a thread.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// What they have to speak.
+    /// The protocol that clients have to speak.
     fn protocol(&self) -> Protocol;
 
-    /// Serves a client that was greeted, to its end: until it goes, sends what is no request, or the server stops and hangs up.
+    /// Serves a greeted client until it disconnects or sends an invalid request, or until the
+    /// server stops and closes the connection.
     fn serve(&self, client: Guest<'_>) -> io::Result<()>;
 }
 
-/// A client that was greeted.
+/// A greeted client.
 pub(crate) struct Guest<'a> {
-    /// No other has the same.
+    /// A unique number.
     pub(crate) number: u64,
     pub(crate) stream: Stream,
-    /// The server is to stop.
+    /// Set when the server is to stop.
     pub(crate) stop: &'a AtomicBool,
-    /// As in [`Options::patience`].
+    /// As [`Options::patience`].
     pub(crate) patience: Duration,
 }
 
 /// A client's socket, as it was accepted.
 enum Caller {
     Tcp(TcpStream),
-    /// Beside its rings.
+    /// The socket beside the client's rings.
     Unix(UnixStream),
-    /// In this process.
+    /// A client in this process.
     Local(pipe::Closer),
 }
 
@@ -61,7 +63,7 @@ impl Caller {
     }
 
     fn hang_up(&self) {
-        // It fails where the client has gone, which is as good.
+        // Closing fails if the client has closed first, which is as good.
         let _ = match self {
             Caller::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Caller::Unix(socket) => socket.shutdown(Shutdown::Both),
@@ -76,14 +78,15 @@ impl Caller {
 struct Shared {
     service: Arc<dyn Service>,
     options: Options,
-    /// What clients go on with that want UCX, if they may.
+    /// The streams for clients that continue through UCX, if it is enabled.
     streams: Option<Streams>,
-    /// The last who wanted it was not reached so, which was logged.
+    /// Whether the last client that wanted UCX could not be reached through it, and that was
+    /// logged.
     no_way: AtomicBool,
     stop: AtomicBool,
-    /// Sockets of all connections, by number, to end them with.
+    /// The sockets of all connections by number, to close them.
     callers: Mutex<Callers>,
-    /// Their threads, and some that have ended.
+    /// The threads of the connections. Some of them may have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The number of the next client.
     next: AtomicU64,
@@ -98,7 +101,8 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more connection may begin its greeting: ends the one that has been at it for longest, where all have been for a while.
+    /// Waits until one more connection may begin its greeting. If all places are taken, closes the
+    /// oldest greeting, once it has had its minimum time.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut callers = self.callers();
@@ -118,7 +122,8 @@ impl Shared {
         }
     }
 
-    /// A connection has been greeted: it is a client from now on, unless there are as many as there may be. Others make room here.
+    /// A connection was greeted. It becomes a client unless there are as many as allowed. In both
+    /// cases its place among the greetings becomes free.
     fn admit(&self, number: u64) -> bool {
         let mut callers = self.callers();
         let Some((_, caller)) = callers.greeting.remove(&number) else {
@@ -132,10 +137,10 @@ impl Shared {
     }
 }
 
-/// Connections, by number.
+/// Connections by number.
 #[derive(Default)]
 struct Callers {
-    /// Those that are being greeted, and since when; the oldest first.
+    /// Connections that are being greeted, and since when; oldest first.
     greeting: BTreeMap<u64, (Instant, Caller)>,
     clients: HashMap<u64, Caller>,
 }
@@ -144,10 +149,10 @@ struct Callers {
 const STACK: usize = 512 << 10;
 /// The most connections that are being greeted at once...
 const MOST_UNGREETED: usize = 64;
-/// ...and how long each has for certain, however many wait.
+/// ...and the time that each has for certain, however many wait.
 const UNGREETED: Duration = Duration::from_secs(1);
 
-/// A server that listens, until this is dropped.
+/// A server that listens. Dropping it stops the server.
 pub(crate) struct Listening {
     address: SocketAddr,
     ring: Option<PathBuf>,
@@ -159,14 +164,15 @@ impl Listening {
     /// Listens, on threads of its own.
     ///
     /// # Errors
-    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, without a secret, or beside a certificate.
+    /// The address is not available, or is reachable from other machines while there is no secret.
+    /// Or UCX is not available, lacks a secret, or is combined with a certificate.
     pub(crate) fn start(
         service: Arc<dyn Service>,
         options: Options,
     ) -> Result<Listening, NodeError> {
         let (found, loopback) = resolve(&options)?;
         options.check_ucx()?;
-        // A server of files has what its store has of UCX, and its connections go without.
+        // A server of files uses UCX through its store, and its connections do without.
         let through_ucx = options.ucx && service.protocol().is_role();
         let streams = through_ucx.then(|| Streams::serving(loopback));
         let streams = streams.transpose().map_err(NodeError::Ucx)?;
@@ -192,7 +198,7 @@ impl Listening {
             threads: Mutex::default(),
             next: AtomicU64::new(0),
         });
-        // From here on, dropping it ends the threads that there are.
+        // If anything fails from here on, dropping this ends the threads.
         let mut listening = Listening {
             address,
             ring: shared.options.ring.clone(),
@@ -206,7 +212,7 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Takes clients on a thread of its own.
+    /// Accepts clients on a thread of its own.
     fn listen(
         &mut self,
         accept: impl Fn() -> io::Result<Caller> + Send + 'static,
@@ -218,19 +224,19 @@ impl Listening {
         Ok(())
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where those come that are in this process.
+    /// The connection point for clients in this process.
     pub(crate) fn door(&self) -> Door {
         Door {
             shared: self.shared.clone(),
         }
     }
 
-    /// Ends the connections that there are; clients may come again.
+    /// Closes all connections. Clients may connect again.
     pub(crate) fn hang_up(&self) {
         let callers = self.shared.callers();
         callers.clients.values().for_each(Caller::hang_up);
@@ -241,7 +247,7 @@ impl Listening {
     /// Waits for ever, or until the server fails.
     pub(crate) fn wait(mut self) {
         for listener in self.listeners.drain(..) {
-            // What it panicked of is on standard error.
+            // A panic has been reported on standard error.
             let _ = listener.join();
         }
     }
@@ -250,7 +256,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // They wait for somebody to come.
+        // The listeners wait for a connection, so make one.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(path) = &self.ring {
             let _ = UnixStream::connect(path);
@@ -259,7 +265,7 @@ impl Drop for Listening {
             let _ = listener.join();
         }
         self.hang_up();
-        // What they have of the service is free when this returns.
+        // After this the threads hold no part of the service any more.
         let threads = std::mem::take(&mut *self.shared.threads());
         for thread in threads {
             let _ = thread.join();
@@ -267,7 +273,8 @@ impl Drop for Listening {
     }
 }
 
-/// A way to a server in the same process: a pair of queues in place of a socket. It needs no greeting.
+/// Connects to a server in the same process, with a pair of queues in place of a socket. No
+/// greeting is needed.
 #[derive(Clone)]
 pub struct Door {
     shared: Arc<Shared>,
@@ -289,7 +296,8 @@ impl Door {
         let (ours, theirs) = pipe::pair();
         let shared = &self.shared;
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        // Held until the thread is known: who stops the server finds both or neither.
+        // Locked until the thread is known, so that a server that stops sees both the connection
+        // and its thread, or neither.
         let mut callers = shared.callers();
         if shared.stop.load(Ordering::SeqCst) {
             return Err(ErrorKind::ConnectionRefused.into());
@@ -326,7 +334,8 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
             Ok(caller) => caller,
             Err(error) => {
                 tracing::warn!("a connection could not be taken: {error}");
-                // Descriptors, most of the time: others have to be closed first.
+                // Usually the process is out of file descriptors, and other connections have to
+                // close first.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -358,12 +367,12 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves one client to its end.
+/// Serves one client until its end.
 fn welcome(caller: Caller, number: u64, shared: &Shared) {
     ended(number, shared, serve(caller, number, shared));
 }
 
-/// A client is gone.
+/// Removes a client that has ended.
 fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
     let mut callers = shared.callers();
     let known = (
@@ -379,7 +388,7 @@ fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
     }
 }
 
-/// Agrees on keys, however small the pieces in which the client sends its part.
+/// Makes the TLS handshake, however small the pieces in which the client sends its part.
 fn shake_hands(
     connection: &mut ServerConnection,
     mut socket: &TcpStream,
@@ -411,7 +420,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     let until = Instant::now() + *greeting;
     let mut stream = match (caller, &shared.options.certificate) {
         (Caller::Local(_), _) => return Err(ErrorKind::Unsupported.into()),
-        // What is in the memory of two processes needs no key.
+        // Bytes that stay in the memory of two processes need no encryption.
         (Caller::Unix(socket), _) => {
             Stream::Ring(Box::new(RingListener::greet(socket, *greeting)?))
         }
@@ -430,7 +439,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
         }
     };
     let (protocol, admit) = (shared.service.protocol(), || shared.admit(number));
-    // It is for who comes over TCP.
+    // Only clients over TCP may continue through UCX.
     let streams = shared.streams.as_ref();
     let streams = streams.filter(|_| matches!(stream, Stream::Plain(_)));
     let seal = greet(
@@ -448,7 +457,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             let failed = stream.is_err();
             let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
-                // Who is not reached tries again each second.
+                // A client that cannot be reached tries again each second.
                 if !known {
                     tracing::warn!("client {number} is not reached through UCX: {error}");
                 }
@@ -459,7 +468,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     attend(stream, number, shared)
 }
 
-/// Serves a client that was greeted.
+/// Serves a greeted client.
 fn attend(stream: Stream, number: u64, shared: &Shared) -> io::Result<()> {
     shared.service.serve(Guest {
         number,

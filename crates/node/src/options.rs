@@ -1,4 +1,4 @@
-//! How a server listens: its address, its secret, its certificate; and why it does not start.
+//! How a server listens: address, secret, certificate; and the errors of its start.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -18,58 +18,58 @@ use crate::store::StoreError;
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The address.
+    /// The address is not available.
     #[error(
         "cannot listen on {address}: {}; choose another address, as HOST:PORT, such as 127.0.0.1:7700",
         taken(source)
     )]
     Listen {
-        /// As it was given.
+        /// The address as given.
         address: String,
         /// The operating system's error.
         source: io::Error,
     },
-    /// Health and metrics are to be where the server itself listens.
+    /// The addresses of HTTP and of the server are the same.
     #[error(
         "health and metrics cannot be told at {http}, since the server listens at {server}: name another port for them (--http)"
     )]
     HttpAtServer {
-        /// Where they were to be told.
+        /// The address for HTTP.
         http: String,
-        /// Where the server listens.
+        /// The address of the server.
         server: String,
     },
-    /// The socket for rings.
+    /// The socket for rings cannot be made.
     #[error("cannot make the socket {}: {source}; name another path, in a folder that is there and that you can write to", path.display())]
     Ring {
-        /// As it was given.
+        /// The path as given.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
     },
-    /// Others could ask it who do not know a secret.
+    /// The address is reachable from other machines, and there is no secret.
     #[error(
         "{address} can be reached from other machines: a server listens there only with a secret. Put one into a file that only you can \
          read (`umask 077; head -c 32 /dev/urandom | base64 > secret`) and set STRATANN_SECRET_FILE to it, here and for clients; or listen on 127.0.0.1"
     )]
     Open {
-        /// As it was given.
+        /// The address as given.
         address: String,
     },
-    /// Its certificate.
+    /// The certificate cannot be used.
     #[error("the certificate in {} and the key in {} cannot be used: {reason}", certificate.display(), key.display())]
     Certificate {
         /// The file of the certificate.
         certificate: PathBuf,
         /// The file of its key.
         key: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// UCX, which is not there.
+    /// UCX is not available.
     #[error(transparent)]
     Ucx(TierError),
-    /// UCX and a certificate.
+    /// UCX is combined with a certificate.
     #[error(
         "UCX (--ucx) and a certificate; what goes through UCX is not encrypted. Leave one of both out"
     )]
@@ -80,16 +80,16 @@ pub enum NodeError {
          read (`umask 077; head -c 32 /dev/urandom | base64 > secret`) and set STRATANN_SECRET_FILE to it, here and for clients; or leave UCX out"
     )]
     UcxWithoutSecret,
-    /// Its files.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A server that was to be asked.
+    /// Another server cannot be reached.
     #[error(transparent)]
     Server(TierError),
-    /// Several, of which any would do.
+    /// None of several servers can be reached.
     #[error("none of the servers can be asked: {}", said(.0))]
     Servers(Vec<TierError>),
-    /// The system's random numbers.
+    /// The system has no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(io::Error),
     /// A thread cannot be started.
@@ -97,7 +97,7 @@ pub enum NodeError {
     Thread(io::Error),
 }
 
-/// Why an address cannot be had.
+/// Why an address is not available.
 fn taken(source: &io::Error) -> String {
     match source.kind() {
         ErrorKind::AddrInUse => "another program, or another server, listens there".to_owned(),
@@ -105,14 +105,14 @@ fn taken(source: &io::Error) -> String {
     }
 }
 
-/// What is wrong with each.
+/// The errors of all servers, in one text.
 fn said(errors: &[TierError]) -> String {
     let texts: Vec<String> = errors.iter().map(TierError::to_string).collect();
     texts.join("; ")
 }
 
 impl NodeError {
-    /// What is wrong with servers of which any would do.
+    /// The error if none of several servers can be reached, each of which would suffice.
     pub(crate) fn of_servers(mut errors: Vec<TierError>) -> NodeError {
         match (errors.pop(), errors.is_empty()) {
             (Some(alone), true) => NodeError::Server(alone),
@@ -124,12 +124,12 @@ impl NodeError {
     }
 }
 
-/// What a server shows that encrypts its connections.
+/// The certificate and key with which a server encrypts its connections.
 #[derive(Clone, Debug)]
 pub struct Certificate(pub(crate) Arc<ServerConfig>);
 
 impl Certificate {
-    /// A certificate (with those that it rests on) and its private key, both PEM.
+    /// Reads a certificate, with its chain, and its private key, both as PEM.
     ///
     /// # Errors
     /// They cannot be read, or do not belong together.
@@ -158,21 +158,24 @@ impl Certificate {
 /// How a server listens.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `host:port`; port 0 is any that is free.
+    /// `host:port`. Port 0 is any free port.
     pub listen: String,
-    /// Where processes of this user come that read through rings in shared memory, if they may: the path of a socket.
+    /// The path of a socket for processes of this user that read through rings in shared memory.
+    /// `None`: no rings.
     pub ring: Option<PathBuf>,
-    /// Whether files may be read through UCX as well, and servers of DistVS spoken to through it, behind greetings over TCP. With a secret, and not with a certificate.
+    /// Whether files may also be read through UCX, and servers of DistVS used through it. The
+    /// greeting is over TCP. UCX needs a secret and excludes a certificate.
     pub ucx: bool,
-    /// What clients have to know.
+    /// The secret that clients have to know.
     pub secret: Option<Secret>,
-    /// With what connections are encrypted.
+    /// The certificate with which connections are encrypted.
     pub certificate: Option<Certificate>,
-    /// The most clients at once. Who has not shown the secret is none.
+    /// The most clients at once. A connection that has not shown the secret does not count.
     pub most_clients: usize,
-    /// How long a client has for its greeting, all of it, TLS included.
+    /// The time for a whole greeting, TLS included.
     pub greeting: Duration,
-    /// How long a client may take for a request that it has begun, and for taking its answers; each 64 KiB begin the time anew.
+    /// The time for a request that a client has begun, and for taking its answers. Each 64 KiB
+    /// begin the time again.
     pub patience: Duration,
 }
 
@@ -192,7 +195,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Of a server that is for this process alone ([`Door`](crate::Door)): whatever else reaches its address would have to know a secret that nobody does.
+    /// Options of a server for this process only ([`Door`](crate::Door)). Its secret is random and
+    /// not kept anywhere else, so that other programs that reach the address are refused.
     ///
     /// # Errors
     /// The operating system has no random numbers.
@@ -204,24 +208,27 @@ impl Options {
         })
     }
 
-    /// Whether a server can listen so: an address that there is, that nobody else listens at, and that others can reach only if they know a secret. To be asked before an index is read, which may take
-    /// minutes; and whether there is UCX, where it is asked for. The address is free again when this returns, so that clients that come meanwhile hear that nobody is there yet.
+    /// Checks that a server can listen with these options. The address must exist, be free, and be
+    /// local or protected by a secret. UCX must be available if requested.
+    ///
+    /// To be called before an index is read, which may take minutes. The address is free again on
+    /// return, so that clients that connect meanwhile are refused.
     ///
     /// # Errors
-    /// It cannot.
+    /// The server cannot listen.
     pub fn check(&self) -> Result<(), NodeError> {
         let (found, _) = resolve(self)?;
         self.check_ucx()?;
         self.bind(&found).map(drop)
     }
 
-    /// Takes the address, until what is returned is dropped.
+    /// Takes the address until the result is dropped.
     pub(crate) fn hold(&self) -> Result<TcpListener, NodeError> {
         let (found, _) = resolve(self)?;
         self.bind(&found)
     }
 
-    /// Whether there may be UCX, and is, where it is asked for.
+    /// Checks that UCX is available and allowed, if it is requested.
     pub(crate) fn check_ucx(&self) -> Result<(), NodeError> {
         match (self.ucx, &self.certificate, &self.secret) {
             (false, ..) => Ok(()),
@@ -244,7 +251,8 @@ impl Options {
     }
 }
 
-/// Where an address leads, and whether all of that is on this machine. Others may ask only who know a secret.
+/// The addresses behind a name, and whether all are on this machine. If they are not, a secret is
+/// required.
 pub(crate) fn resolve(options: &Options) -> Result<(Vec<SocketAddr>, bool), NodeError> {
     let address = options.listen.clone();
     let found = address

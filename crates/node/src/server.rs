@@ -1,4 +1,4 @@
-//! The memory server of files: what [`listen`](crate::listen) listens for, served from a [`Store`].
+//! The memory server of files: connections of [`listen`](crate::listen), answered from a [`Store`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::options::{NodeError, Options, resolve};
 use crate::session::Session;
 use crate::store::Store;
 
-/// A memory server of files that runs, until this is dropped.
+/// A running memory server of files. Dropping it stops the server.
 pub struct Running {
     listening: Listening,
     files: Arc<Files>,
@@ -32,10 +32,11 @@ impl Service for Files {
 }
 
 impl Running {
-    /// Listens, on threads of its own.
+    /// Starts the server on threads of its own.
     ///
     /// # Errors
-    /// An address that cannot be had, or one that others can reach while there is no secret; UCX that is not there, without a secret, or beside a certificate.
+    /// The address is not available, or is reachable from other machines while there is no secret.
+    /// Or UCX is not available, lacks a secret, or is combined with a certificate.
     pub fn start(store: Store, options: Options) -> Result<Running, NodeError> {
         let (_, loopback) = resolve(&options)?;
         options.check_ucx()?;
@@ -50,7 +51,7 @@ impl Running {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
@@ -60,7 +61,7 @@ impl Running {
         &self.files.store
     }
 
-    /// Ends the connections that there are; clients may come again.
+    /// Closes all connections. Clients may connect again.
     pub fn hang_up(&self) {
         self.listening.hang_up();
     }

@@ -1,7 +1,7 @@
-//! One client that was greeted: requests, one after the other.
+//! The requests of one greeted client, in their order.
 //!
-//! Requests that have come in together are answered together: a search has many reads in flight, and a system call for each answer would cost
-//! more than the answer.
+//! Requests that arrive together are answered together: a search has many reads in flight, and a
+//! system call for each answer would cost more than the answer.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,26 +17,26 @@ use crate::greeting::{Deadline, nonsense};
 use crate::store::{Begun, Store, StoreError, Stored};
 use crate::stream::Stream;
 
-/// Answers that are collected before they are sent.
+/// Bytes of answers after which they are sent.
 const COLLECTED: usize = 256 << 10;
-/// The most files that a client has open, and those that it puts there at once.
+/// The most files that a client may have open, and the most that it may write at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
 
-/// A client that has been greeted, and what it has.
+/// A greeted client and its files.
 pub(crate) struct Session<'a> {
     store: &'a Store,
     stream: Stream,
-    /// Files that it has opened stay until it is gone.
+    /// Files that the client has opened. They stay until it disconnects.
     open: HashMap<u64, Arc<Stored>>,
-    /// Those of them that it may read without asking.
+    /// The files among them that the client may read without asking.
     reached: HashMap<u64, Arc<Stored>>,
     begun: HashMap<u64, Begun>,
     next_begun: u64,
 }
 
 impl<'a> Session<'a> {
-    /// Of a client that was greeted.
+    /// A session for a client that was greeted.
     pub(crate) fn new(store: &'a Store, stream: Stream) -> Session<'a> {
         Session {
             store,
@@ -48,15 +48,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Answers until the client goes, or sends what is no request, or the server is to stop.
+    /// Answers until the client disconnects, sends an invalid request, or the server stops.
     ///
-    /// A client may be silent for as long as it likes, but for the rest of a request that it has begun.
+    /// A client may be idle for any time. A request that it has begun must be completed within
+    /// `patience`.
     pub(crate) fn serve(&mut self, stop: &AtomicBool, patience: Duration) -> io::Result<()> {
         let mut begun: Option<Deadline> = None;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
-        // Who stops hangs up first; what came before that could be answered for long.
+        // A server that stops first closes the connection. Without this test it could still answer
+        // many requests received before.
         while !stop.load(Ordering::SeqCst) {
             let left = begun.as_ref().map(Deadline::left).transpose()?;
             self.stream.set_read_timeout(left)?;
@@ -104,13 +106,13 @@ impl<'a> Session<'a> {
             self.stream.set_write_timeout(Some(deadline.left()?))?;
             self.stream.flush()?;
             out.clear();
-            // One large answer is not kept room for.
+            // The space of one large answer is not kept.
             out.shrink_to(2 * COLLECTED);
         }
         Ok(())
     }
 
-    /// Answers the first request of `input`, and gives its length; `None` if it is not complete.
+    /// Answers the first request in `input` and returns its length; `None` if it is not complete.
     fn request(&mut self, input: &[u8], out: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let Some((header, rest)) = input.split_first_chunk::<HEADER>() else {
             return Ok(None);
@@ -145,7 +147,7 @@ impl<'a> Session<'a> {
         Ok(Some(HEADER + len))
     }
 
-    /// Appends the answer to a request, or nothing where it is refused.
+    /// Appends the answer to a request. A refused request appends nothing.
     fn answer(&mut self, frame: &Frame, body: &[u8], out: &mut Vec<u8>) -> Result<(), StoreError> {
         let refused = |why, text: &str| {
             Err(StoreError::Refused {
@@ -225,7 +227,8 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                // The same bytes may have been put there anew, elsewhere: reads of them where they were may be on their way.
+                // The same bytes may have been written again, at another address, while reads of
+                // the old address are in flight.
                 let before = self.reached.insert(file.id(), file);
                 self.store.retire(before.into_iter());
                 answer.append(&reach, out);
@@ -244,7 +247,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Keeps a file for as long as the client is there.
+    /// Keeps a file while the client is connected.
     fn keep(&mut self, file: &Arc<Stored>) -> Result<(), StoreError> {
         if self.open.len() >= MOST_OPEN {
             return Err(StoreError::Refused {

@@ -1,8 +1,10 @@
-//! Files by name: in memory, or in a folder of this user alone, which may be in memory and survives the server.
+//! Files by name, in memory or in a private folder of the user. A folder survives the server; it
+//! may itself be in memory.
 //!
-//! A file is begun, written from its start to its end, and gets its name when the hash of all its bytes is the one that the client
-//! computed. From then on it never changes. It loses its name when another one gets it, or when it is swept; who has it open goes on
-//! reading it, and its bytes are free when nobody has.
+//! A file is begun and written from its start to its end. It gets its name when the hash of its
+//! bytes equals the hash that the client computed. After that it never changes. It loses its name
+//! when another file gets it, or in a sweep. Clients that have it open continue to read it, and its
+//! bytes are freed when the last one closes it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,21 +18,21 @@ use stratann_tier::remote::ucx::{self, Region};
 use stratann_tier::remote::wire::{LIST, Listed, Refusal, is_name};
 use stratann_tier::{Directory, HugeBytes, LockGuard, TierError, Volume, VolumeFile, VolumeReader};
 
-/// What stands in the name of a file in the folder that is not complete.
+/// Marks the names of incomplete files in the folder.
 const UNFINISHED: &str = ".begun-";
 
-/// Why the store does not do something.
+/// Why the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It refuses.
+    /// The request is refused.
     #[error("{text}")]
     Refused {
-        /// Why.
+        /// The reason.
         why: Refusal,
-        /// What to tell the client.
+        /// The text for the client.
         text: String,
     },
-    /// Its folder, or the memory of the machine.
+    /// An error of the folder, or of memory.
     #[error(transparent)]
     Tier(#[from] TierError),
 }
@@ -40,14 +42,14 @@ fn refuse<T>(why: Refusal, text: impl Into<String>) -> Result<T, StoreError> {
     Err(StoreError::Refused { why, text })
 }
 
-/// Bytes that may be taken, and how many are.
+/// The limit in bytes, and the bytes in use.
 #[derive(Debug)]
 struct Room {
     limit: u64,
     used: AtomicU64,
 }
 
-/// Bytes that are taken, until it is dropped.
+/// Bytes in use until this is dropped.
 #[derive(Debug)]
 struct Taken {
     room: Arc<Room>,
@@ -73,7 +75,7 @@ impl Drop for Taken {
     }
 }
 
-/// Memory of a file: clients can read that of a region without asking.
+/// The memory of a file. Clients can read a region without asking the server.
 enum Memory {
     Own(HugeBytes),
     Region(Region),
@@ -99,13 +101,13 @@ impl DerefMut for Memory {
     }
 }
 
-/// Where the bytes of a file are.
+/// The bytes of a file.
 enum Content {
     Memory(Memory),
     File(Box<dyn VolumeReader>),
 }
 
-/// A file.
+/// A complete file.
 pub struct Stored {
     id: u64,
     len: u64,
@@ -121,25 +123,25 @@ impl fmt::Debug for Stored {
 }
 
 impl Stored {
-    /// What clients call it.
+    /// The id by which clients name the file.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Its bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The hash of all its bytes, as it was when they came or the folder was opened.
+    /// The hash of all bytes, as of the transfer or the opening of the folder.
     pub fn hash(&self) -> &blake3::Hash {
         &self.hash
     }
 
-    /// So many of its bytes.
+    /// `count` bytes from `offset` on.
     ///
     /// # Errors
-    /// They are not there; the folder's device.
+    /// The range is not in the file; an error of the folder's device.
     pub fn bytes(&self, offset: u64, count: u32) -> Result<Cow<'_, [u8]>, StoreError> {
         let end = offset.checked_add(count.into());
         let Some(end) = end.filter(|&end| end <= self.len) else {
@@ -157,7 +159,7 @@ impl Stored {
     }
 }
 
-/// A file that is being put there. Dropped before it has its name, it is gone.
+/// A file that is being written. If it is dropped before it has its name, it is removed.
 pub struct Begun {
     name: String,
     len: u64,
@@ -171,12 +173,12 @@ enum Target {
     Memory(Memory),
     File {
         file: Box<dyn VolumeFile>,
-        /// The name that it has meanwhile.
+        /// Its temporary name.
         unfinished: Unfinished,
     },
 }
 
-/// A file in the folder that is removed if it is not given another name.
+/// A file in the folder that is removed unless it gets its final name.
 struct Unfinished {
     directory: Directory,
     name: String,
@@ -186,17 +188,17 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.named {
-            // The next server of this folder removes it otherwise.
+            // If this fails, the next server with this folder removes it.
             let _ = self.directory.remove(&self.name);
         }
     }
 }
 
 impl Begun {
-    /// Takes the next bytes, which begin at `offset`.
+    /// Appends bytes, which must begin at `offset`, the length so far.
     ///
     /// # Errors
-    /// They are not the next, or too many.
+    /// `offset` is another, or the bytes exceed the announced length.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let end = offset.checked_add(bytes.len() as u64);
         if offset != self.written || end.is_none_or(|end| end > self.len) {
@@ -221,7 +223,8 @@ impl Begun {
 
 /// All files of a server.
 pub struct Store {
-    /// Through which clients read memory, if they may. First, so that it answers nobody any more when files go.
+    /// The regions that clients read through UCX, if enabled. The first field, so that reads end
+    /// before the files are dropped.
     ucx: Option<ucx::Target>,
     room: Arc<Room>,
     files: Mutex<Files>,
@@ -239,7 +242,7 @@ impl fmt::Debug for Store {
 #[derive(Default)]
 struct Files {
     names: HashMap<String, Arc<Stored>>,
-    /// Those with a name, and those that somebody has open.
+    /// Files with a name, and files that a client has open.
     ids: HashMap<u64, Weak<Stored>>,
 }
 
@@ -251,7 +254,7 @@ impl Files {
     }
 }
 
-/// What clients call a file: the same after a restart, and another one for other bytes.
+/// The id of a file: the same after a restart, and different for other bytes.
 fn id_of(name: &str, hash: &blake3::Hash) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(hash.as_bytes()).update(name.as_bytes());
@@ -261,7 +264,7 @@ fn id_of(name: &str, hash: &blake3::Hash) -> u64 {
 }
 
 impl Store {
-    /// Of so many bytes of memory.
+    /// A store in memory with at most `limit` bytes.
     pub fn in_memory(limit: u64) -> Store {
         Store {
             room: Arc::new(Room {
@@ -275,10 +278,12 @@ impl Store {
         }
     }
 
-    /// Of so many bytes of files in a folder, which is made for this user alone if it is not there; the files in it are read once.
+    /// A store in a folder with at most `limit` bytes. If the folder does not exist, it is created
+    /// with access for this user only. The files in it are read once.
     ///
     /// # Errors
-    /// A folder that is not this user's alone, or that another server has; files that cannot be read or are more than the limit.
+    /// The folder is accessible to other users, or locked by another server. Or its files cannot be
+    /// read, or exceed the limit.
     pub fn in_folder(path: &Path, limit: u64) -> Result<Store, StoreError> {
         let directory = Directory::private(path)?;
         let lock = directory.lock()?;
@@ -330,10 +335,11 @@ impl Store {
         })
     }
 
-    /// The same, of which files that are put there from now on can be read through UCX: by processes of this machine, or of any.
+    /// As `self`, with files readable through UCX if they are written from now on. `loopback`: by
+    /// processes of this machine only.
     ///
     /// # Errors
-    /// Files in a folder; no UCX.
+    /// The store is in a folder, or there is no UCX.
     pub fn with_ucx(mut self, loopback: bool) -> Result<Store, StoreError> {
         if self.folder.is_some() {
             return refuse(
@@ -345,10 +351,10 @@ impl Store {
         Ok(self)
     }
 
-    /// What a client has to know to read a file through UCX.
+    /// The bytes that a client needs to read a file through UCX.
     ///
     /// # Errors
-    /// It cannot be.
+    /// The file cannot be read through UCX.
     pub(crate) fn reach(&self, file: &Stored) -> Result<Vec<u8>, StoreError> {
         match (&self.ucx, &file.content) {
             (Some(ucx), Content::Memory(Memory::Region(region))) => Ok(ucx.reach(region)?),
@@ -359,27 +365,28 @@ impl Store {
         }
     }
 
-    /// Keeps files that a client could read through UCX, which has gone, until none of its reads can be on its way.
+    /// Keeps files that a departed client could read through UCX, until none of its reads can be in
+    /// flight.
     pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<Stored>>) {
         if let Some(ucx) = &self.ucx {
             ucx.retire(files.map(|file| file as Arc<dyn Send + Sync>));
         }
     }
 
-    /// What is guarded is whole after each step.
+    /// A poisoned lock is taken, since the guarded data is consistent after each step.
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are free.
+    /// Free bytes.
     pub fn free(&self) -> u64 {
         self.room.limit - self.room.used.load(Ordering::SeqCst)
     }
 
-    /// The file of a name.
+    /// The file with a name.
     ///
     /// # Errors
-    /// There is none.
+    /// No file has the name.
     pub fn open(&self, name: &str) -> Result<Arc<Stored>, StoreError> {
         match self.files().names.get(name) {
             Some(file) => Ok(file.clone()),
@@ -387,7 +394,7 @@ impl Store {
         }
     }
 
-    /// The file of an id, if it has a name or somebody has it open.
+    /// The file with an id, if it has a name or a client has it open.
     ///
     /// # Errors
     /// There is none.
@@ -401,10 +408,10 @@ impl Store {
         }
     }
 
-    /// Begins a file, for which there must be room.
+    /// Begins a file of `len` bytes, and reserves them.
     ///
     /// # Errors
-    /// No name; no room.
+    /// The name is invalid; there are not enough free bytes.
     pub fn begin(&self, name: &str, len: u64) -> Result<Begun, StoreError> {
         if !is_name(name) || name.contains(UNFINISHED) {
             return refuse(
@@ -446,10 +453,10 @@ impl Store {
         })
     }
 
-    /// Gives a file its name, in place of one that had it, if it is complete and this is its hash.
+    /// Gives a complete file its name, in place of a file that has it, after a check of its hash.
     ///
     /// # Errors
-    /// It is not, or another one.
+    /// The file is incomplete, or has another hash.
     pub fn commit(&self, begun: Begun, hash: blake3::Hash) -> Result<Arc<Stored>, StoreError> {
         if begun.written != begun.len {
             let text = format!("it has {} of {} bytes", begun.written, begun.len);
@@ -468,9 +475,10 @@ impl Store {
         if let Target::File { file, .. } = &mut target {
             file.sync()?;
         }
-        // From here on under the lock, so that the folder says what the table says, whoever gives the same name to another file.
+        // The rename and the table change under one lock, so that the folder and the table agree,
+        // also if another client uses the same name.
         let mut files = self.files();
-        // Two clients that bring the same: the first one's is there, and stays.
+        // If two clients transfer the same file, the first one stays.
         if let Some(there) = files.names.get(&name)
             && (there.hash, there.len) == (hash, len)
         {
@@ -480,7 +488,7 @@ impl Store {
         let content = match target {
             Target::Memory(bytes) => Content::Memory(bytes),
             Target::File { mut unfinished, .. } => {
-                // What is open goes on under the other name.
+                // The open file stays readable under its new name.
                 let reader = unfinished.directory.open_reader(&unfinished.name)?;
                 unfinished.directory.rename(&unfinished.name, &name)?;
                 unfinished.named = true;
@@ -498,12 +506,12 @@ impl Store {
         let replaced = files.insert(name, &file);
         drop(files);
         drop(replaced);
-        // It has the name in any case; whether it has it after a crash nobody knows.
+        // The file has its name in any case. After a failed sync a crash may undo the rename.
         synced?;
         Ok(file)
     }
 
-    /// A list of the files whose names begin with `prefix` and come behind `after`, as many as have room in it.
+    /// A list of the files whose names begin with `prefix` and follow `after`, as many as fit.
     pub fn list(&self, prefix: &str, after: &str) -> Vec<u8> {
         let files = self.files();
         let mut found: Vec<_> = files
@@ -517,7 +525,7 @@ impl Store {
             let listed = Listed {
                 name: name.clone(),
                 len: file.len,
-                // The table has one.
+                // The table itself holds one reference.
                 in_use: Arc::strong_count(file) > 1,
             };
             if !listed.append(&mut list) {
@@ -528,10 +536,10 @@ impl Store {
         list
     }
 
-    /// Has files lose their names that begin with `prefix` and not with `stays`.
+    /// Removes the names that begin with `prefix` and not with `stays`.
     ///
     /// # Errors
-    /// The folder's device.
+    /// An error of the folder's device.
     pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), StoreError> {
         let mut files = self.files();
         let goes = |name: &String| name.starts_with(prefix) && !name.starts_with(stays);
@@ -544,7 +552,7 @@ impl Store {
         for name in names {
             if let Some((directory, _)) = &self.folder {
                 match directory.remove(&name) {
-                    // Somebody has cleaned up: what it was to come to.
+                    // The file is gone already, perhaps removed by hand.
                     Ok(()) | Err(TierError::Missing { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -596,7 +604,7 @@ mod tests {
             );
             assert_eq!(why(file.bytes(3, 3)), Refusal::Range);
             assert_eq!(why(file.bytes(u64::MAX, 1)), Refusal::Range);
-            // Half of it, or other bytes.
+            // An incomplete file, or other bytes.
             let mut begun = store.begin("b", 10).unwrap();
             begun.write(0, b"hello").unwrap();
             for (offset, bytes) in [

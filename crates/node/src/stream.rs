@@ -1,4 +1,4 @@
-//! The bytes of a connection, at the side of who was connected to.
+//! The bytes of a connection, on the server's side.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -18,12 +18,12 @@ pub(crate) enum Stream {
     Tls(Box<StreamOwned<ServerConnection, Timed>>),
     Ring(Box<RingStream>),
     Ucx(Box<UcxStream>),
-    /// In this process.
+    /// A client in this process.
     Local(Pipe),
 }
 
 impl Stream {
-    /// What tells it from every other.
+    /// The channel binding of the connection: a value that no other connection has, with TLS.
     pub(crate) fn channel(&self) -> io::Result<Binding> {
         match self {
             Stream::Tls(stream) => (stream.conn)

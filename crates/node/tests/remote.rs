@@ -1,4 +1,5 @@
-//! A memory server and its clients: as a tier like any other, and with everything that can go wrong in between.
+//! A memory server of files and its clients: as a tier like any other, and with all faults in
+//! between.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,21 +28,22 @@ fn start(options: Options) -> Running {
     Running::start(Store::in_memory(64 * MIB), options).unwrap()
 }
 
-/// So long clients wait where an answer is to come, however busy the machine is.
+/// How long clients wait for an answer that comes, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// And so long where none is to come.
+/// How long they wait for an answer that does not come.
 const SHORT: Duration = Duration::from_millis(500);
-/// Longer than anything here takes, unless it was lost. Who stalls does so for longer.
+/// Longer than any step here takes unless its message was lost. A server that stalls does so for
+/// longer.
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 
-/// A server on loopback as clients know it, which answers.
+/// A server on loopback that answers, as clients know it.
 fn known(address: impl ToString, secret: Option<Secret>) -> Server {
     let server = Server::new(&address.to_string(), secret, None).unwrap();
     server.with_patience(PATIENCE)
 }
 
-/// One that does not, which they give up after half a second.
+/// A server that does not answer. Clients give up after half a second.
 fn stalling(address: impl ToString) -> Server {
     let server = Server::new(&address.to_string(), None, None).unwrap();
     server.with_patience(SHORT)
@@ -85,10 +87,11 @@ fn a_file_behind_a_ring_is_a_tier() {
         };
         conformance(&make, io);
     }
-    // A ring is no way around the secret.
+    // A ring does not bypass the secret.
     let other = Server::new(&name, secret("another secret, no"), None).unwrap();
     assert!(Client::new(&other).open("x").is_err());
-    // When the server dies, it is heard of long before it would have stalled, and the next one is found.
+    // The client notices at once that the server has died, long before its time limit, and connects
+    // again.
     let tier = RemoteTier::new(put(&server, "x", &[5; 8192]));
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -151,7 +154,7 @@ fn a_server_behind_a_ring_that_stalls_or_lies_is_an_error_in_bounded_time() {
     }
 }
 
-/// A certificate of its own for "localhost", and where it and its key are.
+/// A self-signed certificate for "localhost": the paths of it and its key.
 fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
@@ -181,7 +184,8 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
         )))
     };
     conformance(&make, IoMode::Auto);
-    // One who does not encrypt hears nothing that he understands; one who expects another name does not go on.
+    // A client without TLS cannot understand the server. A client that expects another name refuses
+    // it.
     let plain = known(running.address(), secret("a secret of tests")).with_patience(SHORT);
     let error = Client::new(&plain).open("x").unwrap_err();
     assert!(matches!(
@@ -200,13 +204,13 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
         other => panic!("{:?}", other.map(|_| ())),
     };
     assert!(matches!(believed(&other), Fault::Certificate(_)));
-    // A certificate of somebody else.
+    // Another server's certificate.
     let stranger = tempfile::tempdir().unwrap();
     let (theirs, _) = self::certificate(stranger.path());
     let tls = Tls::new("localhost", &theirs).unwrap();
     let server = Server::new(&name, secret("a secret of tests"), Some(tls.clone())).unwrap();
     assert!(matches!(believed(&server), Fault::Certificate(_)));
-    // One that does not encrypt.
+    // A server without TLS.
     let plain = start(Options::default());
     let server = Server::new(&plain.address().to_string(), None, Some(tls)).unwrap();
     let fault = believed(&server);
@@ -238,7 +242,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // A server that pretends: it takes any proof, and has none of its own.
+    // An impostor accepts any proof, and has none of its own.
     let pretends = fake(|mut stream| {
         greet(&mut stream, true);
         let welcome = Welcome {
@@ -251,7 +255,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // On the way of searches as well.
+    // On the connections of searches as well.
     let file = put(
         &known(running.address(), secret("a secret of tests")),
         "x",
@@ -308,8 +312,8 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
     assert!(Secret::read(&root.path().join("none")).is_err());
 }
 
-/// Where the `n`th server is to listen that will come back: an address of this machine that no other server, and no connection, takes a port of
-/// while it is away, as they do of 127.0.0.1.
+/// The address of the `n`th server that is restarted. No other server or connection takes its port
+/// meanwhile, as could happen on 127.0.0.1.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);
@@ -334,14 +338,14 @@ fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_
         read(&mut *queue, &thread, 8192).0.unwrap(),
         bytes[8192..12288]
     );
-    // Connections are ended, the server stays: a new one is made.
+    // Connections are closed while the server stays, so the client makes a new one.
     running.hang_up();
     thread::sleep(Duration::from_millis(50));
     assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), bytes[..4096]);
     drop(running);
     let (result, _) = read(&mut *queue, &thread, 0);
     let found = fault(result.unwrap_err());
-    // Nobody's patience was at its end.
+    // No time limit was reached.
     assert!(
         matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
         "{found}"
@@ -392,7 +396,7 @@ fn a_server_without_the_file_says_so_and_what_to_do() {
     );
 }
 
-/// A server that does as it is told: `talk` has each connection.
+/// A scripted server: `talk` handles each connection.
 fn fake(talk: impl Fn(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -404,7 +408,7 @@ fn fake(talk: impl Fn(TcpStream) + Send + 'static) -> String {
     address
 }
 
-/// A right greeting, and the client's reply to it.
+/// A valid greeting, and the client's reply.
 fn greet(stream: &mut TcpStream, wants_secret: bool) {
     let greeting = Greeting {
         version: VERSION,
@@ -436,7 +440,7 @@ fn request(stream: &mut TcpStream) -> Option<Frame> {
     Some(frame)
 }
 
-/// Answers that a file is there, and what `answer` says to anything else.
+/// Answers that a file exists, and answers any other request by `answer`.
 fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -451,7 +455,7 @@ fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
                     };
                     there.append(&[], &mut out);
                     stream.write_all(&out).unwrap();
-                    // The next connection is the one of searches.
+                    // The next connection is for searches.
                     return;
                 }
                 _ => answer(frame, &mut stream),
@@ -460,8 +464,8 @@ fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
     })
 }
 
-/// What must succeed with a patience that is short because something else is to stall: a machine that is busy has it stall, too, and it is
-/// tried again for as long as clients wait where an answer is to come.
+/// Repeats an attempt that must succeed with a short time limit. The limit is short because another
+/// server is to stall, and on a busy machine this one may exceed it too.
 fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
     let began = Instant::now();
     loop {
@@ -474,7 +478,8 @@ fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
     }
 }
 
-/// What reads of a server that lies end with: many at once. Opening has an answer, which is waited for; those have `patience`.
+/// The errors of several concurrent reads from a lying server. `patience` is the time limit of the
+/// reads; opening the file is repeated.
 fn told(liar: impl Fn() -> String, patience: Duration) -> Vec<Fault> {
     let open = || Client::new(&known(liar(), None).with_patience(patience)).open("x");
     let file = at_last(open).unwrap();
@@ -497,7 +502,7 @@ fn told(liar: impl Fn() -> String, patience: Duration) -> Vec<Fault> {
 
 #[test]
 fn a_server_that_stalls_is_an_error_in_bounded_time() {
-    // Asked for bytes, it says nothing; or half an answer, or byte by byte.
+    // The server sends no bytes, or half an answer, or one byte at a time.
     let silent = || lies(|_, _| thread::sleep(STALL));
     let half = || {
         lies(|frame, stream| {
@@ -525,7 +530,7 @@ fn a_server_that_stalls_is_an_error_in_bounded_time() {
             assert!(matches!(found, Fault::Stalled(_)), "{found}");
         }
     }
-    // Nobody greets; nobody even takes the connection.
+    // No greeting at all.
     let mute = fake(|stream| {
         thread::sleep(STALL);
         drop(stream);
@@ -537,7 +542,7 @@ fn a_server_that_stalls_is_an_error_in_bounded_time() {
 #[test]
 fn a_server_that_answers_nonsense_is_not_believed() {
     let say = |bytes: Vec<u8>, stream: &mut TcpStream| {
-        // It may have been hung up on.
+        // The client may have closed the connection.
         let _ = stream.write_all(&bytes);
         thread::sleep(Duration::from_millis(20));
     };
@@ -595,13 +600,13 @@ fn a_server_that_answers_nonsense_is_not_believed() {
             assert!(matches!(found, Fault::Nonsense(_)), "{what}: {found}");
         }
     }
-    // Something else listens there.
+    // Another kind of program listens.
     let other = fake(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 100\r\n\r\n<html>this is no memory server");
     });
     let found = fault(Client::new(&known(&other, None)).open("x").unwrap_err());
     assert!(matches!(found, Fault::Nonsense(_)), "{found}");
-    // One of another version.
+    // Another version.
     let newer = fake(|mut stream| {
         let greeting = Greeting {
             version: VERSION + 1,
@@ -679,7 +684,7 @@ fn garbage_at_the_port_harms_nobody_else() {
         }
         let _ = stream.write_all(&sent);
         if round % 7 == 0 {
-            // An answer, or nothing, where the server waits for the rest of a request.
+            // An answer, or none while the server waits for the rest of a request.
             stream
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .unwrap();
@@ -691,7 +696,7 @@ fn garbage_at_the_port_harms_nobody_else() {
         .0
         .unwrap();
     assert_eq!(found, bytes[..4096]);
-    // What was begun went with who began it.
+    // Unfinished files are freed with their connection.
     let began = Instant::now();
     while running.store().free() != free && began.elapsed() < LONG {
         thread::sleep(Duration::from_millis(10));
@@ -768,7 +773,7 @@ fn two_clients_and_many_threads_read_what_each_has_asked_for() {
     });
 }
 
-/// Copies of an index that is called `me`.
+/// The names of copies of an index with the owner `me`.
 fn names(origin: &str, state: &str) -> CopyNames {
     CopyNames {
         owner: "me".into(),
@@ -826,13 +831,13 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
         assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
-    // And no more than there is room for.
+    // And no more than fit.
     home.create("pages-2").unwrap().set_len(64 * MIB).unwrap();
     let error = after.open_tier("pages-2").unwrap_err();
     assert!(matches!(error, TierError::NoRoom { .. }), "{error}");
 }
 
-/// A connection that has been greeted, byte by byte.
+/// A connection that was greeted, byte by byte.
 fn greeted(address: impl std::net::ToSocketAddrs) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.read_exact(&mut [0; wire::GREETING]).unwrap();
@@ -854,7 +859,7 @@ fn who_does_not_greet_takes_no_place_of_one_who_does() {
         greeting: Duration::from_secs(60),
         ..Options::default()
     });
-    // More than are greeted at once, so that some of them wait outside.
+    // More than can be in greeting at once, so some wait.
     let idle: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(running.address()).unwrap())
         .collect();
@@ -893,12 +898,12 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     });
     let server = known(running.address(), None);
     let file = put(&server, "x", &vec![3; 8 << 20]);
-    // One that is silent between its requests is left alone.
+    // A client that is idle between requests is left alone.
     let mut silent = greeted(running.address());
     let gone = |began: Instant| {
         assert!(began.elapsed() < LONG, "it is still served");
     };
-    // Half a request, a byte at a time; through a ring as well.
+    // Half a request, one byte at a time; also through a ring.
     let mut request = Vec::new();
     Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
     let mut dripping = greeted(running.address());
@@ -925,7 +930,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     stream.set_waits(false);
     let began = Instant::now();
     for byte in request.chunks(1) {
-        // What is written has room; whether the other end is there is seen by reading.
+        // Writing succeeds in any case; only reading shows that the peer is gone.
         let over = stream.write_all(byte).is_err() || matches!(stream.read(&mut [0]), Ok(0));
         if over {
             break;
@@ -933,7 +938,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
         gone(began);
         thread::sleep(Duration::from_millis(20));
     }
-    // Answers of 8 MiB, of which a few bytes are taken at a time.
+    // Answers of 8 MiB that are taken a few bytes at a time.
     let mut asked = Vec::new();
     let stored = running.store().open("x").unwrap().id();
     for tag in 0..8 {
@@ -951,7 +956,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     loop {
         gone(began);
         thread::sleep(Duration::from_millis(20));
-        // Until the server has hung up, which shows when it is written to.
+        // Until the server has closed the connection, which a write reveals.
         match leaving.read(&mut [0; 10]) {
             Ok(got) if got > 0 && leaving.write_all(&[0]).is_ok() => taken += got,
             _ => break,
@@ -965,7 +970,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     drop(file);
 }
 
-/// Stands between clients, to whom it shows a certificate of its own, and a server: passes on all that both say to each other.
+/// A man in the middle with a certificate of its own, who passes on all bytes in both directions.
 fn between(own: &Certificates, server: std::net::SocketAddr, theirs: &Path) -> String {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -1015,7 +1020,7 @@ fn between(own: &Certificates, server: std::net::SocketAddr, theirs: &Path) -> S
                 return;
             }
         }
-        // Whatever the client asks for now would be heard here.
+        // A request of the client would arrive here.
         let _ = client.read(&mut bytes);
     })
 }
@@ -1053,7 +1058,8 @@ fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
 #[test]
 fn all_addresses_of_a_name_are_tried() {
     let running = start(Options::default());
-    // Nobody listens at the first; the second takes no connection, because as many wait there as may.
+    // Nothing listens at the first address. The second accepts no connection, because its queue is
+    // full.
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -1068,10 +1074,10 @@ fn all_addresses_of_a_name_are_tried() {
     let server = known(running.address(), None);
     put(&server, "x", &[4; 8192]);
     let all = server.with_addresses(vec![closed, waits, running.address()]);
-    // A search begins with the first as well, and tells of the one that led there.
+    // A search begins with the first address too, and reports the one that worked.
     let fresh = all.with_patience(PATIENCE);
     let other = server.with_addresses(vec![waits, closed, running.address()]);
-    // All at once, since each waits a third of its patience for the one that takes no connection.
+    // In parallel, since each waits a third of its time limit at the second address.
     let (file, [tier, other]) = thread::scope(|scope| {
         let file = scope.spawn(|| put(&all, "y", &[4; 8192]));
         let tiers = [fresh, other].map(|server| {
@@ -1086,7 +1092,7 @@ fn all_addresses_of_a_name_are_tried() {
         let mut queue = tier.queue(&thread).unwrap();
         assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), [4; 4096]);
     }
-    // Of one that is gone none is left but the two.
+    // After the server is gone, only the other two are left.
     let gone = server.with_addresses(vec![running.address(), waits, closed]);
     let gone = gone.with_patience(SHORT);
     let gone = RemoteTier::new(at_last(|| Client::new(&gone).open("x")).unwrap());
@@ -1102,7 +1108,7 @@ fn all_addresses_of_a_name_are_tried() {
     );
 }
 
-/// A server whose commits take so long.
+/// A server whose commits take this long.
 fn slow_commits(takes: Duration) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -1146,7 +1152,7 @@ fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
 fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
     let running = start(Options::default());
     let server = known(running.address(), None);
-    // More than one list has room for.
+    // More than one list holds.
     let names: Vec<String> = (0..700)
         .map(|n| format!("me.{}.{n:04}", "x".repeat(100)))
         .collect();
@@ -1166,7 +1172,7 @@ fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
     assert!(client.list("me.").unwrap().is_empty());
     assert_eq!(client.list("").unwrap().len(), 1);
     drop(open);
-    // A server that goes round in circles is found out about.
+    // A server whose lists repeat endlessly is detected.
     let circles = fake(|mut stream| {
         welcome(&mut stream);
         while let Some(frame) = request(&mut stream) {
@@ -1212,12 +1218,12 @@ fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     copies("there", "2");
     copies("here", "1");
     assert!(has("me.here.1.pages-1") && has("me.there.2.pages-1"));
-    // A state that follows takes the place of its own one alone.
+    // A later state replaces only the same origin's copies.
     copies("there", "3");
     assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1") && !has("me.there.2.pages-1"));
     copies("elsewhere", "4");
     assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1"));
-    // And where there is no room for all, who comes last has it.
+    // If there is not enough space for all, the last one wins.
     let began = Instant::now();
     while running.store().free() != 4 * MIB {
         assert!(began.elapsed() < LONG);
@@ -1248,13 +1254,13 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     let [here, there] = &homes;
     let first = opened(here, "1", true);
     assert_eq!(first.read("pages-1").unwrap(), here.2);
-    // The other machine reads what is there.
+    // The other machine reads the existing copy.
     let second = opened(there, "1", true);
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     let place = second.place("pages-1");
     assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
-    // Another state, or one that only its own machine knows by this name, is another index.
+    // Another state is another index. So is a state that only its own machine knows by this name.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
     let place = other.place("pages-1");
@@ -1263,7 +1269,8 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(own.read("pages-1").unwrap(), there.2);
     let place = own.place("pages-1");
     assert!(place.contains("/me.there.1.pages-1 (a copy of "), "{place}");
-    // Where the first goes on, its copy loses its name: who has it open goes on, and who opens it next has one of its own.
+    // When the first machine goes on, its copy loses its name. Open files stay readable, and the
+    // next opening makes a copy of its own.
     drop(opened(here, "3", true));
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert!(running.store().open("me.here.1.pages-1").is_err());
@@ -1271,7 +1278,7 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert!(running.store().open("me.there.1.pages-1").is_ok());
 }
 
-/// Whoever knows the secret can put anything there under the name of a copy, of the same length.
+/// A client that knows the secret can put any bytes of the same length under a copy's name.
 #[test]
 fn a_copy_that_is_used_again_is_what_stands_at_home() {
     let root = tempfile::tempdir().unwrap();
@@ -1303,7 +1310,8 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             Client::new(&server).put(name, 3_000_000, other).unwrap()
         };
         assert!(volume(false).read("pages-1").unwrap() == [1; 3_000_000]);
-        // In its place, and that of one that another machine would have put there of the same state.
+        // In place of the copy, and of a copy that another machine would have put there in the same
+        // state.
         put("me.here.1.pages-1");
         put("me.there.1.pages-1");
         put("me.here.1.pages-1-0001");
@@ -1313,12 +1321,12 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             let place = again.place("pages-1");
             assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
         }
-        // It is what is there from now on, and others of its name's beginning stay.
+        // From now on the right bytes are there. Files whose names merely begin alike stay.
         let there = Client::new(&server).open("me.here.1.pages-1").unwrap();
         let hash = Client::new(&server).hash(&there.unwrap()).unwrap();
         assert_eq!(hash, blake3::hash(&[1; 3_000_000]));
         assert!(running.store().open("me.here.1.pages-1-0001").is_ok());
-        // Not of what has become another state meanwhile.
+        // But not if the index has gone on to another state meanwhile.
         put("me.here.1.pages-1");
         let went_on = volume(false).while_current(|| false);
         let error = went_on.read("pages-1").unwrap_err();
@@ -1342,7 +1350,7 @@ fn no_copy_gets_its_name_of_an_index_that_went_on_while_it_was_copied() {
     let error = copied(|| false).unwrap_err();
     assert!(matches!(error, TierError::Replaced { .. }), "{error}");
     assert!(running.store().open("me.here.1.pages-1").is_err());
-    // Nothing of it stays to take room: what was begun goes with the connection.
+    // No space stays reserved: unfinished files are freed with the connection.
     let began = Instant::now();
     while running.store().free() != 64 * MIB {
         assert!(began.elapsed() < LONG);

@@ -1,5 +1,6 @@
-//! Files of a memory server read through UCX, and the servers of DistVS speaking through it, over TCP and over shared memory: servers and clients are processes
-//! of their own, because UCX takes its settings from the environment. Without the library all of it is skipped, with a message.
+//! Tests of UCX, for files of a memory server and for the servers of DistVS, over TCP and shared
+//! memory. Servers and clients are separate processes, since UCX takes its settings from the
+//! environment. Without the library all tests are skipped, with a message.
 #![cfg(feature = "ucx")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,24 +32,24 @@ mod support;
 
 use support::{MIB, fault, put, read};
 
-/// What the process of a server listens on.
+/// The address of a server's process.
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
-/// The server from which the process of a client reads.
+/// The server from which a client's process reads.
 const READS: &str = "STRATANN_TEST_READS";
-/// Of a server of DistVS: its role, its index, and of a compute server the others.
+/// For a server of DistVS: its role and its index, and for a compute server the other servers.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const INDEX: &str = "STRATANN_TEST_INDEX";
 const MEMORY: &str = "STRATANN_TEST_MEMORY";
 const STORAGE: &str = "STRATANN_TEST_STORAGE";
-/// What the line of a server begins with.
+/// The beginning of a server's line of output.
 const LISTENING: &str = "listening on ";
 
-/// The secret of all servers here and their clients.
+/// The secret of all servers and clients here.
 fn secret() -> Secret {
     Secret::new(b"a secret of servers through UCX").unwrap()
 }
 
-/// How a server listens without UCX.
+/// The options of a server without UCX.
 fn listening() -> Options {
     Options {
         secret: Some(secret()),
@@ -56,7 +57,7 @@ fn listening() -> Options {
     }
 }
 
-/// Whether there is no UCX, which is said.
+/// Whether UCX is missing, which is printed.
 fn skipped() -> bool {
     match ucx::available() {
         Ok(()) => false,
@@ -72,14 +73,14 @@ fn reached(address: &str) -> Server {
     Server::new(&format!("{}{address}", Server::UCX), Some(secret()), None).unwrap()
 }
 
-/// This program, with one of its tests that are ignored otherwise.
+/// This program, running one of its ignored tests.
 fn this(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", test, "--nocapture"]);
     command
 }
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Serving {
     process: Child,
     address: String,
@@ -90,7 +91,7 @@ impl Serving {
         Self::of(&mut this("serve"), listen)
     }
 
-    /// A memory or a storage server of an index.
+    /// A memory or storage server of an index.
     fn role(role: &str, index: &Path, listen: &str) -> Serving {
         Self::of(this("role").env(ROLE, role).env(INDEX, index), listen)
     }
@@ -122,7 +123,7 @@ impl Serving {
         );
     }
 
-    /// Stops it, and waits until each of its threads stands still.
+    /// Stops the process, and waits until all its threads have stopped.
     fn stop(&self) {
         self.signal("-STOP");
         let tasks = format!("/proc/{}/task", self.process.id());
@@ -160,7 +161,7 @@ fn serve() {
     };
     let running = Running::start(Store::in_memory(64 * MIB), options).unwrap();
     println!("{LISTENING}{}", running.address());
-    // Until whoever started it has gone.
+    // Until the parent process is gone.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -179,7 +180,7 @@ fn client() {
         conformance(&make, io);
     }
     many_threads_read_what_they_asked_for(&file);
-    // It stalls, and goes on.
+    // The server stalls, and continues.
     let bytes: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8).collect();
     let tier = RemoteTier::new(put(&server, "x", &bytes));
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -190,7 +191,7 @@ fn client() {
     );
     serving.stop();
     let (result, took) = read(&mut *queue, &thread, 0);
-    // Over shared memory nobody has to answer: that is what one-sided means.
+    // Over shared memory the server need not answer, since such reads are one-sided.
     let transports = std::env::var("UCX_TLS").unwrap_or_default();
     match transports != "tcp" {
         true => assert!(result.unwrap() == bytes[..4096]),
@@ -205,7 +206,7 @@ fn client() {
         read(&mut *queue, &thread, 4096).0.unwrap(),
         bytes[4096..8192]
     );
-    // It dies while much is asked for, and another one comes.
+    // The server dies during many reads, and another one starts.
     for tag in 0..64 {
         let (offset, len) = (tag * 4096, 65536);
         queue.submit(Request { tag, offset, len }).unwrap();
@@ -216,7 +217,7 @@ fn client() {
     let began = Instant::now();
     thread.block_on(async {
         while queue.in_flight() > 0 {
-            // What was there is right.
+            // Bytes that arrive are correct.
             let completion = next(&mut *queue).await;
             if let Ok(block) = completion.result {
                 let at = completion.tag as usize * 4096;
@@ -288,7 +289,7 @@ fn client_over(transports: Option<&str>) {
     passes_over(transports, "client");
 }
 
-/// Runs an ignored test with transports of UCX; none is what it chooses.
+/// Runs an ignored test with these transports of UCX; `None` leaves the choice to UCX.
 fn passes_over(transports: Option<&str>, test: &str) {
     if skipped() {
         return;
@@ -384,7 +385,7 @@ fn a_server_without_it_says_so() {
     let mut queue = tier.queue(&thread).unwrap();
     let found = fault(read(&mut *queue, &thread, 0).0.unwrap_err());
     assert!(found.to_string().contains("--ucx"), "{found}");
-    // Nor has one with files in a folder any.
+    // A server with files in a folder has no UCX either.
     let root = tempfile::tempdir().unwrap();
     let store = Store::in_folder(&root.path().join("store"), MIB).unwrap();
     let options = Options {
@@ -395,7 +396,7 @@ fn a_server_without_it_says_so() {
     assert!(error.to_string().contains("--folder"), "{error}");
 }
 
-/// A server that says where a file is with other bytes.
+/// A server that sends other bytes as the location of a file.
 fn lies(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -434,7 +435,7 @@ fn lies(answer: Vec<u8>) -> String {
                 };
                 there.append(body, &mut out);
                 if stream.write_all(&out).is_err() || frame.kind == Some(Kind::Open) {
-                    // The next connection is the one of searches.
+                    // The next connection is for searches.
                     break;
                 }
             }
@@ -477,9 +478,9 @@ fn where_a_file_cannot_be_is_not_believed() {
     }
 }
 
-/// An address of this machine that no connection takes a port of while its server is away.
+/// An address whose port no connection takes while its server is away.
 const ANY: &str = "127.77.1.1:0";
-/// Queries that are asked.
+/// Number of queries.
 const QUERIES: usize = 40;
 
 fn head(name: &str, count: usize) -> Matrix {
@@ -513,7 +514,7 @@ fn over_tcp(address: &str) -> Place {
     Place::of(address, Some(&secret()), Encryption::None).unwrap()
 }
 
-/// A compute server, which takes servers that say nothing for dead soon.
+/// A compute server that soon takes silent servers for dead.
 fn compute(memory: Place, storage: Place, listen: Options) -> ComputeServer<Low> {
     let options = ComputeServerOptions {
         workers: 2,
@@ -533,7 +534,7 @@ fn asking(place: Place, patience: Duration) -> serve::Client {
     serve::Client::connect(vec![place], options).unwrap()
 }
 
-/// What is found for each query.
+/// The answers to all queries.
 fn answers(client: &serve::Client) -> Vec<(Vec<u64>, Vec<f32>)> {
     let queries = head("photo-sift-20k.query.u8bin", QUERIES);
     let mut row = vec![0; queries.row_bytes()];
@@ -588,7 +589,7 @@ fn role() {
         }
     };
     println!("{LISTENING}{address}");
-    // Until whoever started it has gone.
+    // Until the parent process is gone.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -600,7 +601,7 @@ fn servers() {
     built(&index);
     let memory = Serving::role("memory", &index, ANY);
     let storage = Serving::role("storage", &index, ANY);
-    // That is what it goes through.
+    // The connections do go through UCX.
     for (serving, protocol) in [(&memory, Protocol::Memory), (&storage, Protocol::Storage)] {
         let connected = serving.server().connect(protocol).unwrap();
         assert!(matches!(connected, Transport::Ucx(_)));
@@ -616,7 +617,7 @@ fn servers() {
         ..listening()
     };
     let through = compute(at, behind, own);
-    // Clients may come through it, too.
+    // Clients may use UCX too.
     let address = through.address().to_string();
     let client = asking(through_ucx(&address), long);
     assert!(answers(&client) == right);
@@ -626,7 +627,7 @@ fn servers() {
     let traffic = through.memory_traffic();
     assert!(traffic.sent > 100 && traffic.received > 100, "{traffic:?}");
 
-    // The memory server hangs, which is no answer by the deadline, and goes on.
+    // The memory server hangs, so queries miss their deadline. Then it continues.
     let hasty = client.within(Duration::from_secs(2));
     let row = head("photo-sift-20k.query.u8bin", 1);
     let mut query = vec![0; row.row_bytes()];
@@ -642,13 +643,13 @@ fn servers() {
     println!("{}", fails());
     memory.signal("-CONT");
     assert!(answers(&client) == right);
-    // It is killed: the same, until another one is there.
+    // It is killed, with the same effect until another one runs.
     let address = memory.address.clone();
     drop(memory);
     println!("{}", fails());
     let memory = Serving::role("memory", &index, &address);
     assert!(answers(&client) == right);
-    // It is killed amid queries, and at once another one comes.
+    // It is killed during queries, and another one starts at once.
     let memory = thread::scope(|scope| {
         let load = scope.spawn(|| (0..10).for_each(|_| assert!(answers(&client) == right)));
         thread::sleep(Duration::from_millis(30));
@@ -658,7 +659,7 @@ fn servers() {
         memory
     });
 
-    // Nor does it end servers that a compute server is killed amid queries.
+    // A compute server that is killed during queries does not end the other servers.
     for round in 0..4u64 {
         let mut command = this("role");
         let others = command
@@ -668,7 +669,7 @@ fn servers() {
         let killed = Serving::of(others, ANY);
         let client = asking(through_ucx(&killed.address), long);
         assert!(answers(&client) == right);
-        // Nobody waits for these.
+        // These answers are not waited for.
         let _asked = [&query[..]; QUERIES].map(|row| client.submit(row, 10, 0, 0));
         thread::sleep(Duration::from_millis(2 + 5 * round));
         killed.signal("-KILL");
@@ -703,7 +704,7 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     let refused = server.connect(Protocol::Compute).err().unwrap();
     let text = refused.to_string();
     assert!(text.contains("not started with --ucx"), "{text}");
-    // Another kind of server is that first.
+    // Another kind of server is reported as such first.
     let refused = server.connect(Protocol::Memory).err().unwrap();
     assert!(
         refused.to_string().contains("is a compute server"),
@@ -719,10 +720,10 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     assert!(error.contains("not encrypted"), "{error}");
 }
 
-/// As long as a hang takes to be one.
+/// The time after which a hang is assumed.
 const HANG: Duration = Duration::from_secs(60);
 
-/// A client that was greeted and is to go on through UCX, with the nonces of both sides.
+/// A greeted client that is to continue through UCX, with the nonces of both sides.
 fn greeted(address: &str, protocol: Protocol) -> (TcpStream, [Nonce; 2], Status) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(HANG)).unwrap();
@@ -748,7 +749,7 @@ fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
     if skipped() {
         return;
     }
-    // A server that wants none, as none of these does.
+    // A server that wants no secret, unlike all servers here.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let pretends = thread::spawn(move || {
@@ -774,7 +775,7 @@ fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
     assert!(pretends.join().unwrap().is_empty());
 }
 
-/// Bytes that look like any, always the same.
+/// Reproducible noise.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -805,7 +806,7 @@ fn bytes_that_are_no_address_in_ucx_do_not_end_a_server() {
         let (mut socket, _, status) = greeted(&serving.address, Protocol::Compute);
         assert_eq!(status, Status::Welcome);
         socket.write_all(&sent).unwrap();
-        // Until the server hangs up.
+        // Until the server closes the connection.
         let _ = socket.read_to_end(&mut Vec::new());
         assert_eq!(serving.process.try_wait().unwrap(), None, "round {round}");
     }
@@ -834,7 +835,7 @@ fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_m
     for (mut socket, _, status) in both {
         assert_eq!(status, Status::Welcome);
         socket.shutdown(Shutdown::Write).unwrap();
-        // Nothing before the end: a server that made a worker would tell its address.
+        // No bytes before the end: a server that made a worker would send its address.
         let mut told = Vec::new();
         socket.read_to_end(&mut told).unwrap();
         assert_eq!(told.len(), 0);
@@ -848,7 +849,7 @@ fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_m
     }
 }
 
-/// How many descriptors a process has.
+/// Number of file descriptors of a process.
 fn descriptors(process: &Child) -> usize {
     let folder = format!("/proc/{}/fd", process.id());
     std::fs::read_dir(folder).unwrap().count()
@@ -865,7 +866,7 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let serving = Serving::role("memory", &index, "127.0.0.1:0");
     let server = serving.server().with_patience(Duration::from_secs(20));
     let connect = || server.connect(Protocol::Memory).unwrap();
-    // The first one also costs what all have in common.
+    // The first one also creates the shared descriptors.
     let _first = connect();
     let before = descriptors(&serving.process);
     let _second = connect();
@@ -873,6 +874,6 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let silent = [(); 8].map(|()| greeted(&serving.address, Protocol::Memory));
     let _third = connect();
     let of_silent = descriptors(&serving.process).saturating_sub(2 * with_one - before);
-    // A socket each, and its copy to end it with.
+    // A socket each, and the copy with which it is closed.
     assert!(of_silent <= 3 * silent.len(), "{of_silent}");
 }

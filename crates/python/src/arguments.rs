@@ -1,6 +1,6 @@
-//! What a user writes as an argument: sizes in bytes, names, counts.
+//! Arguments as a Python user writes them: sizes in bytes, names, counts.
 //!
-//! How large a count may be, the engine says (`stratann::bounds`); here it only becomes one.
+//! The engine checks the range of a count (`stratann::bounds`). This module only converts it.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use stratann::{CacheSize, Durability, Index, Places, Rerank};
 
-/// A recall says itself how many candidates are looked at.
+/// Refuses a recall together with a list size, since a recall determines the number of candidates.
 pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()> {
     match (recall, list_size) {
         (Some(recall), Some(list)) => Err(PyValueError::new_err(format!(
@@ -21,7 +21,7 @@ pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()
     }
 }
 
-/// A whole number that is not negative. Python's own words for one that is do not name the argument.
+/// A non-negative integer. Python's own error for other values does not name the argument.
 fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
     value.extract::<usize>().map_err(|error| {
         let py = value.py();
@@ -38,7 +38,7 @@ fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
     })
 }
 
-/// A whole number that is not negative, or `None`.
+/// A non-negative integer, or `None`.
 pub fn count_if_any(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<Option<usize>> {
     match value.is_none() {
         true => Ok(None),
@@ -46,7 +46,7 @@ pub fn count_if_any(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<Option
     }
 }
 
-/// A value of one type, which `what` names, or `None`.
+/// A value of a type, or `None`. `what`: the type in words.
 pub fn if_any<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<Option<T>>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -57,7 +57,7 @@ where
     }
 }
 
-/// A value of one type, which `what` names.
+/// A value of a type. `what`: the type in words.
 pub fn typed<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -70,7 +70,8 @@ where
     })
 }
 
-/// One function for each argument that is a count, as pyo3 asks for it: `from_py_with` gives no names.
+/// One function for each argument that is a count. pyo3 needs this, since `from_py_with` passes no
+/// names.
 macro_rules! counts {
     (given: $($name:ident),+; optional: $($maybe:ident),+) => {
         /// Counts that must be given.
@@ -98,7 +99,7 @@ counts!(
     optional: k, count, list_size, probes, cluster_size, replicas, beam, threads, in_flight, degree, code_bytes, connections, watch_recall
 );
 
-/// A value with a fixed set of names; the type's own error says which ones there are.
+/// A value with a fixed set of names. The type's own error lists them.
 pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
 where
     T::Err: std::fmt::Display,
@@ -113,10 +114,11 @@ where
     })
 }
 
-/// How alike two names have to be for the one to be meant by the other, as the command line has it.
+/// The least similarity of two names at which one is suggested for the other, as on the command
+/// line.
 const ALIKE: f64 = 0.7;
 
-/// The one of the names that an error lists which is most like what was typed, if one is.
+/// The name most similar to the typed one among the names that an error lists, if any is similar.
 fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     let (_, names) = error.rsplit_once("one of")?;
     meant_of(
@@ -125,7 +127,7 @@ fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     )
 }
 
-/// Names that other libraries have for an argument, and the name that it has here.
+/// Names of arguments in other libraries, and their names here.
 const ELSEWHERE: [(&str, &str); 15] = [
     ("top_k", "k"),
     ("topk", "k"),
@@ -144,7 +146,8 @@ const ELSEWHERE: [(&str, &str); 15] = [
     ("embeddings", "vectors"),
 ];
 
-/// The one of the names that is meant by what was typed: the one that other libraries call so, or the one that is most like it, if one is.
+/// The name that a user meant: the equivalent of another library's name, or else the most similar
+/// name, if any is similar.
 pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == typed);
     if let Some((_, here)) = elsewhere
@@ -163,7 +166,8 @@ pub fn meant(typed: &str, names: Vec<String>) -> Option<String> {
     meant_of(typed, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Places: a dict of roles and tiers, or a text as the command line takes it. `None` is where the index is.
+/// Places: a dict of roles and tiers, or a text as on the command line. `None` reads all roles from
+/// the index's own folder.
 pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     let Some(value) = value else {
         return Ok(Places::default());
@@ -185,7 +189,8 @@ pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     Ok(places)
 }
 
-/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`, which means `nothing`.
+/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`; `nothing`
+/// describes its meaning in errors.
 pub fn size(
     value: Option<&Bound<'_, PyAny>>,
     argument: &str,
@@ -216,7 +221,7 @@ pub fn size(
     }
 }
 
-/// "2.5GB" as bytes: decimal units are powers of 1000, binary ones of 1024.
+/// "2.5GB" as bytes. Decimal units are powers of 1000, binary ones of 1024.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text
@@ -240,7 +245,7 @@ fn bytes(text: &str) -> Option<u64> {
     (bytes >= 1.0 && bytes < u64::MAX as f64).then_some(bytes as u64)
 }
 
-/// The cap on memory; `None` is none.
+/// The memory cap; `None` is no cap.
 pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
     size(value, "memory", "no cap")
 }
@@ -268,7 +273,8 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
     )))
 }
 
-/// A cache of so many bytes, or of so many entries, or of as many as a share of the vectors of an index, of which `vectors` tells how many there are.
+/// A cache of a size in bytes, a number of entries, or a share of the vectors of an index.
+/// `vectors` returns the number of vectors.
 pub fn cache(
     vectors: impl FnOnce() -> PyResult<usize>,
     bytes: Option<&Bound<'_, PyAny>>,
@@ -290,7 +296,7 @@ pub fn cache(
             entries.repr()?
         )))
     };
-    // More than one entry a vector would never be used; an index of none takes some later.
+    // More than one entry for each vector is never used. An empty index gets at least one entry.
     let vectors = || Ok::<_, PyErr>(vectors()?.max(1));
     if entries.is_instance_of::<PyInt>() && !entries.is_instance_of::<PyBool>() {
         return match entries.extract::<usize>() {
@@ -316,7 +322,8 @@ pub fn cache(
     }
 }
 
-/// The re-ranking of a search: what is passed, and the rest from the index's preset; `None` where nothing is.
+/// The re-ranking of a search: the passed values, and the others from the index's preset. `None` if
+/// no value is passed.
 pub fn rerank(
     batch: Option<usize>,
     benefit: Option<f64>,
@@ -358,11 +365,11 @@ pub fn rerank(
         }
     };
     Ok(Some(Rerank {
-        // A batch of all there is cannot be exceeded.
+        // A batch of all vectors cannot be exceeded.
         batch: batch.unwrap_or(preset.batch).min(index.len().max(1)),
         benefit: benefit.unwrap_or(preset.benefit),
         estimate,
-        // Who says what ends it does not mean the preset's share.
+        // A user who names the end of re-ranking does not want the preset's share.
         ratio: match (ratio, mode) {
             (Some(ratio), _) => ratio,
             (None, Some(_)) => 0.0,
@@ -382,7 +389,7 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
     }
 }
 
-/// A path that names something.
+/// A path that is not empty.
 pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     match path.as_os_str().is_empty() {
         true => Err(PyValueError::new_err(format!(
@@ -392,7 +399,7 @@ pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     }
 }
 
-/// A path that must lead somewhere; says so in Python's own way, before anything else is read.
+/// A path that exists. Raises Python's own exception before anything else is read.
 pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     let path = named_path(path, what)?;
     match path.symlink_metadata() {
@@ -403,12 +410,12 @@ pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     }
 }
 
-/// Whether a value is a path (`str` or `os.PathLike`), and which.
+/// The path in a value, if it is one (`str` or `os.PathLike`).
 pub fn path(value: &Bound<'_, PyAny>) -> Option<PathBuf> {
     value.extract::<PathBuf>().ok()
 }
 
-/// A path as a message shows it.
+/// A path as messages show it.
 pub fn shown(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,8 +1,9 @@
-//! numpy arrays as the engine's vectors, and back, without a copy; what is none, or not as the engine reads it, is converted first
-//! (`python/stratann/conversion.py`).
+//! Converts between numpy arrays and the engine's vectors without a copy. Other objects, and arrays
+//! in a form that the engine cannot read, are converted first (`python/stratann/conversion.py`).
 //!
-//! numpy itself makes the view of an array as bytes, so that this needs no `unsafe` and no type parameter: a
-//! `(n, d)` array of float32 is a `(n, 4d)` array of uint8 over the same memory, and that is what the engine takes.
+//! numpy itself makes the view of an array as bytes, so this needs neither `unsafe` nor a type
+//! parameter. An `(n, d)` array of float32 is an `(n, 4d)` array of uint8 over the same memory, and
+//! the engine takes that.
 
 use numpy::{Element as NumpyElement, PyArrayDyn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
@@ -12,7 +13,7 @@ use stratann::{Element, MatrixRef};
 
 use crate::errors::to_python;
 
-/// A numpy array of vectors, borrowed: its memory stays readable while this lives.
+/// A borrowed numpy array of vectors. Its memory stays readable while this lives.
 pub struct Rows<'py> {
     name: &'static str,
     bytes: PyReadonlyArrayDyn<'py, u8>,
@@ -23,8 +24,9 @@ pub struct Rows<'py> {
 }
 
 impl<'py> Rows<'py> {
-    /// The rows of a `(n, d)` array. `name` is what the caller's signature calls it; without an element type it is that of the array, or
-    /// float32 where an index cannot hold that.
+    /// The rows of an `(n, d)` array. `name`: the argument's name in the caller's signature.
+    /// Without a wanted element type the array's own is kept, or float32 if an index cannot hold
+    /// that.
     pub fn matrix(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -33,7 +35,7 @@ impl<'py> Rows<'py> {
         Self::take(value, name, wanted, false)
     }
 
-    /// The rows of a `(n, d)` array, or the only one of a `(d,)` array.
+    /// The rows of an `(n, d)` array, or the single row of a `(d,)` array.
     pub fn matrix_or_row(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -91,29 +93,29 @@ impl<'py> Rows<'py> {
         })
     }
 
-    /// What the engine reads: the array's own memory.
+    /// The vectors for the engine, in the array's own memory.
     pub fn source(&self) -> PyResult<MatrixRef<'_>> {
         let bytes = self.bytes.as_slice()?;
         let rows = MatrixRef::new(bytes, self.rows, self.dim, self.element);
         Ok(rows.map_err(to_python)?.named(self.name))
     }
 
-    /// Vectors in the array.
+    /// Number of vectors.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Elements of each.
+    /// Their dimension.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// What their elements are.
+    /// Their element type.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// Refuses vectors of another dimension than those of an index: they are to be asked for or to be inserted.
+    /// Refuses vectors whose dimension differs from an index's.
     pub fn fit(&self, dim: usize) -> PyResult<()> {
         if dim == self.dim {
             return Ok(());
@@ -129,13 +131,14 @@ impl<'py> Rows<'py> {
         )))
     }
 
-    /// Whether the array was one vector, `(d,)`, so that the answer has one dimension as well.
+    /// Whether the array was a single vector, `(d,)`, so that the answer has one dimension as well.
     pub fn is_single(&self) -> bool {
         self.single
     }
 }
 
-/// `value` itself where the engine can read it in place, else a copy of it that it can (`stratann.conversion`).
+/// `value` itself if the engine can read it in place, else a converted copy
+/// (`stratann.conversion`).
 fn as_it_is_or_converted<'py>(
     value: &Bound<'py, PyAny>,
     name: &str,
@@ -152,7 +155,7 @@ fn as_it_is_or_converted<'py>(
     Ok(converted.cast_into::<PyUntypedArray>()?)
 }
 
-/// `value` as an array of numpy's, unless it is one that knows of values that are missing.
+/// `value` as a numpy array, unless it is a masked array.
 fn plain<'a, 'py>(
     value: &'a Bound<'py, PyAny>,
 ) -> PyResult<Option<&'a Bound<'py, PyUntypedArray>>> {
@@ -184,7 +187,7 @@ fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<Element>> {
     })
 }
 
-/// The same of an array that was converted.
+/// The element type of an array that was converted.
 fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     element_of(array)?.ok_or_else(|| {
         PyTypeError::new_err(format!(
@@ -194,8 +197,9 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     })
 }
 
-/// Ids that a user gives: integers in whatever people have for an array (`stratann.conversion`), none of them negative nor the last of
-/// 64 bits, copied as u64. Of `rows` there must be as many, in their order.
+/// Ids from a user: integers in any array-like object (`stratann.conversion`), copied as u64.
+/// Negative ids and the last number of 64 bits are refused. With `rows`, there must be as many ids,
+/// in the order of the rows.
 pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> {
     let ids = integers(value, rows.map(|_| "the vectors"))?;
     if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
@@ -204,7 +208,7 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
             ids.len()
         )));
     }
-    // It stands for "no answer" in results.
+    // This number stands for "no answer" in results.
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(PyValueError::new_err(format!(
             "ids: row {row} is {}: ids are from 0 to 2^64 - 2",
@@ -214,10 +218,11 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
     }
 }
 
-/// What is in the order of ids that are looked up.
+/// The name of the result whose order looked-up ids determine.
 pub const ANSWERS: &str = "the answers";
 
-/// Ids that are looked up, in the order of something that `beside` names. The one that stands for "no answer" is merely no vector's.
+/// Ids to look up, in an order that the result `beside` has too. The number for "no answer" is
+/// accepted, and no vector has it.
 pub fn ids_asked(value: &Bound<'_, PyAny>, beside: &str) -> PyResult<Vec<u64>> {
     integers(value, Some(beside))
 }
@@ -229,7 +234,7 @@ fn integers(value: &Bound<'_, PyAny>, beside: Option<&str>) -> PyResult<Vec<u64>
     Ok(array.readonly().as_array().to_vec())
 }
 
-/// A `(rows, k)` array over the memory of `values`, or `(k,)` if a single row was asked for.
+/// A `(rows, k)` array over the memory of `values`, or `(k,)` for a single query.
 pub fn table<'py, T: NumpyElement>(
     py: Python<'py>,
     values: Vec<T>,
@@ -245,7 +250,7 @@ pub fn table<'py, T: NumpyElement>(
     }
 }
 
-/// A shape as Python writes it.
+/// A shape in Python's notation.
 pub fn shape_text(shape: &[usize]) -> String {
     match shape {
         [] => "()".to_owned(),

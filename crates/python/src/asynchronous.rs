@@ -1,5 +1,6 @@
-//! Searches that an event loop awaits (`python/stratann/asynchronous.py`): when one has ended, a thread that searches rings the loop's bell, which is a
-//! pipe, and neither asks for the interpreter nor waits.
+//! Searches that an event loop awaits (`python/stratann/asynchronous.py`). When a search ends, its
+//! thread writes to the loop's bell, which is a pipe. The thread neither takes the interpreter's
+//! lock nor waits.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -15,7 +16,7 @@ use stratann::{Error, SearchOptions, SearchResults, SubmittedSearch};
 use crate::errors::{StratannError, to_python};
 use crate::searching::answers;
 
-/// When a search of so many seconds is late.
+/// The deadline of a search with a timeout in seconds.
 pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = timeout else {
         return Ok(None);
@@ -25,7 +26,7 @@ pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
             "timeout={seconds}: it must be seconds, 0 or more, or None for no limit"
         ))
     })?;
-    // What is later than any clock goes is never.
+    // A time beyond the range of the clock is never reached.
     Ok(Instant::now().checked_add(duration))
 }
 
@@ -38,7 +39,8 @@ pub struct Bell {
 
 struct Rung {
     writer: Mutex<PipeWriter>,
-    /// Searches that have ended and are not told of yet: where there are some, a byte is in the pipe.
+    /// Searches that have ended and were not reported yet. While there are any, the pipe has a
+    /// byte.
     ended: Mutex<Vec<u64>>,
 }
 
@@ -47,7 +49,8 @@ impl Rung {
         let mut ended = self.ended.lock();
         ended.push(search);
         if ended.len() == 1 {
-            // The pipe is empty, so this does not block; and where nobody reads any more, nobody waits.
+            // The pipe is empty, so this does not block. An error means that its reader is closed,
+            // so that no loop waits.
             let _ = self.writer.lock().write(&[0]);
         }
     }
@@ -86,7 +89,7 @@ impl Bell {
 #[pyclass(frozen, module = "stratann._stratann")]
 pub struct Search {
     state: Mutex<State>,
-    /// How its answers are to look.
+    /// The shape of its answers.
     shape: Mutex<Option<Shape>>,
     /// The process that began it, which has the threads that search.
     process: u32,
@@ -114,12 +117,12 @@ impl Search {
         }
     }
 
-    /// Whether the threads that search are here.
+    /// Whether this process has the threads that search.
     fn is_home(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Refuses a forked process, before any lock is taken: a thread that is not here may hold it.
+    /// Refuses a forked process before it takes a lock, since a thread of the parent may hold it.
     fn check_process(&self) -> PyResult<()> {
         match self.is_home() {
             true => Ok(()),
@@ -132,17 +135,17 @@ impl Search {
         }
     }
 
-    /// One that was submitted.
+    /// A search that was submitted.
     pub fn begun(submitted: SubmittedSearch) -> Self {
         Self::of(State::Begun(submitted))
     }
 
-    /// One of which the answers are there.
+    /// A search whose answers are known.
     pub fn ended(results: SearchResults) -> Self {
         Self::of(State::Ended(Box::new(results)))
     }
 
-    /// The coroutine that gives its answers.
+    /// The coroutine that returns its answers.
     pub fn answered(
         self,
         py: Python<'_>,

@@ -1,5 +1,5 @@
-//! Attributes, payload and filters, as Python has them. What people have for a table becomes columns of Python's own values in
-//! `python/stratann/attributes.py`, and columns of the engine's here.
+//! Attributes, payloads and filters in Python. `python/stratann/attributes.py` converts a user's
+//! table to columns of Python values, and this module converts these to the engine's columns.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use stratann::{Cleared, ColumnType, DataError, Row, RowSource, Schema, Value};
 
 use crate::errors::to_python;
 
-/// What an allocator adds to an allocation.
+/// Bytes that an allocator adds to an allocation.
 const ALLOCATION: usize = 16;
 
-/// A column that a user gives.
+/// A column from a user.
 struct Given {
     name: String,
     values: Vec<Option<Value>>,
-    /// Which rows name it, where others do not.
+    /// The rows that name the column, if others do not.
     named: Option<Vec<bool>>,
 }
 
-/// What vectors that a user gives have beside them, by column.
+/// Attributes and payloads of a user's vectors, by column.
 pub struct Table {
     columns: Vec<Given>,
     payload: Option<Vec<Option<String>>>,
@@ -29,7 +29,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of so many vectors, or of a single one, for an index that has these columns (name and type), if there is one; `None` where nothing was given.
+    /// Converts the attributes and payloads of `rows` vectors, or of a `single` one. The columns of
+    /// the index, with their types, are taken into account if there is an index. `None` if the user
+    /// gave neither.
     pub fn of(
         py: Python<'_>,
         attributes: Option<&Bound<'_, PyAny>>,
@@ -62,7 +64,7 @@ impl Table {
 }
 
 impl Table {
-    /// Bytes that it takes in memory, about.
+    /// Approximate bytes in memory.
     pub fn memory_bytes(&self) -> u64 {
         let values = self.columns.iter().flat_map(|column| &column.values);
         let values: usize = values
@@ -81,12 +83,12 @@ impl Table {
     }
 }
 
-/// Bytes of a text that stand apart from it, with what an allocation takes.
+/// Bytes of a text on the heap, with the allocation.
 fn text_bytes(text: &String) -> usize {
     text.capacity() + ALLOCATION
 }
 
-/// The same of a value.
+/// Bytes of a value on the heap, with the allocation.
 fn beside(value: &Value) -> usize {
     match value {
         Value::String(text) => text_bytes(text),
@@ -136,7 +138,7 @@ impl RowSource for Table {
     }
 }
 
-/// A column of a type, as `attributes.py` calls it.
+/// The values of a column whose type has this name in `attributes.py`.
 fn values_of(kind: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Value>>> {
     fn each<T>(values: Vec<Option<T>>, make: impl Fn(T) -> Value) -> Vec<Option<Value>> {
         let values = values.into_iter();
@@ -150,12 +152,12 @@ fn values_of(kind: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Value
         "timestamp" => each(values.extract()?, Value::Timestamp),
         "strings" => each(values.extract()?, Value::Strings),
         "integers" => each(values.extract()?, Value::Integers),
-        // A column without values is none.
+        // A column without values has no type.
         _ => vec![None; values.len()?],
     })
 }
 
-/// A value as Python has it.
+/// A value as a Python object.
 fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Boolean(value) => value.into_pyobject(py)?.to_owned().into_any(),
@@ -170,7 +172,7 @@ fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, Py
     })
 }
 
-/// The attributes of rows: a dict for each, `None` for what is not in the index.
+/// The attributes of rows: a dict for each, or `None` if the row is not in the index.
 pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let found = PyList::empty(py);
     for row in rows {
@@ -187,7 +189,7 @@ pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, 
     Ok(found)
 }
 
-/// The payloads of rows, `None` where there is none.
+/// The payloads of rows, or `None` for a row without one.
 pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let loads = py.import("json")?.getattr("loads")?;
     let found = PyList::empty(py);
@@ -210,13 +212,13 @@ pub fn columns<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyD
     Ok(found)
 }
 
-/// A text that a user gives, of which errors say what it is.
+/// A text from a user. `what` names it in errors.
 fn text_of(given: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
     let module = given.py().import("stratann.attributes")?;
     module.call_method1("text", (given, what))?.extract()
 }
 
-/// A filter that a user gives: text, or a `Filter`.
+/// A filter from a user: text, or a `Filter`.
 pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
     if let Ok(filter) = value.cast::<Filter>() {
         return Ok(filter.get().0.clone());
@@ -305,7 +307,7 @@ impl Column {
     }
 }
 
-/// A value that a column is compared with.
+/// A value to compare a column with.
 fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let module = value.py().import("stratann.attributes")?;
     let found = module.call_method1("value", (value,))?;
@@ -317,7 +319,8 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
         .ok_or_else(|| PyTypeError::new_err("a filter compares with a value"))
 }
 
-/// Values that a column is compared with, of a method by its name. A text is refused: it would be its characters.
+/// Values to compare a column with. `asked`: the method's name. A single text is refused, since it
+/// would be taken for its characters.
 fn all_compared(values: &Bound<'_, PyAny>, asked: &str) -> PyResult<Vec<Value>> {
     let module = values.py().import("stratann.attributes")?;
     module

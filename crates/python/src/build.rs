@@ -1,4 +1,4 @@
-//! `stratann.build` and `stratann.train`, and where their vectors come from.
+//! `stratann.build` and `stratann.train`, and the sources of their vectors.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::{SPACE, Shape};
 
-/// What is left of a cap beside rows that are in memory while an index is built.
+/// The memory cap less the bytes of the attribute rows that are in memory during a build.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
     let (Some(budget), Some(rows)) = (memory, rows) else {
         return Ok(memory);
@@ -39,14 +39,15 @@ fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64
     }
 }
 
-/// Vectors as a user passes them: a file, which is streamed, or an array, which is borrowed.
+/// Vectors from a user: a file, which is streamed, or an array, which is borrowed.
 pub enum Vectors<'py> {
     File(VectorFile),
     Array(Rows<'py>),
 }
 
 impl<'py> Vectors<'py> {
-    /// `name` is what the caller's signature calls the argument; arrays are converted to the element type, if one is given.
+    /// `name`: the argument's name in the caller's signature. Arrays are converted to the wanted
+    /// element type, if one is given.
     pub fn new(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -59,7 +60,7 @@ impl<'py> Vectors<'py> {
         Ok(Self::Array(Rows::matrix(value, name, wanted)?))
     }
 
-    /// Calls `work` with what the engine reads.
+    /// Calls `work` with the vectors for the engine.
     pub fn with<T>(&self, work: impl FnOnce(&dyn VectorSource) -> PyResult<T>) -> PyResult<T> {
         match self {
             Self::File(file) => work(file),
@@ -67,7 +68,7 @@ impl<'py> Vectors<'py> {
         }
     }
 
-    /// As [`new`](Self::new) of vectors that are built of, of which there may be none.
+    /// As [`new`](Self::new), for the vectors of a build, which may be none.
     fn even_none(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         if let Some(path) = as_path(value) {
             let path = existing(path, "file")?;
@@ -77,7 +78,7 @@ impl<'py> Vectors<'py> {
         Ok(Self::Array(Rows::matrix(value, name, None)?))
     }
 
-    /// As [`with`](Self::with), where there may be no rows.
+    /// As [`with`](Self::with), for vectors that may be none.
     fn with_even_none<T>(
         &self,
         work: impl FnOnce(&dyn VectorSource) -> PyResult<T>,
@@ -88,7 +89,7 @@ impl<'py> Vectors<'py> {
         }
     }
 
-    /// What their elements are.
+    /// Their element type.
     pub fn element(&self) -> Element {
         match self {
             Self::File(file) => file.element(),

@@ -49,7 +49,7 @@ use crate::writer::closes;
 pub struct Catalog {
     inner: Opened<stratann::Catalog>,
     path: PathBuf,
-    /// What [`closes`] said before it was opened: before any of its indexes was.
+    /// The value of [`closes`] before the catalog was opened, and so before any of its indexes was.
     before: u64,
 }
 
@@ -135,7 +135,7 @@ impl Catalog {
             Some(names) => chosen(names)?,
         };
         let catalog = self.at_home()?;
-        // They agree in it, or the search says that they do not.
+        // If the indexes differ in it, the search reports that.
         let element = match names.first() {
             Some(name) => waited(py, |progress| catalog.index_observed(name, progress))?
                 .map_err(to_python)?
@@ -236,7 +236,7 @@ impl Catalog {
     }
 }
 
-/// The names that a search is of. A text is not taken for its letters.
+/// The names of the indexes to search. A single text is one name.
 fn chosen(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if let Ok(name) = names.cast::<PyString>() {
         return Ok(vec![name.to_string()]);

@@ -1,4 +1,4 @@
-//! `stratann.connect`: a client of compute servers, with the search of an index.
+//! `stratann.connect`: a client of compute servers, with the search methods of an index.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::process::Opened;
 use crate::progress::{Listener, Stopped, run, run_stoppable};
 use crate::searching::{latency, results};
 
-/// Queries in flight, where nobody says how many.
+/// The default number of queries in flight.
 const IN_FLIGHT: usize = 16;
 
 /// Compute servers that are asked for what they search.
@@ -31,26 +31,26 @@ const IN_FLIGHT: usize = 16;
 pub struct Client {
     /// `None` once it is closed.
     inner: Mutex<Option<Arc<Opened<stratann_node::serve::Client>>>>,
-    /// Their names, as they were given.
+    /// The servers' names as given.
     servers: Vec<String>,
-    /// How long a query may take where nothing else is said.
+    /// The default time for a query.
     patience: Duration,
     collection: Collection,
     element: Element,
     metric: Metric,
 }
 
-/// What a server that cannot be had raises.
+/// The exception for a server that cannot be reached.
 fn unreached(error: NodeError) -> PyErr {
     ServerError::new_err(error.to_string())
 }
 
-/// What a query without an answer raises.
+/// The exception for a query without an answer.
 fn unanswered(failure: &Failure) -> PyErr {
     of_failure(failure, failure.to_string())
 }
 
-/// The exception of a failure, with this text.
+/// The exception for a failure, with this text.
 fn of_failure(failure: &Failure, text: String) -> PyErr {
     match failure {
         Failure::Refused {
@@ -66,7 +66,7 @@ fn of_failure(failure: &Failure, text: String) -> PyErr {
     }
 }
 
-/// A change that was not made, or not to its end.
+/// A change that ended early.
 impl Stopped for Unfinished {
     fn done(&self) -> usize {
         self.acknowledged
@@ -77,7 +77,7 @@ impl Stopped for Unfinished {
         let error = match &self.why {
             ChangeError::Server(failure) => of_failure(failure, text),
             ChangeError::Wrong(_) => PyValueError::new_err(text),
-            // Only what was raised meanwhile interrupts it, and that is what its caller gets.
+            // Only an exception interrupts it, and the caller gets that exception.
             ChangeError::Interrupted => ServerError::new_err(text),
         };
         let told = Python::attach(|py| error.value(py).setattr("yet", self.yet));
@@ -85,7 +85,7 @@ impl Stopped for Unfinished {
     }
 }
 
-/// Refuses ids that are there twice.
+/// Refuses repeated ids.
 fn different(ids: Vec<u64>) -> PyResult<Vec<u64>> {
     match twice(&ids) {
         None => Ok(ids),
@@ -95,7 +95,7 @@ fn different(ids: Vec<u64>) -> PyResult<Vec<u64>> {
     }
 }
 
-/// `Err` once Ctrl-C was pressed.
+/// Fails once Ctrl-C was pressed.
 fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),
@@ -108,14 +108,15 @@ impl Client {
         self.servers.join(", ")
     }
 
-    /// Vectors like those of the index that is searched.
+    /// Vectors of the type and dimension of the index that is searched.
     fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
         let rows = Rows::matrix_or_row(value, name, self.element)?;
         rows.fit(self.collection.dim as usize)?;
         Ok(rows)
     }
 
-    /// The client in this process, of which queries may take so many seconds, or as many as was said when it was connected.
+    /// The client of this process, with a time of `timeout` seconds for each query, or else the
+    /// time given at connection.
     fn within(
         &self,
         inner: &Opened<stratann_node::serve::Client>,
@@ -387,7 +388,7 @@ impl Client {
     }
 }
 
-/// Seconds that a query may take.
+/// The time for a query, from seconds.
 fn patience_of(timeout: f64) -> PyResult<Duration> {
     let patience = Duration::try_from_secs_f64(timeout).ok();
     patience
@@ -399,7 +400,7 @@ fn patience_of(timeout: f64) -> PyResult<Duration> {
         })
 }
 
-/// Asks all queries, on a thread of its own, so that Ctrl-C reaches who waits.
+/// Sends all queries, on a thread of its own, so that Ctrl-C reaches the waiting thread.
 fn ask(
     py: Python<'_>,
     client: &stratann_node::serve::Client,
@@ -420,7 +421,7 @@ fn ask(
     })
 }
 
-/// The keys of `stratann cluster search --json`, and what the queries took as a whole.
+/// The keys of `stratann cluster search --json`, and the costs of the whole batch.
 fn stats<'py>(
     py: Python<'py>,
     answered: &Answered,
@@ -474,7 +475,7 @@ fn stats<'py>(
     Ok(stats)
 }
 
-/// Names of servers: a text, with commas between them, or several of them.
+/// Names of servers: a text with commas between them, or several texts.
 fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -500,7 +501,7 @@ fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-/// The secret that is given, in a file, or in the environment.
+/// The secret: as given, from a file, or from the environment.
 pub fn secret_of(
     secret: Option<&Bound<'_, PyAny>>,
     file: Option<&Path>,
@@ -520,7 +521,7 @@ pub fn secret_of(
     let bytes: Vec<u8> = match (secret.cast::<PyBytes>(), secret.cast::<PyString>()) {
         (Ok(bytes), _) => bytes.as_bytes().to_vec(),
         (_, Ok(text)) => text.extract::<String>()?.into_bytes(),
-        // Its value is nobody's business.
+        // The message must not show the value.
         _ => return Err(PyTypeError::new_err("secret must be bytes or a str")),
     };
     match Secret::new(&bytes) {
@@ -532,7 +533,7 @@ pub fn secret_of(
     }
 }
 
-/// A server by its name: one of this machine is asked with this user's secret, if there is no other.
+/// A server by its name. For a server on this machine, the user's own secret is the default.
 pub fn place_of(
     name: &str,
     secret: Option<&Secret>,
@@ -542,16 +543,16 @@ pub fn place_of(
     Place::of(name, secret.as_ref(), tls.encryption())
 }
 
-/// Whether connections to servers are encrypted, as a user says it.
+/// Whether connections to servers are encrypted, as the user chose.
 pub enum EncryptionOf {
-    /// As [`Encryption`] has it.
+    /// One of the choices of [`Encryption`] that need no file.
     Known(Encryption<'static>),
-    /// By the certificates in a file.
+    /// With the certificates in a file.
     By(PathBuf),
 }
 
 impl EncryptionOf {
-    /// The same, for a [`Place`].
+    /// The choice, for a [`Place`].
     pub fn encryption(&self) -> Encryption<'_> {
         match self {
             EncryptionOf::Known(encryption) => *encryption,
@@ -560,7 +561,7 @@ impl EncryptionOf {
     }
 }
 
-/// What the argument `tls` says: `None`, a bool, or a path.
+/// The choice in the argument `tls`: `None`, a bool, or a path.
 pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
     Ok(match tls {
         None => EncryptionOf::Known(Encryption::None),
@@ -636,7 +637,8 @@ pub fn connect(
             Ok(client) => client.ok_or(Error::Interrupted)?,
             Err(error) => return Ok(Err(unreached(error))),
         };
-        // Storage says it: changes go on while there is no memory server, and searches wait for it by themselves.
+        // Storage describes the collection, so that changes work without a memory server. Searches
+        // wait for it by themselves.
         let told = client.changeable_while(goes_on).ok_or(Error::Interrupted)?;
         let told = told.map_err(|failure| unanswered(&failure));
         Ok::<_, Error>(told.map(|collection| (client, collection)))

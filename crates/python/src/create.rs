@@ -1,4 +1,4 @@
-//! `stratann.create`: an index that begins with nothing.
+//! `stratann.create`: an index without vectors.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::shape::Shape;
 
 /// The file that makes a folder an index.
 const MANIFEST: &str = "MANIFEST";
-/// Elements of a vector, at most.
+/// The largest dimension.
 const MOST: usize = u16::MAX as usize;
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
@@ -153,11 +153,11 @@ pub fn create<'py>(
     opening.open(py, path, report)
 }
 
-/// Refuses a memory budget that an index of nothing cannot be opened with: behind the commit of one that takes the place of another it would be too late. Such an index
-/// is made in `folder` to try it.
+/// Refuses a memory budget with which an empty index cannot be opened. After the commit of an index
+/// that replaces another it would be too late. An empty index is built in `folder` to try it.
 ///
 /// # Errors
-/// A budget that is too small; an index that cannot be made there.
+/// The budget is too small, or the index cannot be built there.
 pub fn check_memory(
     py: Python<'_>,
     folder: &Path,
@@ -183,7 +183,7 @@ pub fn check_memory(
     tried.map_err(to_python)
 }
 
-/// The dimension of vectors that are to come.
+/// The dimension of the vectors to come.
 fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     let number = match value.is_instance_of::<PyBool>() {
         true => Err(PyTypeError::new_err("")),
@@ -204,7 +204,7 @@ fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// The element type that numpy calls so.
+/// The element type with this name in numpy.
 fn element_of(dtype: &Bound<'_, PyAny>) -> PyResult<Element> {
     let numpy = dtype.py().import("numpy")?;
     let name: String = match numpy.call_method1("dtype", (dtype,)) {

@@ -1,20 +1,20 @@
-//! Which exception an engine's error becomes.
+//! The exception for each error of the engine.
 //!
-//! | the engine says | Python raises |
+//! | the engine's error | Python's exception |
 //! |---|---|
 //! | the call was wrong, or a vector holds NaN or infinity | `ValueError` |
 //! | a catalog has no index of that name | `KeyError` |
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
-//! | bytes of an index are not what was written | `DamagedError` |
-//! | another process changes the index, or an object of this one with other options; or it changed too fast to be copied; a catalog's memory is in use | `InUseError` |
-//! | somebody else has changed it since it was opened here, or it takes no more changes through this object | `OutdatedError` |
+//! | bytes of an index differ from the bytes that were written | `DamagedError` |
+//! | another process changes the index, or an object of this process with other options; it changed too fast to be copied; or a catalog's memory is in use | `InUseError` |
+//! | the index was changed elsewhere since it was opened here, or this object takes no more changes | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
 //! | the system refuses memory | `MemoryError` |
-//! | a server is not there, refuses, fails, or cannot listen; did not answer in time | `ServerError`; `ServerTimeoutError`, a kind of it |
-//! | anything else | `StratannError`, a `RuntimeError`, of which the five above are kinds |
+//! | a server cannot be reached, refuses, fails, or cannot listen; it did not answer in time | `ServerError`; its subclass `ServerTimeoutError` |
+//! | any other | `StratannError`, a `RuntimeError`, the base class of the five above |
 //! | the work was interrupted | `Interrupted`, a `KeyboardInterrupt` ([`crate::progress`]) |
 //!
-//! The message is the engine's own: it names the file, the value and the remedy.
+//! The message is the engine's own, with the file, the value and the remedy.
 
 use std::error::Error as _;
 use std::io::ErrorKind;
@@ -108,8 +108,8 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
     }
 }
 
-/// The text of an error. An insert that ended in the middle names the call that inserts the other rows: an `insert` without ids would count on behind
-/// the ids that these were to have.
+/// The text of an error. For an insert that ended early it names the call that inserts the other
+/// rows. An `insert` without ids would otherwise continue after the ids of these rows.
 pub fn said(error: &Error) -> String {
     match error {
         Error::Partly {
@@ -137,14 +137,14 @@ pub fn said(error: &Error) -> String {
     }
 }
 
-/// The kind of [`StratannError`] that an error is.
+/// The subclass of [`StratannError`] for an error.
 fn failed(error: &Error, text: String) -> PyErr {
     match error {
         Error::Partly { source, .. }
         | Error::PartlySet { source, .. }
         | Error::PartlyDeleted { source, .. }
         | Error::NotPlaced { source, .. } => failed(source, text),
-        // Whole, and of a version that this one does not know.
+        // Intact, but of a version that is unknown here.
         Error::Layout(
             LayoutError::UnknownKind { .. }
             | LayoutError::UnknownVersion { .. }
@@ -180,7 +180,7 @@ fn failed(error: &Error, text: String) -> PyErr {
     }
 }
 
-/// An error of a change of an index. Where the disk is full, what one would try first does not help.
+/// The error of a change of an index. If the disk is full, it warns that a delete does not help.
 pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
     if !error.is_instance_of::<NoSpaceError>(py) {
         return error;
@@ -192,8 +192,8 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
     ))
 }
 
-/// Whether vectors were given that no index can hold: the command line says that the work failed, but in Python
-/// they are the value of an argument.
+/// Whether the vectors are such that no index can hold them. The command reports a failure then,
+/// but in Python they are the value of an argument.
 fn is_value(error: &DataError) -> bool {
     matches!(
         error,
@@ -204,7 +204,7 @@ fn is_value(error: &DataError) -> bool {
     )
 }
 
-/// What the operating system said, if it is the cause.
+/// The error of the operating system, if it is the cause.
 fn io_kind(error: &Error) -> Option<ErrorKind> {
     match error {
         Error::Tier(TierError::Denied { .. } | TierError::NotPrivate { .. }) => {

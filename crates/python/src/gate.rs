@@ -1,7 +1,9 @@
-//! Changes that are under way, and who waits for their end: `close` waits for those that have begun, and those that come meanwhile wait for it.
+//! Coordinates changes and `close`. `close` waits for the changes that have begun, and changes that
+//! come later wait for `close`.
 //!
-//! A thread that changes something runs Python meanwhile: callbacks of progress, and handlers of signals. What these change goes in at once, whoever
-//! waits, and they cannot close: both would wait for themselves.
+//! A thread that makes a change also runs Python code: callbacks of progress, and signal handlers.
+//! If that code makes a change, it enters at once, even while a `close` waits. It cannot close,
+//! since the close and the change would wait for each other.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -10,10 +12,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use stratann::Progress;
 
-/// How often who waits looks whether it is to wait no longer.
+/// How often a waiting thread asks whether to wait on.
 pub const LOOK: Duration = Duration::from_millis(20);
 
-/// Knows the changes that are under way, and whether somebody closes: one at a time.
+/// Records the changes in progress, and whether a thread is closing. One thread closes at a time.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -22,24 +24,25 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The threads of the changes that are under way, one for each.
+    /// The threads of the changes in progress, one entry for each change.
     under_way: Vec<ThreadId>,
     closing: bool,
 }
 
-/// The right to change something, until it is dropped.
+/// The right to make a change, until it is dropped.
 #[derive(Debug)]
 pub struct Pass {
     gate: Arc<Gate>,
     thread: ThreadId,
 }
 
-/// The right to close: nobody changes anything until it is dropped.
+/// The right to close. No change begins until it is dropped.
 #[derive(Debug)]
 pub struct Closing(Arc<Gate>);
 
 impl Gate {
-    /// Waits [`LOOK`] at most while somebody closes; `None` if that was not enough.
+    /// If another thread is closing, waits for it, at most [`LOOK`]. `None` if it is still closing
+    /// then.
     pub fn enter(self: &Arc<Self>) -> Option<Pass> {
         let thread = std::thread::current().id();
         let mut state = self.state.lock();
@@ -56,7 +59,8 @@ impl Gate {
         })
     }
 
-    /// As [`close`](Gate::close), where nobody changes anything and nobody closes; `None` elsewhere.
+    /// As [`close`](Gate::close), but only if there is neither a change nor a close. `None`
+    /// otherwise.
     pub fn close_if_idle(self: &Arc<Self>) -> Option<Closing> {
         let mut state = self.state.lock();
         if state.closing || !state.under_way.is_empty() {
@@ -66,16 +70,16 @@ impl Gate {
         Some(Closing(self.clone()))
     }
 
-    /// Whether this thread changes something just now, which it is called from.
+    /// Whether this thread is making a change, from which this call comes.
     pub fn is_under_way_here(&self) -> bool {
         let thread = std::thread::current().id();
         self.state.lock().under_way.contains(&thread)
     }
 
-    /// Lets no more changes in, and waits for those that are. Nobody else may be closing.
+    /// Lets no more changes in, and waits for those in progress. No other thread may be closing.
     ///
     /// # Errors
-    /// `progress` ended the wait: everything goes on.
+    /// `progress` ended the wait, and changes are let in again.
     pub fn close(self: &Arc<Self>, progress: &dyn Progress) -> Result<Closing, stratann::Error> {
         let closing = Closing(self.clone());
         let mut state = self.state.lock();
@@ -83,7 +87,7 @@ impl Gate {
         while !state.under_way.is_empty() {
             self.changed.wait_for(&mut state, LOOK);
             if progress.interrupted() {
-                // What is dropped next takes the lock.
+                // Dropping `closing` takes the lock.
                 drop(state);
                 return Err(stratann::Error::Interrupted);
             }

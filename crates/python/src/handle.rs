@@ -1,4 +1,5 @@
-//! What an object of Python has of an index: how it was opened for searching, and the writer of its folder, by which it goes while the process changes it.
+//! A Python object's view of an index: how it was opened for searching, and the writer of its
+//! folder. While this process changes the index, searches use the writer's index.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,37 +15,39 @@ use crate::process::{Opened, detached, forked};
 use crate::progress::{Listener, run, waited};
 use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike, watched};
 
-/// The checkpoint that searches start from and, where the index is open for changes, what it has beside that: both of one moment.
+/// The checkpoint that searches start from and, if the index is open for changes, its later
+/// changes. Both are of the same time.
 pub type Now = (Arc<Opened<stratann::Index>>, Held);
 
-/// An index that is open.
+/// An open index.
 pub struct Handle {
-    /// The process that opened it. In one that was forked from that, its locks may be held by threads that are not there: nobody waits for them.
+    /// The process that opened it. A process forked from it never waits for its locks, since they
+    /// may be held by threads that do not exist there.
     process: u32,
     user: User,
-    /// As it was given, for messages.
+    /// The path as given, for messages.
     path: PathBuf,
-    /// Where it is, wherever the process goes.
+    /// The absolute path, which stays valid if the process changes its directory.
     home: PathBuf,
     opener: Opener,
     changes: Changes,
     seen: RwLock<Seen>,
 }
 
-/// What it knows.
+/// The state that the object has seen.
 #[derive(Clone)]
 struct Seen {
-    /// The index as it was opened for searching; `None` from when it was seen open for changes, since a merge gives the files back that nobody has
-    /// open any more. Then the writer has one.
+    /// The index as opened for searching. `None` once it was seen open for changes, since a merge
+    /// frees files that are not open, and then the writer has an index.
     index: Option<Arc<Opened<stratann::Index>>>,
     writer: Arc<Writer>,
-    /// How often the writer had closed it by then.
+    /// The number of closes of the writer at that time.
     closes: u64,
 }
 
 impl Seen {
-    /// An index that was just opened, when the writer of its folder had been closed so often. `None`: nobody has looked. `before` is what
-    /// [`closes`](writer::closes) said before it was opened.
+    /// For an index that was just opened. `closes`: the number of closes of its folder's writer;
+    /// `None` if unknown. `before`: the value of [`closes`](writer::closes) before it was opened.
     fn new(
         py: Python<'_>,
         index: Arc<Opened<stratann::Index>>,
@@ -54,14 +57,15 @@ impl Seen {
         let writer = Writer::of(py, &index);
         let closes = closes.unwrap_or_else(|| match writer.standing() {
             Some(Standing::Open(..)) => 0,
-            // This writer may be new, and one that is gone may have changed the folder meanwhile.
+            // The writer may be new, and an earlier one may have changed the folder meanwhile.
             Some(Standing::Closed { closes: 0, .. }) if before == writer::closes() => 0,
-            // Changes that were made while it was opened may not be in it. Then it is opened again when it is asked.
+            // Changes made during the opening may be missing. If so, the index is opened again when
+            // it is used.
             Some(Standing::Closed { closes, .. }) => match index.is_current() {
                 Ok(true) => closes,
                 _ => u64::MAX,
             },
-            // It is of this process, which has not forked since.
+            // Impossible, since the writer is of this process, which has not forked since.
             None => u64::MAX,
         });
         Self {
@@ -99,7 +103,8 @@ impl Handle {
         Ok(Self::of(py, Arc::new(index), path, changes, before))
     }
 
-    /// One that is open. `before` is what [`closes`](writer::closes) said before it was opened.
+    /// For an index that is open. `before`: the value of [`closes`](writer::closes) before it was
+    /// opened.
     pub fn of(
         py: Python<'_>,
         index: Arc<stratann::Index>,
@@ -119,12 +124,12 @@ impl Handle {
         }
     }
 
-    /// Where it is, wherever the process goes.
+    /// The absolute path, which stays valid if the process changes its directory.
     pub fn home(&self) -> &Path {
         &self.home
     }
 
-    /// How it is opened again, in the place of what it goes by.
+    /// How it is opened again, to replace `index`.
     fn opener_after(&self, index: Option<&Arc<Opened<stratann::Index>>>) -> Opener {
         let opener = self.opener.clone();
         match index {
@@ -138,12 +143,12 @@ impl Handle {
         self.process == std::process::id()
     }
 
-    /// The error of a forked process.
+    /// The error in a forked process.
     fn forked(&self) -> PyErr {
         forked(&self.path, self.process, "stratann.open")
     }
 
-    /// What it knows.
+    /// The state that the object has seen.
     fn seen(&self) -> PyResult<Seen> {
         if self.is_home() {
             return Ok(self.seen.read().clone());
@@ -154,14 +159,14 @@ impl Handle {
         }
     }
 
-    /// What was opened last, of which the facts are asked that never change, such as the dimension.
+    /// The index that was opened last, for properties that never change, such as the dimension.
     pub fn index(&self) -> PyResult<Arc<Opened<stratann::Index>>> {
         loop {
             let seen = self.seen()?;
             if let Some(index) = seen.index {
                 return Ok(index);
             }
-            // One of the two is always there; while the one takes the place of the other, both are.
+            // At least one of the two exists. While one replaces the other, both do.
             match seen.writer.standing() {
                 Some(Standing::Open(live, _)) => return Ok(live),
                 Some(Standing::Closed {
@@ -173,7 +178,8 @@ impl Handle {
         }
     }
 
-    /// What searches go by now: all that calls of this process have acknowledged.
+    /// The index and changes for a search now. They contain all changes that calls of this process
+    /// have acknowledged.
     pub fn now(&self, py: Python<'_>) -> PyResult<Now> {
         loop {
             let seen = self.seen()?;
@@ -194,7 +200,7 @@ impl Handle {
         }
     }
 
-    /// Gives up what was opened for searching, once the writer has something that takes its place.
+    /// Drops the index that was opened for searching, once the writer has one in its place.
     fn let_go(&self, seen: &Seen) {
         let mut now = self.seen.write();
         if Arc::ptr_eq(&now.writer, &seen.writer) {
@@ -202,7 +208,8 @@ impl Handle {
         }
     }
 
-    /// Goes on with what the writer left when it had been closed so often, or opens what stands there, where that was opened in another way.
+    /// Continues with the index that the writer left after `closes` closes. If that was opened with
+    /// other options, opens the folder again.
     fn catch_up(
         &self,
         py: Python<'_>,
@@ -213,7 +220,7 @@ impl Handle {
         if let (Some(own), Some(left)) = (&seen.index, &left)
             && own.folder() != left.folder()
         {
-            // Another index has taken the place of this one, which `refresh` shows.
+            // Another index has replaced this one, which only `refresh` reveals.
             self.seen.write().closes = closes;
             return Ok(());
         }
@@ -233,7 +240,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Opens for reading what stands now where the index was opened, wherever the process has gone since.
+    /// Opens the folder for reading again, wherever the process has changed its directory since.
     pub fn open_again(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_home() {
             return Err(self.forked());
@@ -246,7 +253,7 @@ impl Handle {
         Ok(())
     }
 
-    /// The index open for changes, if it is, by whichever object of this process.
+    /// The index open for changes, if any object of this process has opened it so.
     pub fn changing(&self) -> PyResult<Held> {
         match self.is_home() {
             true => Ok(self.seen()?.writer.changing()),
@@ -254,7 +261,7 @@ impl Handle {
         }
     }
 
-    /// Whether this object has changed something, and not ended that.
+    /// Whether this object has made changes that it has not ended.
     pub fn has_changed(&self) -> PyResult<bool> {
         match self.is_home() {
             true => Ok(self.seen()?.writer.is_used_by(self.user)),
@@ -262,7 +269,8 @@ impl Handle {
         }
     }
 
-    /// The index open for changes, which takes the lock of its folder, for one change: it is not closed before that is done.
+    /// The index open for changes, for one change. Opening it takes the lock of its folder. It is
+    /// not closed before the change is done.
     pub fn change(&self, py: Python<'_>) -> PyResult<UnderWay> {
         if !self.is_home() {
             return Err(self.forked());
@@ -275,11 +283,11 @@ impl Handle {
                     None => py.check_signals()?,
                 }
             };
-            // Nobody closes it from here on.
+            // It cannot be closed from here on.
             let (index, _) = self.now(py)?;
             let seen = self.seen()?;
             if !Arc::ptr_eq(&writer, &seen.writer) {
-                // What the last close left is another folder, which has taken the place of this one.
+                // The last close left another folder, which has replaced this one.
                 continue;
             }
             let wanted = (self.opener.options(), self.changes);
@@ -287,14 +295,15 @@ impl Handle {
                 writer.open(self.user, index.value(), wanted, turn, progress)
             };
             let opened = waited(py, open)?;
-            // With the lock given back: an error that is made waits for the interpreter.
+            // The lock is released first, since creating an error waits for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
             self.let_go(&seen);
             return Ok(opened);
         }
     }
 
-    /// Ends the changes of this object, and of all if no other one has changed something; then a merge that is due is made if it is to `finish`.
+    /// Ends the changes of this object. If no other object has made changes, the index is closed,
+    /// with `finish` after a merge that is due.
     pub fn end_changes(&self, py: Python<'_>, finish: bool) -> PyResult<()> {
         if !self.is_home() {
             return self.end_elsewhere();
@@ -304,7 +313,7 @@ impl Handle {
             return Ok(());
         }
         let listener = Listener::new(None)?;
-        // Only this thread knows it: the work is done by another.
+        // Checked here, since the work runs on another thread.
         let within = writer.is_under_way_here();
         let ended = run(py, &listener, |progress| match within {
             true => writer.leave_from_within(self.user),
@@ -323,7 +332,8 @@ impl Handle {
         Ok(())
     }
 
-    /// The changes of a forked process' parent are the parent's: who makes them, and what merges them, are there.
+    /// In a forked process, changes belong to the parent, which has the threads that make and merge
+    /// them.
     fn end_elsewhere(&self) -> PyResult<()> {
         let standing = self.seen().ok().and_then(|seen| seen.writer.standing());
         match standing {
@@ -336,7 +346,7 @@ impl Handle {
         }
     }
 
-    /// Has all locks while `work` is done.
+    /// Holds all locks during `work`.
     #[cfg(feature = "testing")]
     pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
         let seen = self.seen.write();

@@ -1,4 +1,4 @@
-//! `stratann.Index`: an index that is open, and its search.
+//! `stratann.Index`: an open index, and its searches.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,14 +34,16 @@ pub struct Index {
     handle: Handle,
     pub path: PathBuf,
     report: Option<Py<PyAny>>,
-    /// What it was opened with, as Python has it, to be opened so again; `None` of one whose memory is that of a catalog.
+    /// The Python arguments with which it was opened, to open it again. `None` if it shares a
+    /// catalog's memory.
     arguments: Option<Py<PyDict>>,
 }
 
-/// What vectors are called that are inserted.
+/// The name of the argument with the vectors to insert.
 const VECTORS: &str = "vectors";
 
-/// Rows of an insert that is noted where ids count on, so that it can go on after a kill; of fewer, those that are missing are soon found.
+/// The least number of rows of an insert without ids that is recorded, so that it can be resumed
+/// after a kill. With fewer rows, a user soon finds which are missing.
 const NOTED: usize = 1_000;
 
 impl Index {
@@ -63,7 +65,8 @@ impl Index {
         })
     }
 
-    /// One that a catalog has opened. `before` is what [`closes`](crate::writer::closes) said before that.
+    /// For an index that a catalog has opened. `before`: the value of
+    /// [`closes`](crate::writer::closes) before that.
     pub fn of(py: Python<'_>, index: Arc<stratann::Index>, path: PathBuf, before: u64) -> Self {
         Self {
             handle: Handle::of(py, index, path.clone(), Changes::default(), before),
@@ -73,23 +76,23 @@ impl Index {
         }
     }
 
-    /// What was opened last, of which the facts are asked that never change.
+    /// The index that was opened last, for properties that never change.
     pub fn inner(&self) -> PyResult<Arc<Opened<stratann::Index>>> {
         self.handle.index()
     }
 
-    /// Has all locks while `work` is done.
+    /// Holds all locks during `work`.
     #[cfg(feature = "testing")]
     pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
         self.handle.while_locked(work)
     }
 
-    /// What searches go by now.
+    /// The index and changes for a search now.
     pub fn now(&self, py: Python<'_>) -> PyResult<Now> {
         self.handle.now(py)
     }
 
-    /// What vectors are given beside them, as the columns of this index have it.
+    /// Attributes and payloads for vectors, by the columns of this index.
     fn table(
         &self,
         py: Python<'_>,
@@ -102,7 +105,7 @@ impl Index {
         Table::of(py, attributes, payload, rows, single, columns)
     }
 
-    /// Ids, and the rows that they are given; `None` where no row was given.
+    /// Ids, and the attributes and payloads to set for them; `None` if none were given.
     fn rows_to_set(
         &self,
         py: Python<'_>,
@@ -116,7 +119,7 @@ impl Index {
         Ok(rows.map(|rows| (ids, rows)))
     }
 
-    /// The vectors that a search can find.
+    /// Number of vectors that a search can find.
     fn vectors(&self, py: Python<'_>) -> PyResult<usize> {
         let (inner, live) = self.now(py)?;
         Ok(match &*live {
@@ -259,7 +262,7 @@ impl Index {
                 })?
             }
         };
-        // Of clusters the number of probes, which is what is between recall and speed there.
+        // For clusters this is the number of probes, which trades recall for speed.
         let options = SearchOptions {
             list: index.longest_list(&options).map_err(to_python)?,
             ..options
@@ -617,7 +620,7 @@ impl Index {
     }
 
     fn __contains__(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // What cannot be an id is none.
+        // A value that cannot be an id is no vector's id.
         let Ok(Some(id)) = lookups::id(id) else {
             return Ok(false);
         };
@@ -659,15 +662,16 @@ impl Index {
     /// `measure_recall` returns, of an index that was opened with `watch_recall`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
-        // The sample that tells its health is searched for by threads.
+        // Threads search for the sample from which its health is computed.
         let index = inner.at_home(&self.path, "stratann.open")?;
         let stats = py.detach(|| match &*live {
             Some(live) => {
-                // Whoever merges by hand is to see why: nobody else looks at a sample of what came.
+                // Computes the reason for a merge, for users without automatic merges. Nothing else
+                // examines a sample of the inserted vectors then.
                 live.due(&MergeWhen::default());
                 live.stats()
             }
-            // A page that cannot be read is for `verify` to tell.
+            // An unreadable page is left to `verify`.
             None => index.stats_and_health(&Silent).0,
         });
         to_dict(py, &stats)
@@ -753,7 +757,8 @@ impl Index {
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
         let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        // What may be refused comes first: a change takes the lock of the folder, which stays taken until it is closed.
+        // All checks come first, since a change takes the lock of the folder and keeps it until a
+        // close.
         let (listener, source) = (Listener::new(progress)?, rows.source()?);
         let live = self.handle.change(py)?;
         let (beside, total) = (
@@ -864,7 +869,7 @@ impl Index {
             (Some(ids), None) => {
                 let ids = arrays::ids(ids, None)?;
                 let (listener, live) = (Listener::new(None)?, self.handle.change(py)?);
-                // Watched, since it waits for calls that change one of these.
+                // With progress, since it waits for calls that change one of these ids.
                 run(py, &listener, |progress| {
                     live.delete_observed(&ids, progress)
                 })
@@ -1036,7 +1041,8 @@ impl Index {
             return Err(outdated());
         }
         self.handle.open_again(py)?;
-        // Another object has the same folder open for changes, and that takes none any more: searches go by it until it is closed.
+        // Another object has the same folder open for changes and takes none any more. Searches use
+        // it until it is closed.
         let held = self.handle.changing()?;
         if let Some(live) = &*held
             && !py.detach(|| live.is_current()).map_err(to_python)?
@@ -1057,7 +1063,7 @@ impl Index {
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        // Who leaves it by an exception, Ctrl-C above all, does not wait for a merge.
+        // After an exception, such as Ctrl-C, there is no wait for a merge.
         self.handle.end_changes(py, kind.is_none())
     }
 
@@ -1139,7 +1145,7 @@ impl Index {
 }
 
 impl Index {
-    /// Gives so many vectors other attributes, as `set` does.
+    /// Sets attributes of `ids` vectors by calling `set`.
     fn set_rows(
         &self,
         py: Python<'_>,
@@ -1152,7 +1158,7 @@ impl Index {
             .map_err(|error| changing(py, error))
     }
 
-    /// The vectors of ids; watched for Ctrl-C where they are many.
+    /// The vectors of ids. With many ids, Ctrl-C ends the look-up.
     fn look_up(
         &self,
         py: Python<'_>,
@@ -1171,7 +1177,7 @@ impl Index {
         run(py, &Listener::new(progress)?, look_up)
     }
 
-    /// What ids have beside their vectors.
+    /// Attributes and payloads of ids.
     fn beside(
         &self,
         py: Python<'_>,
@@ -1187,7 +1193,7 @@ impl Index {
         .map_err(to_python)
     }
 
-    /// Vectors like those of this index: those to be asked for or to be inserted.
+    /// Vectors of the type and dimension of this index, to search for or to insert.
     pub fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
         let inner = self.inner()?;
         let rows = Rows::matrix_or_row(value, name, inner.element())?;
@@ -1293,7 +1299,7 @@ pub fn verify<'py>(
     to_dict(py, &report)
 }
 
-/// Python's own objects for a value of the engine, with the keys that the command line prints as JSON.
+/// A value of the engine as Python objects, with the keys of the command's JSON output.
 pub fn to_dict<'py, T: serde::Serialize>(
     py: Python<'py>,
     value: &T,

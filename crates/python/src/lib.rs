@@ -1,8 +1,8 @@
-//! `stratann._stratann`: what the Python package `stratann` is made of.
+//! `stratann._stratann`: the native part of the Python package `stratann`.
 //!
-//! Python decides nothing here. Every function checks its arguments the way a Python user expects (a `TypeError`
-//! that names the dtype, a `ValueError` that names the shape), borrows numpy's memory, releases the interpreter's
-//! lock, calls the engine, and hands the result's own memory to numpy:
+//! This crate makes no decisions of its own. Every function checks its arguments as Python users
+//! expect: a `TypeError` names the dtype, a `ValueError` the shape. It then borrows numpy's memory,
+//! releases the interpreter's lock, calls the engine, and hands the result's own memory to numpy:
 //!
 //! ```text
 //!  numpy array ── view as bytes ──> arrays::Rows ──┐
@@ -10,9 +10,21 @@
 //!  numpy array <── the vector moves, its bytes stay ── SearchResults <───────┘
 //! ```
 //!
-//! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
-//! so that Ctrl-C and callbacks reach Python, `gate` has `close` wait for changes of other threads, `process` keeps a forked process from waiting for threads that it does
-//! not have, `lookups` gives vectors by their ids, `shape` is what `build` and `create` make, `attributes` takes and gives what they have beside them and the filters that ask for it, `asynchronous` rings an event loop when a search has ended, `client` asks compute servers in place of an index, `servers` runs the roles of DistVS in this process, `logs` hands what the engine tells to `logging`, `errors` says which exception an engine's error becomes.
+//! The modules, besides the ones that are named after a Python class or function:
+//!
+//! - `arguments` parses arguments such as "2GiB" and "locality". `shape` has the arguments that
+//!   `build` and `create` share.
+//! - `progress` runs long work beside the calling thread, so that Ctrl-C and callbacks reach
+//!   Python.
+//! - `gate` lets `close` wait for changes of other threads.
+//! - `process` keeps a forked process from waiting for threads that it does not have.
+//! - `lookups` returns vectors by their ids.
+//! - `attributes` converts attributes, payloads and filters.
+//! - `asynchronous` wakes an event loop when a search has ended.
+//! - `client` asks compute servers in place of an index. `servers` runs the roles of DistVS in this
+//!   process.
+//! - `logs` passes the engine's log messages to `logging`.
+//! - `errors` maps the engine's errors to exceptions.
 
 #![forbid(unsafe_code)]
 

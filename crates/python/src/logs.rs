@@ -1,11 +1,13 @@
-//! What the engine tells goes to Python's `logging`, as the logger "stratann".
+//! Passes the engine's log messages to the logger "stratann" of Python's `logging`.
 //!
-//! The threads that tell it may hold locks that a thread with the interpreter waits for. So they wait for nobody: a line is put into
-//! a queue, and a thread of its own hands it over. What `STRATANN_LOG` leaves out costs a comparison; the rest is Python's to filter.
+//! The threads that log may hold locks that a thread with the interpreter's lock waits for, so they
+//! must not wait. A message is put into a queue, and a separate thread passes it on. A message that
+//! `STRATANN_LOG` excludes costs a comparison. Python filters the others.
 //!
-//! A process may fork at any moment. Then the thread is gone, perhaps with the queue locked: so nobody waits for that lock, and a
-//! line that cannot be put there is lost and counted. (The locks are those of the standard library, which know nothing of who waits:
-//! others would hand themselves over to the thread that is gone.)
+//! A process may fork at any time, and the child lacks the thread, perhaps with the queue locked.
+//! So no thread waits for that lock, and a message that cannot be queued is dropped and counted.
+//! (The locks are from the standard library, which does not know the waiting threads. Other locks
+//! could be handed over to a thread that no longer exists.)
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,35 +17,35 @@ use std::time::Duration;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
 
-/// What names the level from which on events are handed over: error, warn, info, debug or off.
+/// The environment variable with the lowest level to pass on: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
-/// Lines that may wait; then the oldest go.
+/// Messages that may wait. Over the limit the oldest are dropped.
 const MOST: usize = 1_000;
 
-/// How long the end of the interpreter waits for a line that is being handed over.
+/// How long the end of the interpreter waits for a message that is being passed on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
     lines: VecDeque<(Level, String)>,
-    /// The process in which there is a thread that hands them over: a forked one has none.
+    /// The process whose thread passes messages on. A forked process has no such thread.
     process: u32,
-    /// That thread has a line in hand, and perhaps the interpreter.
+    /// Whether that thread is passing on a message, and may hold the interpreter's lock.
     handing: bool,
-    /// The interpreter ends: no other thread may ask for it any more.
+    /// Whether the interpreter ends, so that no other thread may ask for its lock.
     ended: bool,
 }
 
 struct Forward {
     state: Mutex<State>,
     wake: Condvar,
-    /// The line in hand is handed over.
+    /// Signalled when the current message has been passed on.
     handed: Condvar,
-    /// Warnings and errors that found no place, since the last line that did. Nobody misses others.
+    /// Warnings and errors that were dropped since the last queued message. Others are not counted.
     lost: AtomicU64,
 }
 
-/// How often a line tries to get into the queue, which others hold for moments only.
+/// How often a message tries to enter the queue, which other threads hold only briefly.
 const TRIES: usize = 1_000;
 
 impl Forward {
@@ -58,7 +60,7 @@ impl Forward {
         None
     }
 
-    /// A line of this level finds no place.
+    /// Counts a dropped message of this level.
     fn lose(&self, level: Level) {
         if level <= Level::Warn {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -92,7 +94,8 @@ impl Log for Forward {
             return;
         };
         if state.process != std::process::id() && state.process != 0 {
-            // Those of the process that this one was forked from: it hands them over itself.
+            // They belong to the process that this one was forked from, which passes them on
+            // itself.
             state.lines.clear();
             state.handing = false;
         }
@@ -105,7 +108,7 @@ impl Log for Forward {
             .push_back((record.level(), record.args().to_string()));
         if state.process != std::process::id() && !state.ended {
             let named = std::thread::Builder::new().name("stratann-logging".into());
-            // Without a thread they wait for the next line, which tries again.
+            // Without a thread the messages wait, and the next one tries again to start it.
             if named.spawn(hand_over).is_ok() {
                 state.process = std::process::id();
             }
@@ -116,7 +119,7 @@ impl Log for Forward {
     fn flush(&self) {}
 }
 
-/// Hands lines to Python until the interpreter ends.
+/// Passes messages to Python until the interpreter ends.
 fn hand_over() {
     loop {
         let (level, line, lost) = {
@@ -139,7 +142,7 @@ fn hand_over() {
                 }
             }
         };
-        // A handler that raises is the host's, and is told by `logging` itself as a rule.
+        // An exception of a handler is the host's, and `logging` usually reports it itself.
         let told = Python::try_attach(|py| tell(py, level, &line, lost));
         if told.is_none() {
             let mut state = FORWARD.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +154,7 @@ fn hand_over() {
     }
 }
 
-/// Gives a line to the logger "stratann".
+/// Passes a message to the logger "stratann".
 fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
     let logger = py
         .import("logging")?
@@ -168,7 +171,7 @@ fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
         Level::Info => 20,
         Level::Debug | Level::Trace => 10,
     };
-    // The line is no format.
+    // The message is no format string.
     logger.call_method1("log", (level, "%s", line)).map(drop)
 }
 
@@ -179,7 +182,8 @@ fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
 #[pyfunction]
 fn end_logging(py: Python<'_>) {
     let left = py.detach(|| {
-        // In a forked process the lock may be held by a thread that is not there; and what waits is the other process's.
+        // In a forked process the lock may be held by a thread that does not exist, and the waiting
+        // messages are the parent's.
         let Some(mut state) = FORWARD.queue() else {
             return VecDeque::new();
         };
@@ -195,12 +199,12 @@ fn end_logging(py: Python<'_>) {
         std::mem::take(&mut state.lines)
     });
     for (level, line) in left {
-        // As above: a handler that raises is the host's.
+        // As above: an exception of a handler is the host's.
         let _ = tell(py, level, &line, FORWARD.lost.swap(0, Ordering::Relaxed));
     }
 }
 
-/// From now on what the engine tells is handed to Python, whose `logging` says what becomes of it; less if `STRATANN_LOG` says so. It ends
+/// Passes the engine's log messages to Python from now on. `STRATANN_LOG` may exclude some. It ends
 /// before the interpreter does.
 ///
 /// # Errors
@@ -208,11 +212,12 @@ fn end_logging(py: Python<'_>) {
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok());
-    // A host that is written in Rust may have one.
+    // A host written in Rust may have set a logger.
     if log::set_logger(&FORWARD).is_ok() {
         log::set_max_level(level.unwrap_or(LevelFilter::Debug));
     }
-    // Here, since a process that forks while a thread imports it leaves a child that waits for that for ever.
+    // Imported here. If a process forked while another thread imported it, the child would wait for
+    // that for ever.
     py.import("logging")?;
     let end = wrap_pyfunction!(end_logging, py)?;
     py.import("atexit")?.call_method1("register", (end,))?;

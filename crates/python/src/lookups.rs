@@ -1,4 +1,4 @@
-//! Vectors by their ids, as Python has them.
+//! Vectors by their ids.
 
 use numpy::PyArray1;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -8,7 +8,8 @@ use stratann::Rows;
 
 use crate::arrays::dtype_name;
 
-/// One id, as an index is subscripted with it; `None` of an integer that is no vector's, as a negative one.
+/// The id with which an index is subscripted. `None` for an integer that no vector can have as id,
+/// such as a negative one.
 pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -22,7 +23,7 @@ pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    // Whatever Python takes for an index of a list: numpy's integers as well.
+    // Any value that Python accepts as an index of a list, such as numpy's integers.
     let index = value
         .py()
         .import("operator")?
@@ -51,7 +52,7 @@ pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyAny>> {
     class.call((), Some(&arguments))
 }
 
-/// The vector of the only id that was asked for, as an array (d,).
+/// The vector of a single id, as an array (d,).
 pub fn only<'py>(
     py: Python<'py>,
     found: Rows,

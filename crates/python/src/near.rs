@@ -1,4 +1,4 @@
-//! Searches by a distance, and by ids of the index, as Python has them.
+//! Searches by a distance, and by ids of the index.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use crate::lookups;
 use crate::progress::{Listener, run};
 use crate::searching::{WATCHED, answers};
 
-/// What both may be told beside what they look for.
+/// The arguments that both kinds of search share.
 pub struct Told<'a, 'py> {
     pub list_size: Option<usize>,
     pub probes: Option<usize>,
@@ -23,7 +23,7 @@ pub struct Told<'a, 'py> {
 }
 
 impl Told<'_, '_> {
-    /// Options of a search for `k`.
+    /// The options of a search for `k` answers.
     fn options(&self, index: &Index, k: usize) -> PyResult<SearchOptions> {
         let defaults = SearchOptions::default();
         let clusters = index.inner()?.has_clusters();
@@ -38,7 +38,7 @@ impl Told<'_, '_> {
     }
 }
 
-/// A page of what is within a distance of a query, as a `stratann.Page`.
+/// A page of the vectors within a distance of a query, as a `stratann.Page`.
 pub fn range<'py>(
     py: Python<'py>,
     index: &Index,
@@ -67,7 +67,7 @@ pub fn range<'py>(
     class.call((), Some(&arguments))
 }
 
-/// Where a page begins, as a page before it said.
+/// The beginning of a page, as the page before returned it.
 pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
     let told =
         "what `next` of the page before says, (distance, id, rank), or None for the first page";
@@ -81,7 +81,7 @@ pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
     }
 }
 
-/// The nearest to vectors of the index, by their ids.
+/// The vectors nearest to vectors of the index, given by their ids.
 pub fn like<'py>(
     py: Python<'py>,
     index: &Index,

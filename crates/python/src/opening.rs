@@ -1,4 +1,4 @@
-//! How an index is opened, as `open` and `create` are told it.
+//! How an index is opened: the arguments that `open` and `create` share.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::writer::Changes;
 /// Arguments of `open`, as a user writes them.
 #[derive(Clone, Copy)]
 pub struct Opening<'a, 'py> {
-    /// Bytes, or a text such as "64MiB", as [`cache`](Self::cache) is.
+    /// Bytes, or a text such as "64MiB". [`cache`](Self::cache) has the same form.
     pub memory: Option<&'a Bound<'py, PyAny>>,
     pub io: &'a str,
     pub cache: Option<&'a Bound<'py, PyAny>>,
@@ -24,12 +24,12 @@ pub struct Opening<'a, 'py> {
     pub place: Option<&'a Bound<'py, PyAny>>,
     pub durability: Option<&'a Bound<'py, PyAny>>,
     pub merges: bool,
-    /// Queries of a sample.
+    /// Queries in the sample of live recall.
     pub watch_recall: Option<usize>,
 }
 
 impl<'a, 'py> Opening<'a, 'py> {
-    /// All as it is by default, but for where its roles are read.
+    /// The default arguments, with the places from which roles are read.
     pub fn at(place: Option<&'a Bound<'py, PyAny>>) -> Self {
         Self {
             memory: None,
@@ -44,10 +44,10 @@ impl<'a, 'py> Opening<'a, 'py> {
         }
     }
 
-    /// Refuses what can be told without an index.
+    /// Checks that need no index.
     ///
     /// # Errors
-    /// A size, a name or places that are none.
+    /// An invalid size, name or place.
     pub fn check(&self) -> PyResult<()> {
         memory(self.memory)?;
         cache_size(|| Ok(usize::MAX), self.cache, self.cache_entries)?;
@@ -58,16 +58,16 @@ impl<'a, 'py> Opening<'a, 'py> {
         Ok(())
     }
 
-    /// What keeps a sample of queries. An object that is unpickled has none.
+    /// The sample of queries for live recall. An object that is unpickled has none.
     fn watch(&self) -> PyResult<Option<RecallWatch>> {
         let watch = self.watch_recall.map(RecallWatch::new);
         watch.transpose().map_err(to_python)
     }
 
-    /// Opens the index that stands at `path`, with the report of what built it here, if something did.
+    /// Opens the index at `path`, with the report of its build if it was built just now.
     ///
     /// # Errors
-    /// As those of `stratann.open`.
+    /// As `stratann.open`.
     pub fn open(
         self,
         py: Python<'py>,

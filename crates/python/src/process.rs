@@ -1,9 +1,10 @@
-//! An index or a catalog, and the process that opened it.
+//! An index or a catalog, with the process that opened it.
 //!
-//! What is open has threads, and a forked process (Python's `multiprocessing` on Linux, web servers) inherits the
-//! memory but not the threads: a search there would wait for ever for workers that do not exist, and so would dropping
-//! it. Here the one is refused and the other left undone. Nor does a forked process wait for a lock of what its parent has open: a thread that is not here may
-//! have held it.
+//! An open index has threads. A forked process (Python's `multiprocessing` on Linux, web servers)
+//! inherits the memory but not the threads. A search there would wait for ever for threads that do
+//! not exist, and so would dropping the index. So a search in a forked process is refused, and the
+//! drop is skipped. A forked process does not wait for locks of its parent's index either, since a
+//! thread that does not exist may hold them.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -13,7 +14,8 @@ use pyo3::prelude::*;
 
 use crate::errors::StratannError;
 
-/// Does `work`, which may take long, without the interpreter, so that other threads of Python go on. When the interpreter is being taken down there are none.
+/// Does `work`, which may take long, without the interpreter's lock, so that other Python threads
+/// continue. While the interpreter is shutting down there are none.
 pub fn detached(work: impl FnOnce() + Send) {
     let mut work = Some(work);
     Python::try_attach(|py| work.take().map(|work| py.detach(work)));
@@ -22,7 +24,7 @@ pub fn detached(work: impl FnOnce() + Send) {
     }
 }
 
-/// Something with threads that knows where it was opened.
+/// A value with threads, and the process that opened it.
 pub struct Opened<T> {
     value: Arc<T>,
     process: u32,
@@ -36,7 +38,7 @@ impl<T> Opened<T> {
         }
     }
 
-    /// Another one that was opened where this was.
+    /// Another value that was opened by the same process.
     pub fn beside<U>(&self, value: Arc<U>) -> Opened<U> {
         Opened {
             value,
@@ -44,17 +46,18 @@ impl<T> Opened<T> {
         }
     }
 
-    /// It, to be shared with others of this process.
+    /// The value, to share within this process.
     pub fn value(&self) -> &Arc<T> {
         &self.value
     }
 
-    /// Whether its threads are here.
+    /// Whether this process has its threads.
     fn is_home(&self) -> bool {
         std::process::id() == self.process
     }
 
-    /// It with its threads, or an error in a forked process that names it, by its path, and what to call.
+    /// The value with its threads. In a forked process, an error with its path and the call that
+    /// helps.
     pub fn at_home(&self, path: &Path, remedy: &str) -> PyResult<&T> {
         if self.is_home() {
             return Ok(&self.value);
@@ -63,7 +66,8 @@ impl<T> Opened<T> {
     }
 }
 
-/// The error of a forked process that asks for what process `opener` has open at a path; `remedy` is what to call.
+/// The error in a forked process for a value that process `opener` has open at a path. `remedy`:
+/// the call that helps.
 pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     StratannError::new_err(format!(
         "{}: it was opened in process {opener} and this is {}, which was forked from it without its threads: call {remedy} \
@@ -73,7 +77,7 @@ pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     ))
 }
 
-/// What needs no threads: the facts about it.
+/// For properties that need no threads.
 impl<T> Deref for Opened<T> {
     type Target = T;
 
@@ -85,7 +89,7 @@ impl<T> Deref for Opened<T> {
 impl<T> Drop for Opened<T> {
     fn drop(&mut self) {
         if !self.is_home() {
-            // One reference for ever: the memory is the parent's copy, and ends with the process.
+            // Leaks one reference. The memory is a copy of the parent's and ends with the process.
             std::mem::forget(Arc::clone(&self.value));
         }
     }

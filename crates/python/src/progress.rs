@@ -1,8 +1,9 @@
-//! Long work beside the calling thread, so that Python stays reachable.
+//! Runs long work beside the calling thread, so that Python stays responsive.
 //!
-//! Python delivers signals to its main thread only, and a callback needs the interpreter's lock. So the engine works
-//! on a thread of its own and touches nothing but the counters here; the thread that called sleeps without the lock,
-//! wakes a few times a second, asks for signals, and passes on what the counters say.
+//! Python delivers signals only to its main thread, and a callback needs the interpreter's lock. So
+//! the engine works on a thread of its own and touches only the counters here. The calling thread
+//! sleeps without the lock and wakes several times a second. It then checks for signals, and passes
+//! the counters to the callback.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,14 +18,15 @@ use stratann::{Error, Progress};
 
 use crate::errors::{Interrupted, said, to_python};
 
-/// How long Ctrl-C may wait: short for a person, long for a machine.
+/// The longest delay of Ctrl-C: short for a user, long for a machine.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Who is told how far the work is: a callable `(stage, done, total)`, or nobody. While a total is unknown it is 0.
+/// The receiver of progress: a callable `(stage, done, total)`, or none. An unknown total is 0.
 pub struct Listener(Option<Py<PyAny>>);
 
 impl Listener {
-    /// From the argument `progress`: `None` and `False` tell nobody, `True` draws a bar on standard error.
+    /// From the argument `progress`: `None` and `False` are no receiver, `True` draws a bar on
+    /// standard error.
     pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let Some(value) = value else {
             return Ok(Self(None));
@@ -63,7 +65,8 @@ impl Listener {
     }
 }
 
-/// How many frames up the line is of which a warning is: the nearest that is not of this package.
+/// The number of frames up to the line that a warning is about: the nearest one outside this
+/// package.
 fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
     let mut frame = py.import("sys")?.call_method0("_getframe")?;
     for level in 1.. {
@@ -80,7 +83,7 @@ fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
     Ok(1)
 }
 
-/// What happened since the last look.
+/// The events since the last look.
 struct News {
     warnings: Vec<String>,
     stages: Vec<(String, u64, u64)>,
@@ -94,7 +97,7 @@ struct State {
     finished: bool,
 }
 
-/// The counters: the engine writes, the calling thread reads.
+/// The counters. The engine writes them, and the calling thread reads them.
 #[derive(Default)]
 struct Board {
     state: Mutex<State>,
@@ -104,13 +107,13 @@ struct Board {
 }
 
 impl Board {
-    /// A thread that panicked cannot have left the counters half-written in a way that matters.
+    /// A panic cannot leave the counters in a state that matters.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is new: stages that ended, as complete, and the one that runs, if it has got anywhere and is not complete.
-    /// So a listener is told `done == total` once a stage.
+    /// The new events: stages that ended, as complete, and the current one if it has begun and is
+    /// not complete. So a listener gets `done == total` once for each stage.
     fn news(&self) -> News {
         let mut state = self.state();
         let mut stages = std::mem::take(&mut state.ended);
@@ -128,7 +131,7 @@ impl Board {
 
     fn close_stage(&self, state: &mut State) {
         if let Some((stage, total)) = state.stage.take() {
-            // The total may have been unknown: then it is what was done, and not 0, which says unknown.
+            // An unknown total becomes the work done, and not 0, which means unknown.
             let total = match total {
                 0 => self.done.load(Ordering::Relaxed).max(1),
                 total => total,
@@ -137,7 +140,7 @@ impl Board {
         }
     }
 
-    /// Sleeps until the work is done or it is time to look at the world; says whether it is done.
+    /// Sleeps until the work is done or it is time for a look. Returns whether the work is done.
     fn pause(&self) -> bool {
         let state = self.state();
         if state.finished {
@@ -177,7 +180,7 @@ impl Progress for Board {
     }
 }
 
-/// Says that the work is over even when it panics, or the calling thread would wait for ever.
+/// Marks the work as over, also after a panic. Otherwise the calling thread would wait for ever.
 struct Finish<'a>(&'a Board);
 
 impl Drop for Finish<'_> {
@@ -187,17 +190,17 @@ impl Drop for Finish<'_> {
     }
 }
 
-/// What work says that did not come to its end.
+/// The error of work that ended early.
 pub trait Stopped: Display + Send {
-    /// How many of its rows are in all the same, the first ones.
+    /// The number of rows that were inserted all the same. They are the first ones.
     fn done(&self) -> usize;
 
-    /// What became of the work, and how it goes on.
+    /// The outcome of the work, and how to continue.
     fn said(&self) -> String {
         self.to_string()
     }
 
-    /// As an exception, where nothing was raised meanwhile.
+    /// The exception, if no other was raised meanwhile.
     fn raise(self) -> PyErr;
 }
 
@@ -218,7 +221,8 @@ impl Stopped for Error {
     }
 }
 
-/// Asks Python for signals, on the thread that called. It takes the interpreter's lock for that, so no lock is held by who asks that a thread with it waits for.
+/// Checks for signals, on the calling thread. This takes the interpreter's lock. So the caller must
+/// not hold a lock that a thread with the interpreter's lock waits for.
 struct Signals {
     caller: ThreadId,
     raised: Mutex<Option<PyErr>>,
@@ -242,11 +246,12 @@ impl Progress for Signals {
     fn warn(&self, _: &str) {}
 }
 
-/// Runs work without the interpreter's lock that may wait, and asks on this thread, now and then, whether it is to go on. A signal's handler that raises ends
-/// it; what was raised is what comes back, as from [`run`].
+/// Runs work that may wait, without the interpreter's lock. The work asks from time to time, on
+/// this thread, whether to go on. An exception of a signal handler ends it and is returned, as by
+/// [`run`].
 ///
 /// # Errors
-/// What was raised; or what the work says, as it says it.
+/// The exception, or the error of the work, unchanged.
 pub fn waited<T: Send, E: Send>(
     py: Python<'_>,
     work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
@@ -269,8 +274,9 @@ pub fn waited<T: Send, E: Send>(
     }
 }
 
-/// Runs `work` without the interpreter's lock. A signal handler or a callback that raises stops it, and what was
-/// raised is what comes back, with what became of the work: a `KeyboardInterrupt` as [`Interrupted`], others with a note.
+/// Runs `work` without the interpreter's lock. An exception of a signal handler or a callback stops
+/// it and is returned with the outcome of the work. A `KeyboardInterrupt` becomes [`Interrupted`],
+/// and others get a note.
 pub fn run<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -279,7 +285,7 @@ pub fn run<T: Send, E: Into<Error> + Send>(
     run_rows(py, listener, None, work)
 }
 
-/// As [`run`], of work on so many rows, which go in one after the other.
+/// As [`run`], for work on `rows` rows, which are inserted one after the other.
 pub fn run_rows<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -290,7 +296,7 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
     run_stoppable(py, listener, rows, work)
 }
 
-/// As [`run_rows`], of work that says in its own way how it ended.
+/// As [`run_rows`], for work with an error type of its own.
 pub fn run_stoppable<T: Send, E: Stopped>(
     py: Python<'_>,
     listener: &Listener,
@@ -333,7 +339,7 @@ pub fn run_stoppable<T: Send, E: Stopped>(
             };
             match raised {
                 Some(error) => {
-                    // What nobody was told any more.
+                    // Warnings that were not passed on yet.
                     let last = board.news().warnings;
                     Python::attach(|py| Err(stopped(py, error, rows, result.err(), &last)))
                 }
@@ -343,8 +349,8 @@ pub fn run_stoppable<T: Send, E: Stopped>(
     })
 }
 
-/// What was raised while the work went on, with what became of it; `error` is what the work said, `None` if it was
-/// done, and `last` what it warned of since.
+/// The exception that stopped the work, with the outcome of the work. `error`: the error of the
+/// work, or `None` if it was done. `last`: warnings since the last look.
 fn stopped(
     py: Python<'_>,
     raised: PyErr,
@@ -364,7 +370,7 @@ fn stopped(
         said.push_str(warning);
     }
     if !raised.get_type(py).is(py.get_type::<PyKeyboardInterrupt>()) {
-        // Python 3.11 and later know notes. That there is none is no reason to raise something else.
+        // Python 3.11 and later have notes. Without them the exception is raised unchanged.
         let noted = raised
             .value(py)
             .call_method1("add_note", (format!("stratann: {said}"),));

@@ -1,4 +1,4 @@
-//! What a search is asked for in Python, and its answers: of an index, at once or awaited, and of a catalog.
+//! Arguments of searches and their answers: for an index, at once or awaited, and for a catalog.
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -13,11 +13,11 @@ use crate::arguments::{
 use crate::arrays::table;
 use crate::index::to_dict;
 
-/// From so many queries on, a search is watched, so that Ctrl-C ends it; fewer are done before anyone could press it, and
-/// would pay for the watching.
+/// From this many queries on, Ctrl-C ends a search. Fewer are done before a user could press it,
+/// and the check would slow them down.
 pub const WATCHED: usize = 1_000;
 
-/// What every search takes by name, beside the queries and `k`.
+/// Keyword arguments of every search, besides the queries and `k`.
 pub const OF_ANY: &[&str] = &[
     "list_size",
     "probes",
@@ -33,7 +33,7 @@ pub const OF_ANY: &[&str] = &[
     "return_stats",
 ];
 
-/// What that of one index takes besides.
+/// Further keyword arguments of a search in one index.
 pub const OF_INDEX: &[&str] = &[
     "rerank_batch",
     "benefit",
@@ -44,7 +44,7 @@ pub const OF_INDEX: &[&str] = &[
     "seeds",
 ];
 
-/// What a caller says of a search by name; `None` is the engine's default.
+/// The keyword arguments of a search. `None` is the engine's default.
 #[derive(Default)]
 pub struct Asked<'py> {
     list_size: Option<usize>,
@@ -60,25 +60,25 @@ pub struct Asked<'py> {
     low_list: Option<f64>,
     refine: Option<f64>,
     seeds: Option<usize>,
-    /// `None` is true: a distance that is answered is one that a person may show.
+    /// `None` is true, since a user may show the distances.
     exact: Option<bool>,
     stop_early: bool,
     recall: Option<f64>,
     threads: Option<usize>,
     in_flight: Option<usize>,
-    /// Whether counters and latencies are to be told.
+    /// Whether to return counters and latencies.
     pub return_stats: bool,
     /// Seconds that an awaited search may take.
     pub timeout: Option<f64>,
-    /// What attributes answers have.
+    /// A condition on the attributes of answers.
     pub filter: Option<Bound<'py, PyAny>>,
-    /// Which indexes of a catalog are searched.
+    /// The indexes of a catalog to search.
     pub names: Option<Bound<'py, PyAny>>,
 }
 
 impl<'py> Asked<'py> {
-    /// Reads what `call` was given by name: all of [`OF_ANY`], and `more`. Python's own check of names would need them as parameters of each method that
-    /// searches, three times over.
+    /// Reads the keyword arguments of `call`: all of [`OF_ANY`], and `more`. Python's own check
+    /// would need them as parameters of each search method.
     pub fn read(
         call: &str,
         more: &[&[&str]],
@@ -132,11 +132,11 @@ impl<'py> Asked<'py> {
         Ok(())
     }
 
-    /// How to search for the `k` nearest, in an index, or in several of which nothing is known.
+    /// The options of a search for the `k` nearest, in an index, or in several unknown ones.
     pub fn options(&self, k: usize, index: Option<&Index>) -> PyResult<SearchOptions> {
         let defaults = SearchOptions::default();
         let strategy = self.strategy.as_deref().map(|name| named(name, "strategy"));
-        // Of clusters the list is what is probed.
+        // For clusters the list size is the number of probes.
         let clusters = index.is_some_and(Index::has_clusters);
         let rerank = match index {
             Some(index) => reranking(
@@ -173,7 +173,7 @@ impl<'py> Asked<'py> {
     }
 }
 
-/// Results as Python has them: ids, distances, and what they cost if that is wanted.
+/// Results for Python: ids, distances, and the costs if requested.
 pub fn answers<'py>(
     py: Python<'py>,
     results: SearchResults,
@@ -188,7 +188,7 @@ pub fn answers<'py>(
     self::results(py, (results.ids, results.distances), k, single, stats)
 }
 
-/// Ids and distances, `k` a query, as arrays, and what they cost if that is wanted.
+/// Ids and distances as arrays, `k` for each query, and the costs if requested.
 pub fn results<'py>(
     py: Python<'py>,
     (ids, distances): (Vec<u64>, Vec<f32>),
@@ -204,7 +204,7 @@ pub fn results<'py>(
     }
 }
 
-/// The answer to no queries, which the engine need not be asked for.
+/// The answer to no queries, made without the engine.
 pub fn nothing(k: usize) -> SearchResults {
     SearchResults {
         k,
@@ -224,7 +224,7 @@ pub fn nothing(k: usize) -> SearchResults {
     }
 }
 
-/// The keys of `stratann search --json`, and what the batch took as a whole.
+/// The keys of `stratann search --json`, and the costs of the whole batch.
 fn search_stats<'py>(
     py: Python<'py>,
     results: &SearchResults,
@@ -270,7 +270,8 @@ fn search_stats<'py>(
     Ok(stats)
 }
 
-/// Mean and percentiles by nearest rank: the smallest latency that at least this share of the queries kept.
+/// The mean, and percentiles by nearest rank: the smallest latency that at least that share of the
+/// queries did not exceed.
 pub fn latency<'py>(py: Python<'py>, latencies_us: &[f32]) -> PyResult<Bound<'py, PyDict>> {
     let mut sorted = latencies_us.to_vec();
     sorted.sort_by(f32::total_cmp);

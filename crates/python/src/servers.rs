@@ -1,7 +1,10 @@
-//! `stratann.MemoryServer`, `StorageServer` and `ComputeServer`: the roles of DistVS in a Python process.
+//! `stratann.MemoryServer`, `StorageServer` and `ComputeServer`: the roles of DistVS in a Python
+//! process.
 //!
-//! Their threads are the engine's and never touch Python. They end when a server is closed, when Python forgets it, and, since a merge had better not be cut off, before
-//! the interpreter ends: who runs is in a list, which `atexit` goes through. In a forked process there are no such threads: a server is of the process that started it, there it is left alone.
+//! Their threads are the engine's and never call Python. They end when a server is closed, or when
+//! Python frees it. They also end before the interpreter does, since a merge should not be cut off:
+//! `atexit` closes all servers in a list of running ones. A forked process lacks these threads, so
+//! it leaves its parent's servers alone.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -26,7 +29,7 @@ use crate::errors::{ServerError, StratannError};
 use crate::process::Opened;
 use crate::progress::{Listener, run};
 
-/// What a server that does not start raises.
+/// The exception for a server that does not start.
 fn not_started(error: NodeError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -40,7 +43,7 @@ fn not_started(error: NodeError) -> PyErr {
 
 /// A role as Python sees it.
 trait Role: Send + Sync {
-    /// How it is. For [`Page::Health`] it may ask others.
+    /// Its condition. For [`Page::Health`] it may ask other servers.
     fn report(&self, page: Page) -> Report;
 }
 
@@ -62,10 +65,10 @@ impl Role for stratann_node::serve::ComputeServer<Low> {
     }
 }
 
-/// A server until it is closed.
+/// A server, until it is closed.
 type Slot = RwLock<Option<Opened<Box<dyn Role>>>>;
 
-/// Those that run, with the processes that started them.
+/// The running servers, with the processes that started them.
 static RUNNING: Mutex<Vec<(u32, Weak<Slot>)>> = Mutex::new(Vec::new());
 
 /// Python calls it before it ends.
@@ -75,10 +78,11 @@ fn end_servers(py: Python<'_>) {
         let running = match RUNNING.try_lock() {
             Ok(mut running) => std::mem::take(&mut *running),
             Err(TryLockError::Poisoned(running)) => std::mem::take(&mut *running.into_inner()),
-            // A thread is starting one this very moment, perhaps in the process that this one was forked from: what is there ends with the process.
+            // Another thread is starting a server now, perhaps in the process that this one was
+            // forked from. The existing servers end with the process.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
-        // The last first: it may need those before it.
+        // The last one first, since it may need earlier ones.
         for (process, server) in running.into_iter().rev() {
             if process == std::process::id()
                 && let Some(server) = server.upgrade()
@@ -89,7 +93,7 @@ fn end_servers(py: Python<'_>) {
     });
 }
 
-/// Has servers that still run end before the interpreter does, and before its log.
+/// Makes running servers end before the interpreter does, and before its logging.
 ///
 /// # Errors
 /// Python has no `atexit`.
@@ -99,7 +103,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Ends a server's threads, and waits for that.
+/// Ends a server's threads, and waits for them.
 fn close(slot: &Slot) {
     let server = slot.write().take();
     drop(server);
@@ -111,7 +115,7 @@ pub struct Server {
     slot: Arc<Slot>,
     process: u32,
     address: SocketAddr,
-    /// What it is, for messages.
+    /// Its role, for messages.
     role: &'static str,
 }
 
@@ -131,7 +135,8 @@ impl Server {
         }
     }
 
-    /// Whether its threads are here. In a forked process nothing of it is touched: its lock may be held by a thread that is not there.
+    /// Whether this process has its threads. A forked process touches no part of the server, since
+    /// a thread that does not exist may hold its lock.
     fn is_home(&self) -> bool {
         std::process::id() == self.process
     }
@@ -140,7 +145,7 @@ impl Server {
         format!("the {} server at {}", self.role, self.address)
     }
 
-    /// Asks it how it is, without the interpreter.
+    /// Its condition, fetched without the interpreter's lock.
     fn report(&self, py: Python<'_>, page: Page) -> PyResult<Report> {
         if !self.is_home() {
             return Err(StratannError::new_err(format!(
@@ -200,7 +205,7 @@ impl Server {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let server = slf.get();
-        // Who closes it just now has the lock.
+        // A thread that is closing it has the lock.
         let runs = server.is_home() && server.slot.try_read().is_some_and(|slot| slot.is_some());
         let state = if runs { "" } else { ", closed" };
         let class = slf.get_type().name()?;
@@ -208,7 +213,7 @@ impl Server {
     }
 }
 
-/// What health is in Python.
+/// Health as a Python dict.
 fn health<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
     let health = PyDict::new(py);
     health.set_item("well", report.trouble.is_none())?;
@@ -217,7 +222,7 @@ fn health<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> 
     Ok(health)
 }
 
-/// Figures by name; those of connections are dicts by peer.
+/// Figures by name. Figures of connections are dicts by peer.
 fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     for figure in report.figures {
@@ -537,7 +542,7 @@ fn listening(
     })
 }
 
-/// Starts a server on a thread of its own, so that Ctrl-C reaches who waits for it.
+/// Starts a server on a thread of its own, so that Ctrl-C reaches the waiting thread.
 fn started<T: Send>(
     py: Python<'_>,
     listener: &Listener,

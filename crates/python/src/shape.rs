@@ -1,4 +1,4 @@
-//! What an index is to be, as `build` and `create` are told it.
+//! The properties of an index: the arguments that `build` and `create` share.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use crate::create::check_memory;
 use crate::errors::to_python;
 use crate::progress::Listener;
 
-/// What `space` is where nobody says.
+/// The meaning of `space=None` in errors.
 pub const SPACE: &str = "as much as a degree of 64 takes";
 
-/// Arguments that both have, as a user writes them.
+/// The shared arguments, as a user writes them.
 pub struct Shape<'a, 'py> {
     pub metric: &'a str,
     pub preset: &'a str,
@@ -26,7 +26,8 @@ pub struct Shape<'a, 'py> {
     pub order: Option<&'a str>,
     pub layout: Option<&'a str>,
     pub compression: Option<&'a str>,
-    /// Bytes, or a text such as "1MiB", as [`segment`](Self::segment) and [`search_memory`](Self::search_memory) are.
+    /// Bytes, or a text such as "1MiB". [`segment`](Self::segment) and
+    /// [`search_memory`](Self::search_memory) have the same form.
     pub chunk: Option<&'a Bound<'py, PyAny>>,
     pub segment: Option<&'a Bound<'py, PyAny>>,
     pub navigation: f64,
@@ -39,10 +40,10 @@ pub struct Shape<'a, 'py> {
 }
 
 impl Shape<'_, '_> {
-    /// The options of a build that makes such an index; all others as they are by default.
+    /// The options of a build with these arguments. All other options have their defaults.
     ///
     /// # Errors
-    /// A name that is none of those that there are, a size that is none, a codebook that is not there or cannot be read.
+    /// An unknown name, an invalid size, or a codebook that does not exist or cannot be read.
     pub fn options(self) -> PyResult<BuildOptions> {
         let codebook = self
             .codebook
@@ -142,7 +143,7 @@ pub fn check_build<'py>(
         alpha,
         code_bytes,
         low_codes,
-        // Documents that are there need it no longer.
+        // Documents that exist already (`stratann.documents`) need the file no longer.
         codebook: None,
         order,
         layout,
@@ -157,7 +158,7 @@ pub fn check_build<'py>(
         overwrite: false,
         place,
     };
-    // It says how large what is built of vectors may be: of none, no plan goes by it.
+    // It limits the size of an index with vectors, so a plan without vectors does not use it.
     size(space, "space", SPACE)?;
     let options = BuildOptions {
         calibrate,
@@ -169,7 +170,7 @@ pub fn check_build<'py>(
     if let Some(dimension) = dimension {
         stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
     }
-    // Nothing is replaced, so that where it cannot be tried the build may say it.
+    // Nothing is replaced. If it cannot be tried here, the build reports the error.
     match tempfile::tempdir() {
         Ok(folder) if memory.is_some() => {
             let dimension = dimension.unwrap_or(1);

@@ -1,11 +1,12 @@
-//! What the tests of the package have and no release: locks that are held while a process is forked, and an error that takes a race elsewhere.
+//! Functions for the package's tests, in no release: locks that are held during a fork, and an
+//! error that otherwise needs a race.
 
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
 use crate::index::Index;
 
-/// Puts it into the module, under names of which nobody is told.
+/// Adds the functions to the module under undocumented names.
 pub fn install(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr("_while_locked", wrap_pyfunction!(while_locked, module)?)?;
     module.setattr("_restless", wrap_pyfunction!(restless, module)?)

@@ -1,4 +1,4 @@
-//! `stratann.truth` and `stratann.recall`: the exact answer, and how much of it was found.
+//! `stratann.truth` and `stratann.recall`: the exact answers, and the share of them that was found.
 
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -97,7 +97,7 @@ pub fn recall<'py>(
         .map_err(to_python)
 }
 
-/// A table of numbers, `(rows, columns)`; a single row may come as `(columns,)`.
+/// A table of numbers, `(rows, columns)`. A single row may be given as `(columns,)`.
 struct Table<T> {
     values: Vec<T>,
     rows: usize,

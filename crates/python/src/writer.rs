@@ -1,14 +1,16 @@
-//! What the objects of this process that have one folder open share: the index open for changes, while one of them changes it.
+//! The part that all objects of this process with the same open folder share. It is the index open
+//! for changes, while one of the objects changes it.
 //!
 //! ```text
-//!   object a ──┐                    open for changes   by the first change, with the options of its object;
-//!   object b ──┼──> Writer of the                      searches of all objects go by it
-//!   object c ──┘    folder          closed             by the last object that changed something;
-//!                                                      what that left is what the others go on with
+//!   object a ──┐                    open for changes   by the first change, with its options;
+//!   object b ──┼──> Writer of the                      searches of all objects use it
+//!   object c ──┘    folder          closed             by the last object that made a change;
+//!                                                      the others continue with the result
 //! ```
 //!
-//! A folder is known by its device and inode, so objects share it whatever paths they were opened by. A forked process has none of the threads of
-//! its parent: what it opens has a writer of its own.
+//! A folder is identified by its device and inode, so objects share it whatever paths they were
+//! opened with. A forked process has none of the threads of its parent, so it has a writer of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -29,7 +31,8 @@ use crate::errors::{InUseError, to_python};
 use crate::gate::{Gate, LOOK, Pass};
 use crate::process::{Opened, detached};
 
-/// How long a close waits for searches of other threads. After that the lock of the folder is given back when they end.
+/// How long a close waits for searches of other threads. After that, the last of them releases the
+/// lock of the folder when it ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How the index is opened for changes.
@@ -37,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Changes {
     /// When a change is durable.
     pub durability: Durability,
-    /// Whether merges begin by themselves when they are due.
+    /// Whether merges begin automatically when they are due.
     pub merges: bool,
 }
 
@@ -54,28 +57,31 @@ impl Default for Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User(pub u64);
 
-/// The writers of this process by device and inode of their folders. Locked for a moment, and only with the interpreter, so that no thread forks meanwhile.
+/// The writers of this process by device and inode of their folders. Locked only briefly and with
+/// the interpreter's lock held, so that no thread forks meanwhile.
 static WRITERS: Mutex<BTreeMap<(u64, u64), Weak<Writer>>> = Mutex::new(BTreeMap::new());
 
-/// How often this process has closed an index that was open for changes, of whatever folder.
+/// The number of closes of indexes that were open for changes, in this process.
 static CLOSES: AtomicU64 = AtomicU64::new(0);
 
-/// How often this process has closed an index, of whatever folder. Where that stays the same, whoever opens one meanwhile misses nothing that was closed.
+/// The number of closes of indexes that were open for changes, in this process. If it does not
+/// change while an index is opened, no close was missed.
 pub fn closes() -> u64 {
     CLOSES.load(Ordering::SeqCst)
 }
 
-/// What the objects of one folder share.
+/// The part that the objects of one folder share.
 pub struct Writer {
     /// The process whose threads change it.
     process: u32,
-    /// Changes that are under way, for which a close waits.
+    /// Changes in progress, for which a close waits.
     gate: Arc<Gate>,
-    /// Held while it is opened for changes, which may take long.
+    /// Held while the index is opened for changes, which may take long.
     opening: Mutex<()>,
-    /// Held by who closes it.
+    /// Held by the thread that closes the index.
     closer: Mutex<()>,
-    /// Held by an insert that is noted, so that it can go on where it is cut off: one at a time, since it is known again by its vectors.
+    /// Held by an insert that is recorded, so that it can be resumed after a kill. There is one at
+    /// a time, since it is recognised by its vectors.
     noted: Mutex<()>,
     state: Mutex<State>,
 }
@@ -84,22 +90,23 @@ pub struct Writer {
 struct State {
     /// The index open for changes.
     live: Option<Arc<Opened<LiveIndex>>>,
-    /// How it is.
+    /// How it was opened.
     changes: Changes,
-    /// The objects that have changed something since.
+    /// The objects that have made changes since.
     users: Vec<User>,
-    /// What merges it in the background.
+    /// The merges in the background.
     merger: Option<Merger>,
-    /// What was closed last, which has the lock of its folder for as long as a search goes by it.
+    /// The index that was closed last. It holds the lock of its folder while a search uses it.
     closed: Option<Weak<Opened<LiveIndex>>>,
-    /// What the last close left, open for reading; not while it is open for changes, since a merge gives the files back that nobody has open.
+    /// The result of the last close, open for reading. `None` while the index is open for changes,
+    /// since a merge frees files that are not open.
     left: Option<Arc<Opened<stratann::Index>>>,
-    /// How often it was closed.
+    /// The number of closes.
     closes: u64,
 }
 
 impl State {
-    /// Takes note that what was open for changes is closed.
+    /// Records that the index open for changes is closed.
     fn has_closed(&mut self, live: &Arc<Opened<LiveIndex>>) {
         CLOSES.fetch_add(1, Ordering::SeqCst);
         self.closed = Some(Arc::downgrade(live));
@@ -108,12 +115,13 @@ impl State {
     }
 }
 
-/// The index open for changes, if it is, as a thread of Python holds it for one call. A close that came meanwhile may have given it up. Then this holds the last
-/// of it, and what that does at its end, such as a checkpoint, is done without the interpreter.
+/// The index open for changes, if it is, as a Python thread holds it for one call. After a close
+/// this may be the last reference. Work at its end, such as a checkpoint, is then done without the
+/// interpreter's lock.
 pub struct Held(Option<Arc<Opened<LiveIndex>>>);
 
 impl Held {
-    /// It is not open for changes.
+    /// Not open for changes.
     pub fn nothing() -> Self {
         Self(None)
     }
@@ -135,15 +143,15 @@ impl Drop for Held {
     }
 }
 
-/// How a folder stands at a moment.
+/// The condition of a folder at some time.
 pub enum Standing {
-    /// Open for changes: all searches go by this, and by its checkpoint.
+    /// Open for changes: all searches use this index, and this checkpoint of it.
     Open(Arc<Opened<stratann::Index>>, Held),
-    /// Nobody changes it through this process.
+    /// No object of this process changes it.
     Closed {
-        /// How often it was closed. What was opened before the last time knows less than there is.
+        /// The number of closes. An index that was opened before the last one is out of date.
         closes: u64,
-        /// What the last close left.
+        /// The result of the last close.
         left: Option<Arc<Opened<stratann::Index>>>,
     },
 }
@@ -151,12 +159,13 @@ pub enum Standing {
 /// The index open for changes, for one change.
 pub struct UnderWay {
     live: Arc<Opened<LiveIndex>>,
-    /// Given back after `live`.
+    /// Released after `live`.
     turn: Turn,
 }
 
 impl UnderWay {
-    /// The right to note an insert, until it is dropped. `None`: another thread has one under way.
+    /// The right to record an insert, until it is dropped. `None`: another thread has a recorded
+    /// insert in progress.
     pub fn note(&self) -> Option<MutexGuard<'_, ()>> {
         self.turn.writer.noted.try_lock()
     }
@@ -170,7 +179,8 @@ impl Deref for UnderWay {
     }
 }
 
-/// The right to change something, until it is dropped. Where all objects have ended their changes meanwhile, the last one closes the index.
+/// The right to make a change, until it is dropped. If all objects have ended their changes
+/// meanwhile, dropping it closes the index.
 pub struct Turn {
     writer: Arc<Writer>,
     pass: Option<Pass>,
@@ -188,14 +198,14 @@ impl Drop for Turn {
 /// Why an index was not opened for changes.
 #[derive(Debug)]
 pub enum Refused {
-    /// The engine says so.
+    /// The engine's error.
     Engine(stratann::Error),
-    /// It is open with another option: its name and value, and the value that was wanted.
+    /// It is open with another option: its name and value, and the value wanted.
     Otherwise {
         option: &'static str,
         open: String,
         wanted: String,
-        /// Whether it was closed, and only a search still goes by it.
+        /// Whether it was closed, and only a search still uses it.
         closed: bool,
     },
 }
@@ -207,7 +217,7 @@ impl<E: Into<stratann::Error>> From<E> for Refused {
 }
 
 impl Refused {
-    /// The same of an index that was closed, and that a search still goes by.
+    /// The same error, for an index that was closed and that a search still uses.
     fn of_closed(self) -> Self {
         match self {
             Self::Otherwise {
@@ -225,7 +235,7 @@ impl Refused {
         }
     }
 
-    /// The exception for it; `path` is that of the object that wanted to change something.
+    /// The exception. `path`: the path of the object that wanted to make a change.
     pub fn into_python(self, path: &Path) -> PyErr {
         match self {
             Self::Engine(error) => to_python(error),
@@ -254,13 +264,13 @@ impl Refused {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Before the index that it merges.
-        // Nobody else has this, so no lock is taken: a thread of the process that this was forked from may have held it.
+        // The merger ends before the index that it merges. No lock is taken, since this is the last
+        // reference, and in a forked process a thread of the parent may have held it.
         self.state.get_mut().merger.take();
     }
 }
 
-/// What options say that a caller may give, by their names.
+/// The options that a caller may set, by their names.
 fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 8] {
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "None".into());
     let cache = match open.cache {
@@ -296,22 +306,23 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 8] {
     ]
 }
 
-/// An index that is open for searching. If it has a watch, a thread measures how much its searches find.
+/// An index that is open for searching. If it samples queries for live recall, a thread measures
+/// that.
 pub fn watched(index: Arc<stratann::Index>) -> Arc<Opened<stratann::Index>> {
     if index.options().watch_recall.is_some() {
-        // Where the system has no thread, `stats` tells.
+        // If no thread can be started, `stats` shows that the measurement is missing.
         index.measure_recall_in_background().ok();
     }
     Arc::new(Opened::new(index))
 }
 
-/// Whether two objects read a folder alike.
+/// Whether two objects open a folder with equal options.
 pub fn reads_alike(one: &OpenOptions, other: &OpenOptions) -> bool {
     named(one, Changes::default()) == named(other, Changes::default())
 }
 
 impl Writer {
-    /// That of the folder of an index, which all objects of this process share.
+    /// The writer of an index's folder, which all objects of this process share.
     pub fn of(_interpreter: Python<'_>, index: &stratann::Index) -> Arc<Self> {
         let process = std::process::id();
         let new = || {
@@ -340,16 +351,17 @@ impl Writer {
         }
     }
 
-    /// Whether it is of this process, and not of the one that this was forked from.
+    /// Whether it belongs to this process, and not to the one that this was forked from.
     fn is_home(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// How the folder stands now. `None`: this is a forked process, and its parent has it open for changes, or is just about to have it.
+    /// The condition of the folder now. `None`: this is a forked process, and its parent has it
+    /// open for changes or is about to.
     pub fn standing(&self) -> Option<Standing> {
         let state = match self.is_home() {
             true => self.state.lock(),
-            // Who has it may be a thread that is not here, and so may be who has a lock of what is open for changes.
+            // A thread of the parent may hold this lock, or a lock of the index open for changes.
             false => self.state.try_lock().filter(|state| state.live.is_none())?,
         };
         Some(match state.live.clone() {
@@ -365,7 +377,7 @@ impl Writer {
         })
     }
 
-    /// Has all locks while `work` is done.
+    /// Holds all locks during `work`.
     #[cfg(feature = "testing")]
     pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
         let _opening = self.opening.lock();
@@ -383,17 +395,17 @@ impl Writer {
         self.state.lock().live.clone()
     }
 
-    /// Whether an object has changed something since it is open for changes.
+    /// Whether an object has made changes since the index was opened for changes.
     pub fn is_used_by(&self, user: User) -> bool {
         self.state.lock().users.contains(&user)
     }
 
-    /// Whether this thread changes something just now, which it is called from.
+    /// Whether this thread is making a change, from which this call comes.
     pub fn is_under_way_here(&self) -> bool {
         self.gate.is_under_way_here()
     }
 
-    /// Waits for a moment at most while it is closed; `None` if that was not enough.
+    /// If the index is being closed, waits briefly. `None` if it is still being closed then.
     pub fn enter(self: &Arc<Self>) -> Option<Turn> {
         let pass = self.gate.enter()?;
         Some(Turn {
@@ -402,8 +414,10 @@ impl Writer {
         })
     }
 
-    /// The index open for changes, which takes the lock of its folder, for one change of an object: it is not closed before that is done. `index` is how
-    /// the object has it open, and `wanted` how it wants it. `progress` may end what it waits for: others that open it, and memory of a catalog.
+    /// The index open for changes, for one change of an object. Opening it takes the lock of its
+    /// folder. It is not closed before the change is done. `index`: the object's index; `wanted`:
+    /// the object's options. `progress` may end the waits for other objects that open it, and for
+    /// memory of a catalog.
     pub fn open(
         &self,
         user: User,
@@ -434,7 +448,7 @@ impl Writer {
         if let Some(live) = open {
             return Ok(UnderWay { live, turn });
         }
-        // One that was closed, and that a search of another thread still goes by, has the lock.
+        // An index that was closed, and that a search of another thread still uses, holds the lock.
         let (closed, before) = {
             let state = self.state.lock();
             (state.closed.clone(), state.changes)
@@ -445,7 +459,7 @@ impl Writer {
             match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
                 Some(live) => match agree(&live, before, wanted) {
                     Ok(()) => (Some(live), None),
-                    // It is let go here. It ends when the search does.
+                    // Released here. It ends when the search does.
                     Err(otherwise) => (None, Some(otherwise)),
                 },
                 None => (None, None),
@@ -460,7 +474,7 @@ impl Writer {
             },
         };
         if live.index().options().watch_recall.is_some() {
-            // Where the system has no thread, `stats` tells.
+            // If no thread can be started, `stats` shows that the measurement is missing.
             live.value().measure_recall_in_background().ok();
         }
         let merger = merge_when_due(&live, changes)?;
@@ -473,7 +487,8 @@ impl Writer {
         Ok(UnderWay { live, turn })
     }
 
-    /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does, and those of objects that nobody has any more by then.
+    /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does. Then closes
+    /// the index if its remaining objects were freed meanwhile.
     pub fn close(
         &self,
         object: (User, &Path),
@@ -485,7 +500,8 @@ impl Writer {
         closed
     }
 
-    /// Ends the changes of an object from within a change, which cannot close the index. Whether it was left to others; if not, all is as before.
+    /// Ends the changes of an object from within a change, which cannot close the index. Returns
+    /// whether other objects continue. If none do, nothing is changed.
     pub fn leave_from_within(&self, user: User) -> Result<bool, stratann::Error> {
         match self.live() {
             Some(live) => self.leave(user, &live),
@@ -493,10 +509,14 @@ impl Writer {
         }
     }
 
-    /// Ends the changes of an object. If others have changed something, too, they go on, and what was changed is made durable. The last one closes the
-    /// index once nobody changes it. Where it is to `finish`, a merge that is due is made before that, while changes go on, unless `progress` ends
-    /// it. All that was acknowledged is found all the time: searches go by what is closed until it is open for reading. `home` is where the object
-    /// has the folder, which may have been moved since it was opened for changes.
+    /// Ends the changes of an object. If other objects have made changes too, they continue, and
+    /// all changes so far are made durable. Otherwise the index is closed once no change is in
+    /// progress.
+    ///
+    /// With `finish`, a merge that is due is made before that. Changes continue during the merge,
+    /// and `progress` may end it. All acknowledged changes stay visible: searches use the closing
+    /// index until the result is open for reading. `home`: the object's path of the folder, which
+    /// may have been moved since.
     fn close_in_turn(
         &self,
         (user, home): (User, &Path),
@@ -516,7 +536,7 @@ impl Writer {
         if self.has_others(user) && self.leave(user, &live)? {
             return Ok(());
         }
-        // What merges is ended, or ends its merge, before anything is closed.
+        // The merger ends, or completes its merge, before the index is closed.
         let (merger, changes) = {
             let mut state = self.state.lock();
             (state.merger.take(), state.changes)
@@ -539,7 +559,8 @@ impl Writer {
             }
         }
         let flushed = live.flush();
-        // Where it takes no changes any more, or another has its place, there is nothing to stay with.
+        // If it takes no changes any more, or another index has replaced it, the handle is not
+        // kept.
         let stays = matches!(live.is_current(), Ok(true));
         let opened = match &flushed {
             Err(_) if stays => None,
@@ -550,21 +571,23 @@ impl Writer {
         };
         let index = match opened {
             Some(Ok(index)) => watched(Arc::new(index)),
-            // It stays open for changes, as searches have nothing else that knows of these.
+            // The index stays open for changes, since searches would otherwise miss them.
             not => {
                 self.merge_again(&live, changes);
                 return flushed.and(not.map_or(Ok(()), |not| not.map(drop)));
             }
         };
         self.put_away(&live, &index);
-        // Who drops it last gives the lock back: that is to be now, as soon as searches that go by it are done.
+        // The last reference releases the lock. That should happen now, so wait for the searches
+        // that use it.
         let is_shared = || Arc::strong_count(&live) > 1 || Arc::strong_count(live.value()) > 1;
         let began = Instant::now();
         while is_shared() && began.elapsed() < PATIENCE && !progress.interrupted() {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(live);
-        // It made a checkpoint at its end. What is open knows all of it, and may not be there when somebody else changes the index.
+        // It made a checkpoint when it was dropped. The open index has all of its changes, but its
+        // files may go when another process changes the index.
         if let Ok(false) = index.is_current()
             && let Ok(last) = index.opener().open(index.path())
         {
@@ -575,7 +598,8 @@ impl Writer {
         flushed
     }
 
-    /// Ends the changes of an object that nobody has any more. Whether it was the last one: then [`close_if_left`](Self::close_if_left) is to follow.
+    /// Ends the changes of an object that was freed. Returns whether it was the last one. Then
+    /// [`close_if_left`](Self::close_if_left) has to follow.
     pub fn forsake(&self, user: User) -> bool {
         if !self.is_home() {
             return false;
@@ -584,7 +608,7 @@ impl Writer {
         self.is_left()
     }
 
-    /// Whether it is open for changes, and no object has changed something that has not ended its changes.
+    /// Whether the index is open for changes, and all objects have ended their changes.
     fn is_left(&self) -> bool {
         if !self.is_home() {
             return false;
@@ -593,8 +617,10 @@ impl Writer {
         state.live.is_some() && state.users.is_empty()
     }
 
-    /// What an object leaves that alone has the folder open: what merges the index, and the index, which is closed when it is dropped. `None`: others have the folder
-    /// open. With the interpreter nobody else gets this writer meanwhile, who would find neither this index nor one that takes its place.
+    /// Takes the merger and the index of an object that alone has the folder open. Dropping the
+    /// index closes it. `None`: other objects have the folder open. The caller holds the
+    /// interpreter's lock, so that no other object gets this writer meanwhile and finds no index in
+    /// it.
     pub fn take_alone(self: &Arc<Self>) -> Option<(Option<Merger>, Arc<Opened<LiveIndex>>)> {
         if Arc::strong_count(self) > 1 {
             return None;
@@ -605,8 +631,8 @@ impl Writer {
         Some((state.merger.take(), live))
     }
 
-    /// Closes what all objects have left, and makes no merge. It waits for nobody: where a change is under way, or another thread closes, that one does this
-    /// at its end.
+    /// Closes the index if all objects have ended their changes, without a merge. It never waits.
+    /// If a change or another close is in progress, that one closes the index at its end.
     pub fn close_if_left(&self) {
         if !self.is_left() {
             return;
@@ -629,17 +655,19 @@ impl Writer {
         let open = || live.index().opener().open(live.path());
         match flushed.and_then(|()| open()) {
             Ok(index) => self.put_away(&live, &watched(Arc::new(index))),
-            // Nobody hears of an error here. Others find it as it is, and whichever of them closes it is told what is wrong.
+            // No caller gets this error. Other objects find the index unchanged, and the one that
+            // closes it gets the error.
             Err(_) => self.merge_again(&live, changes),
         }
     }
 
-    /// Whether objects beside this one have changed something.
+    /// Whether other objects have made changes.
     pub fn has_others(&self, user: User) -> bool {
         self.state.lock().users.iter().any(|&other| other != user)
     }
 
-    /// Leaves an index open for changes to the others. What this object has changed is durable then. `false`: there are none, and it stays.
+    /// Leaves the index open for changes to other objects, after making this object's changes
+    /// durable. `false`: there are no others, and nothing is changed.
     fn leave(&self, user: User, live: &Opened<LiveIndex>) -> Result<bool, stratann::Error> {
         if self.is_used_by(user) {
             live.flush()?;
@@ -653,7 +681,7 @@ impl Writer {
         Ok(has_others)
     }
 
-    /// Puts what is open for reading in the place of what was open for changes.
+    /// Replaces the index that was open for changes by the one that is open for reading.
     fn put_away(&self, live: &Arc<Opened<LiveIndex>>, index: &Arc<Opened<stratann::Index>>) {
         let mut state = self.state.lock();
         state.has_closed(live);
@@ -661,7 +689,8 @@ impl Writer {
         state.users.clear();
     }
 
-    /// Goes on merging in the background where a close was broken off: without it changes go on all the same.
+    /// Resumes merges in the background after an incomplete close. Changes continue even if this
+    /// fails.
     fn merge_again(&self, live: &Opened<LiveIndex>, changes: Changes) {
         if let Ok(merger) = merge_when_due(live, changes) {
             self.state.lock().merger = merger;
@@ -669,7 +698,7 @@ impl Writer {
     }
 }
 
-/// Refuses an object whose options are others than those that the index is open for changes with.
+/// Refuses an object whose options differ from the options of the index open for changes.
 fn agree(
     live: &Opened<LiveIndex>,
     changes: Changes,
@@ -689,7 +718,8 @@ fn agree(
     }
 }
 
-/// Opens for changes what stands there now. What this process has closed gives the lock back when the last search that goes by it is done.
+/// Opens the folder for changes. If this process has closed it, waits up to [`PATIENCE`] for the
+/// last search that uses the closed index, which then releases the lock.
 fn opened(
     index: &Arc<stratann::Index>,
     changes: Changes,
@@ -715,12 +745,12 @@ fn opened(
     }
 }
 
-/// Whether another one has the lock of the folder.
+/// Whether the folder is locked by another handle.
 fn is_in_use(error: &stratann::Error) -> bool {
     matches!(error, stratann::Error::Tier(TierError::InUse { .. }))
 }
 
-/// Begins to merge in the background, if that is wanted.
+/// Begins merges in the background, if wanted.
 fn merge_when_due(
     live: &Opened<LiveIndex>,
     changes: Changes,

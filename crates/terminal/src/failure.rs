@@ -1,22 +1,23 @@
-//! How a command ends: the three exit statuses, and one line on standard error that says why.
+//! How a command ends: three exit statuses, and one line on standard error with the reason.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The call was wrong: a bad argument or combination. Exit status 2.
+    /// The call was wrong: an invalid argument or combination. Exit status 2.
     Wrong(String),
-    /// The call was right and it failed all the same. Exit status 1.
+    /// The call was correct and failed. Exit status 1.
     Failed(String),
-    /// Whoever read our output has closed it (`stratann stats | head`): not worth a word. Status 0.
+    /// The reader of the output has closed it (`stratann stats | head`). Nothing is printed. Exit
+    /// status 0.
     Closed,
 }
 
 impl Failure {
-    /// A failure to do something with a file or folder of the user's.
+    /// An operation on a user's file or folder failed.
     pub fn file(what: &str, path: &Path, error: &std::io::Error) -> Failure {
         let parent = path.parent().filter(|parent| *parent != Path::new(""));
         let remedy = match (error.kind(), parent) {
@@ -77,14 +78,14 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
-/// Says on standard error what went wrong, and turns it into the exit status.
+/// Prints the error on standard error, and returns the exit status.
 pub fn report(outcome: Result<(), Failure>) -> ExitCode {
     let (message, status) = match outcome {
         Ok(()) | Err(Failure::Closed) => return ExitCode::SUCCESS,
         Err(Failure::Failed(message)) => (message, 1),
         Err(Failure::Wrong(message)) => (message, 2),
     };
-    // If standard error is closed too, the exit status still tells.
+    // If standard error is closed too, the exit status remains.
     let _ = writeln!(std::io::stderr(), "error: {message}");
     ExitCode::from(status)
 }

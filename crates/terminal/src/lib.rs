@@ -1,5 +1,5 @@
-//! What a program says to whoever started it, and hears from them: the presentation that the command and its benchmarks have
-//! in common. It knows no command and no option.
+//! Terminal input and output, shared by the command and its benchmarks. It knows no command and no
+//! option.
 //!
 //! ```text
 //! progress.rs  bars on a terminal, log lines elsewhere, the signals that end a program

@@ -1,4 +1,5 @@
-//! What a program tells on standard error, in the form that its reader wants: lines for who looks at a terminal, with the time for the log of a server, or JSON for who collects logs.
+//! Messages on standard error, in the form that their reader needs. A terminal gets plain lines, a
+//! server's log lines with the time, and a log collector JSON.
 //!
 //! ```text
 //!   Form::Plain   warning: the memory server at 10.0.0.1:7700 is not connected any more ...
@@ -12,12 +13,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// How events are told.
+/// The form of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A line for each, as a command says it.
+    /// A line for each message.
     Plain,
-    /// The same behind the time (UTC).
+    /// As `Plain`, after the time (UTC).
     Timed,
     /// One JSON object a line: `time`, `level`, `target`, `message`.
     Json,
@@ -25,10 +26,10 @@ pub enum Form {
 
 static FORM: OnceLock<Form> = OnceLock::new();
 
-/// What names the level from which on events are shown: error, warn, info, debug or off.
+/// The environment variable with the lowest level to show: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
 
-/// Has events of this level and above shown on standard error, or those that `STRATANN_LOG` names.
+/// Shows messages of this level and above on standard error. `STRATANN_LOG` overrides the level.
 pub fn install(level: log::LevelFilter, form: Form) {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok()).unwrap_or(level);
@@ -37,7 +38,7 @@ pub fn install(level: log::LevelFilter, form: Form) {
     }
 }
 
-/// An event as JSON.
+/// A message as JSON.
 #[derive(Serialize)]
 struct Event<'a> {
     time: &'a str,
@@ -46,7 +47,7 @@ struct Event<'a> {
     message: &'a str,
 }
 
-/// An event in its form. `level`: `None` for what is no event, and is said whatever level is wanted.
+/// A message in its form. `level`: `None` for output that is shown at any level.
 fn line(
     form: Form,
     now: SystemTime,
@@ -71,17 +72,18 @@ fn line(
                 target,
                 message,
             };
-            // It is texts alone.
+            // Cannot fail, since it has only strings.
             serde_json::to_string(&event).unwrap_or_else(|_| message.to_owned())
         }
     }
 }
 
-/// A moment in UTC, to the millisecond, as RFC 3339 has it.
+/// A time in UTC, to the millisecond, as in RFC 3339.
 fn time(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Years begin with March here, so that a leap day is the last of its year; 400 of them have 146,097 days, and 1970-01-01 is the 719,468th day from 0000-03-01 on.
+    // Years begin with March here, so that a leap day is the last day of its year. 400 years have
+    // 146,097 days, and 1970-01-01 is day 719,468 from 0000-03-01 on.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -105,16 +107,16 @@ fn time(at: SystemTime) -> String {
 fn write(level: Option<log::Level>, target: &str, message: &str) {
     let form = FORM.get().copied().unwrap_or(Form::Plain);
     let line = line(form, SystemTime::now(), level, target, message);
-    // If standard error is closed nobody reads it.
+    // If standard error is closed, the message is lost.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Says something that is no event: how far work is, what a signal does.
+/// Shows text that is no log message: progress, or the effect of a signal.
 pub(crate) fn say(message: &str) {
     write(None, "stratann", message);
 }
 
-/// Prints what the crates below log.
+/// Prints the log messages of the crates below.
 struct Logger;
 
 impl log::Log for Logger {
@@ -142,7 +144,8 @@ mod tests {
 
     #[test]
     fn moments_are_those_of_the_calendar() {
-        // As `date -u -d @N +%FT%TZ` has them: the first day, leap days of a year in 4 and in 400, one that is none, the ends of years.
+        // As `date -u -d @N +%FT%TZ` prints them. The first day, leap days of a year divisible by 4
+        // and by 400, a year without one, and the ends of years.
         for (seconds, right) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (951_782_400, "2000-02-29T00:00:00.007Z"),

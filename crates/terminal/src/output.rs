@@ -1,5 +1,5 @@
-//! Standard output, and the files that results go to. `println!` panics when a pipe closes early; this returns the error
-//! instead, and [`crate::failure`] turns it into a quiet end.
+//! Standard output, and files for results. If a pipe closes early, `println!` panics. These
+//! functions return the error, and [`crate::failure`] turns it into a quiet end.
 
 use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -30,7 +30,7 @@ impl Output {
         Ok(())
     }
 
-    /// One JSON object on one line (JSON lines), out at once so that a reader may follow.
+    /// One JSON object on one line (JSON lines), flushed so that a reader can follow.
     pub fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.0, value)?;
         writeln!(self.0)?;
@@ -45,15 +45,15 @@ impl Output {
         Ok(())
     }
 
-    /// Hands everything over; without this an error of the last bytes would go unseen.
+    /// Flushes the output. Without this, an error of the last bytes would be lost.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.0.flush()?;
         Ok(())
     }
 }
 
-/// Refuses a file for results that could not be written, before the work of which they are the results. One that is there
-/// already is only replaced when that was asked for.
+/// Refuses a file for results that could not be written, before the work begins. An existing file
+/// is refused unless `overwrite` is set.
 pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::Wrong(format!(
@@ -70,7 +70,7 @@ pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
             ))),
         };
     }
-    // Whether a file can be made there is known when one was.
+    // Creating a file is the only reliable test.
     File::create_new(path)
         .and_then(|_| std::fs::remove_file(path))
         .map_err(|error| Failure::file("create", path, &error))

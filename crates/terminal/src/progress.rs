@@ -1,5 +1,5 @@
-//! Long work made visible, and stopped: a bar with the time left on a terminal, plain log lines elsewhere,
-//! and the signals that end a program, Ctrl-C first of all.
+//! The display of long work, and the signals that stop it, such as Ctrl-C. On a terminal work has a
+//! bar with the time left, and log lines elsewhere.
 
 use std::ffi::c_int;
 use std::io::IsTerminal;
@@ -18,19 +18,20 @@ use crate::size;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
-/// From now on the first Ctrl-C, `kill` or hang-up of the terminal only asks to stop, so that the work can tidy up; the
-/// second one ends the program.
+/// From now on the first Ctrl-C, `kill` or hang-up only asks the work to stop, so that it can clean
+/// up. The second one ends the program.
 pub fn catch_interrupts() {
     HANDLER.call_once(|| {
         let without = |error: std::io::Error| {
             log::warn!("Ctrl-C and kill will end the program without tidying up: {error}");
         };
-        // The handlers are installed by the thread that serves them: were it the other way round and no thread could be
-        // started, nothing would end the program any more. The work waits for them: a signal that came before would leave its files.
+        // The thread that serves the handlers also installs them. If handlers were installed first
+        // and no thread could be started, no signal would end the program any more. The work waits
+        // until they are installed, since an earlier signal would leave its files behind.
         let (installed, until_installed) = std::sync::mpsc::channel();
         let serve = move || match Signals::new(heeded()) {
             Ok(mut signals) => {
-                // Only a thread that is gone hears nothing.
+                // An error means that the waiting thread is gone.
                 let _ = installed.send(());
                 signals.forever().for_each(stop);
             }
@@ -38,30 +39,31 @@ pub fn catch_interrupts() {
         };
         let thread = std::thread::Builder::new().name("signals".into());
         match thread.spawn(serve) {
-            // An error: the thread has said why there are none, and ended.
+            // A receive error means that the thread has logged its error and ended.
             Ok(_) => until_installed.recv().unwrap_or_default(),
             Err(error) => without(error),
         }
     });
 }
 
-/// From now on a file that may grow no larger (`ulimit -f`) is an error of the write, as on a full disk, and not the end of the program.
+/// From now on, a file at its size limit (`ulimit -f`) is a write error, as on a full disk, and
+/// does not end the program.
 pub fn outlive_limits() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         log::warn!("a limit on the size of files will end the program: {error}");
     }
 }
 
-/// What a signal does: the first one asks, the second one ends.
+/// Handles a signal: the first one asks to stop, the second one ends the program.
 fn stop(signal: c_int) {
     if INTERRUPTED.swap(true, Ordering::SeqCst) {
-        // What a shell reports of a program that a signal ended.
+        // The status that a shell reports for a program that a signal ended.
         std::process::exit(128 + signal);
     }
     say("stopping: a second Ctrl-C or kill ends it at once");
 }
 
-/// The signals that end a program, but for those that whoever started it wants ignored, as `nohup` does.
+/// The signals that end a program, except the ones ignored from its start on, as with `nohup`.
 fn heeded() -> Vec<c_int> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
@@ -71,7 +73,8 @@ fn heeded() -> Vec<c_int> {
         .collect()
 }
 
-/// The mask of ignored signals in a `/proc/self/status`, from signal 1 at its lowest bit; none where it does not say.
+/// The mask of ignored signals in a `/proc/self/status`, with signal 1 as the lowest bit. 0 if it
+/// has none.
 fn ignored(status: &str) -> u64 {
     let line = status
         .lines()
@@ -85,13 +88,13 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// How stages are shown.
+/// How stages are displayed.
 enum Face {
     /// A bar, drawn over itself.
     Bar,
     /// A line every few seconds.
     Lines,
-    /// Nothing but warnings.
+    /// Warnings only.
     Quiet,
 }
 
@@ -100,7 +103,7 @@ struct Stage {
     name: String,
     total: u64,
     begun: Instant,
-    /// When the last line was written, and at which percentage.
+    /// When the last line was written, and its percentage.
     said: Instant,
     said_percent: u64,
     bar: Option<ProgressBar>,
@@ -112,15 +115,15 @@ pub struct Shown {
     started: Instant,
     stage: Mutex<Option<Stage>>,
     done: AtomicU64,
-    /// Milliseconds after `started` before which `advance` has nothing to show. Threads of a build advance
-    /// thousands of times a second; only a few of these calls may take the lock.
+    /// Milliseconds after `started` before which `advance` has nothing to show. Threads of a build
+    /// call it thousands of times a second, and only a few of these calls may take the lock.
     next_ms: AtomicU64,
 }
 
 const BAR_EVERY_MS: u64 = 100;
 const LINES_LOOK_EVERY_MS: u64 = 500;
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// A line for each 10 % comes earlier than 5 s, but not more often than this.
+/// The least time between lines. A line for each 10 % may come before the 5 s are over.
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {
@@ -144,7 +147,7 @@ impl Shown {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Stage>> {
-        // A thread that panicked while it drew leaves nothing that could be wrong.
+        // A panic while drawing leaves no inconsistent data.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

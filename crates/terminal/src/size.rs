@@ -1,4 +1,4 @@
-//! Sizes as people write and read them: in bytes, and of a cache in entries.
+//! Sizes as users write and read them: in bytes, and for a cache in entries.
 //!
 //! ```text
 //! 1048576      bytes
@@ -8,7 +8,7 @@
 
 use std::str::FromStr;
 
-/// Reads a size; the error says what would be right.
+/// Parses a size. The error gives valid examples.
 pub fn parse(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
     let split = trimmed
@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// A size for people, in powers of 1000 so that it can be compared with row counts and disk labels.
+/// A size for users, in powers of 1000 so that it compares with row counts and disk labels.
 pub fn format(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1000 {
@@ -71,7 +71,7 @@ pub fn format(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A count with its thousands apart: `1,000,000`.
+/// A count with separators: `1,000,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -84,7 +84,7 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A span of time for people: `850 ms`, `12.3 s`, `4 min 05 s`.
+/// A duration for users: `850 ms`, `12.3 s`, `4 min 05 s`.
 pub fn seconds(seconds: f64) -> String {
     if seconds < 1.0 {
         format!("{:.0} ms", seconds * 1e3)
@@ -100,17 +100,18 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// How many entries a cache has.
+/// The size of a cache in entries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CacheEntries {
-    /// So many.
+    /// A number of entries.
     Count(usize),
-    /// So many for each vector of the index.
+    /// A share of the vectors of the index.
     Share(f64),
 }
 
 impl CacheEntries {
-    /// The entries for an index of so many vectors. More than one a vector would never be used.
+    /// The entries for an index of `vectors` vectors, at most one for each vector, since more would
+    /// never be used.
     pub fn of(self, vectors: usize) -> usize {
         match self {
             Self::Count(entries) => entries.min(vectors),
@@ -155,7 +156,7 @@ mod tests {
         let of = |text: &str, vectors| text.parse::<CacheEntries>().unwrap().of(vectors);
         assert_eq!((of("30", 1000), of("30", 20)), (30, 20));
         assert_eq!((of("1%", 1000), of("0.5 %", 1000)), (10, 5));
-        // A share of a few is at least one of them.
+        // A small share is at least one entry.
         assert_eq!((of("1%", 20), of("100%", 7)), (1, 7));
     }
 

@@ -1,4 +1,5 @@
-//! Tables in plain text: columns aligned, numbers to the right, nothing that a pipe or `awk` would choke on.
+//! Tables in plain text: aligned columns, numbers to the right, and no characters that disturb a
+//! pipe or `awk`.
 
 /// A table under construction.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ impl Table {
         }
     }
 
-    /// Adds a row; cells that are missing stay empty.
+    /// Adds a row. Missing cells stay empty.
     pub fn row(&mut self, mut cells: Vec<String>) {
         cells.resize(self.header.len(), String::new());
         self.rows.push(cells);
@@ -67,7 +68,7 @@ impl Table {
     }
 }
 
-/// Lines of `name  value`, the values aligned.
+/// Lines of `name  value`, with the values aligned.
 pub fn facts(pairs: &[(&str, String)]) -> String {
     let width = pairs
         .iter()

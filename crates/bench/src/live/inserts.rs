@@ -1,4 +1,5 @@
-//! Inserts alone, as fast as they go, and what they leave behind (OdinANN, Figure 9). Runs in a process of its own.
+//! Inserts at full speed without other work, and the resulting index (OdinANN, Figure 9). Runs in a
+//! process of its own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,12 +20,13 @@ use crate::report::Point;
 
 /// Rows of a call: more than the engine takes at a time.
 const ROWS: usize = 256;
-/// Pages are written behind the inserts' back: counts are final when they have not changed for so long.
+/// Pages are written in the background. Counts are final when they have not changed for this
+/// time...
 const STILL: Duration = Duration::from_millis(300);
-/// .. or after so long.
+/// ...or after this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Many rows, the merge if the way has one, and searches afterwards.
+/// Many rows, the merge if the way to update has one, and searches afterwards.
 pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let queries = Matrix::read(&VectorFile::open(&task.plan.queries)?)?;
@@ -50,7 +52,7 @@ pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     };
     let seconds = start.elapsed().as_secs_f64();
     let peak_rss_bytes = stratann::peak_rss_bytes();
-    // Of an index that merges there are none, also if it takes direct inserts now.
+    // An index with merges has no such counts, even if it takes direct inserts now.
     let counts = match stats.direct {
         Some(_) => still(&live),
         None => None,
@@ -81,7 +83,7 @@ pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     Ok(Found::Inserted(Box::new(inserted)))
 }
 
-/// The counts, when what was to be written is.
+/// The counts, once background writes have ended.
 fn still(live: &LiveIndex) -> Option<DirectCounts> {
     let start = Instant::now();
     let mut last = live.stats().direct;
@@ -95,7 +97,7 @@ fn still(live: &LiveIndex) -> Option<DirectCounts> {
     }
 }
 
-/// All queries, one in flight, after the inserts.
+/// All queries after the inserts, with one in flight.
 fn searches(
     live: &LiveIndex,
     breakdown: &Breakdown,
@@ -106,7 +108,7 @@ fn searches(
         k: K,
         list: breakdown.list,
         in_flight: Some(1),
-        // Recall is counted by distances.
+        // Recall is computed from distances.
         exact: true,
         ..SearchOptions::default()
     };
@@ -138,7 +140,7 @@ fn searches(
     })
 }
 
-/// One row a call, on one thread.
+/// Calls with one row each, on one thread.
 pub fn calls(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let index: &Path = &task.step.index();

@@ -1,5 +1,5 @@
-//! What a job of live updates says: the tables `[timeline]` and `[breakdown]`, and what a run may change in them.
-//!
+//! The keys of a job of live updates: the tables `[timeline]` and `[breakdown]`, and the keys that
+//! a run may override.
 //! ```toml
 //! [timeline]                  # inserts and searches at once, second by second
 //! built = 800_000             # rows of the base that the index is built of; the others are inserted
@@ -104,19 +104,19 @@ impl<'de> Deserialize<'de> for NumberOrWord {
     }
 }
 
-/// How many rows a second go in.
+/// The rate of inserts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rate {
-    /// As many as can.
+    /// As many as possible.
     Most,
-    /// Half of what a run without searches reached.
+    /// Half of the rate that a run without searches reached.
     Half,
-    /// So many.
+    /// Rows a second.
     Rows(f64),
 }
 
-/// How many of the oldest rows are deleted.
+/// The rate at which the oldest rows are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deletes {
@@ -124,7 +124,7 @@ pub enum Deletes {
     None,
     /// One for each insert.
     Same,
-    /// So many a second.
+    /// Rows a second.
     Rows(f64),
 }
 
@@ -134,14 +134,16 @@ pub enum Deletes {
 pub enum MergeAt {
     /// Never.
     Never,
-    /// Once, after so many seconds.
+    /// Once, after this many seconds.
     Second(f64),
-    /// Whenever the vectors that wait, or those deleted, are this share of the checkpoint's.
+    /// Whenever the waiting vectors, or the deleted ones, reach this share of the checkpoint's
+    /// vectors.
     Logged(f64),
 }
 
 impl MergeAt {
-    /// Whether one begins now: so long after rows began to come, after so many merges, and with such a share of the checkpoint waiting.
+    /// Whether a merge begins now. `changing`: the time since the first insert; `merges`: the
+    /// merges so far; `share`: the waiting or deleted share of the checkpoint.
     pub fn is_due(self, changing: Duration, merges: usize, share: f64) -> bool {
         match self {
             MergeAt::Never => false,
@@ -151,12 +153,12 @@ impl MergeAt {
     }
 }
 
-/// Inserts and searches at once.
+/// Inserts and searches at the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// Rows of the base that the index is built of.
+    /// Rows of the base from which the index is built.
     pub built: usize,
-    /// Inserts.
+    /// The rate of inserts.
     pub rate: Rate,
     /// Threads that insert.
     pub insert_threads: usize,
@@ -164,22 +166,22 @@ pub struct Timeline {
     pub search_threads: usize,
     /// L of the searches.
     pub list: usize,
-    /// How long it goes on.
+    /// The duration in seconds.
     pub seconds: usize,
     /// Seconds of a line of the table.
     pub window: usize,
     /// Seconds of searches before the first insert.
     pub alone: usize,
-    /// Deletes.
+    /// The rate of deletes.
     pub deletes: Deletes,
-    /// Merges.
+    /// When merges begin.
     pub merge: MergeAt,
 }
 
-/// Inserts alone.
+/// Inserts without searches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breakdown {
-    /// Rows of the base that the index is built of.
+    /// Rows of the base from which the index is built.
     pub built: usize,
     /// Rows that are inserted.
     pub rows: usize,
@@ -191,29 +193,29 @@ pub struct Breakdown {
     pub calls: usize,
 }
 
-/// What is measured.
+/// The measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// Over time.
+    /// Figures over time.
     Timeline(Timeline),
-    /// In sum.
+    /// Totals.
     Breakdown(Breakdown),
 }
 
 /// A run of a job of live updates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveRun {
-    /// What is measured.
+    /// The measurement.
     pub kind: Kind,
-    /// How vectors get in, if the run says so itself.
+    /// How vectors are inserted, if the run sets it.
     pub update: Option<Update>,
     /// How lists are pruned.
     pub pruning: Pruning,
-    /// Whether inserts go on while their pages are written.
+    /// Whether inserts continue while their pages are written.
     pub write_behind: bool,
 }
 
-/// What the tables of a job say, and those of a run.
+/// The tables of a job, and the keys of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Said<'a> {
     /// `[timeline]`
@@ -233,7 +235,7 @@ pub struct Said<'a> {
 }
 
 impl LiveRun {
-    /// Rows of the base that the index is built of.
+    /// Rows of the base from which the index is built.
     pub fn built(&self) -> usize {
         match &self.kind {
             Kind::Timeline(timeline) => timeline.built,
@@ -241,7 +243,7 @@ impl LiveRun {
         }
     }
 
-    /// L of the searches, and their threads.
+    /// L and the number of threads of the searches.
     pub fn search(&self) -> (usize, usize) {
         match &self.kind {
             Kind::Timeline(timeline) => (timeline.list, timeline.search_threads),
@@ -249,7 +251,7 @@ impl LiveRun {
         }
     }
 
-    /// How vectors are inserted directly.
+    /// The options of direct inserts.
     pub fn direct(&self) -> DirectOptions {
         DirectOptions {
             pruning: self.pruning,
@@ -258,13 +260,13 @@ impl LiveRun {
         }
     }
 
-    /// How vectors get into an index of this preset.
+    /// How vectors are inserted into an index of this preset.
     pub fn update(&self, preset: &Preset) -> Update {
         self.update.unwrap_or(preset.update)
     }
 }
 
-/// What a run of a job of live updates measures; `None` in a job of searches.
+/// The measurement of a run of live updates; `None` in a job of searches.
 pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
     let kind = match (said.timeline, said.breakdown) {
         (Some(_), Some(_)) => {
@@ -327,7 +329,7 @@ fn refuse(key: &str, given: bool, table: &str) -> Result<(), String> {
     }
 }
 
-/// A number that has to be there and above 0.
+/// A number that is required and above 0.
 fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
     match value {
         Some(0) => Err(format!("{key} = 0: give at least 1")),
@@ -336,7 +338,7 @@ fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
     }
 }
 
-/// A list size that searches can have.
+/// A valid list size.
 fn list(value: Option<usize>) -> Result<usize, String> {
     match value.unwrap_or(40) {
         list if list < K => Err(format!("list = {list} is smaller than k, which is {K}")),
@@ -345,10 +347,10 @@ fn list(value: Option<usize>) -> Result<usize, String> {
 }
 
 impl TimelineKeys {
-    /// With what is absent here from `other`.
+    /// Sets the keys that are absent here to those of `other`.
     fn inherit(self, other: &Self) -> Self {
         let other = other.clone();
-        // A run that says when to merge does not take the job's other way to say it.
+        // A run that sets either key for merges does not inherit the job's other one.
         let merges = self.merge_at.is_some() || self.merge_at_logged.is_some();
         Self {
             built: self.built.or(other.built),
@@ -431,7 +433,7 @@ impl TimelineKeys {
 }
 
 impl BreakdownKeys {
-    /// With what is absent here from `other`.
+    /// Sets the keys that are absent here to those of `other`.
     fn inherit(self, other: &Self) -> Self {
         Self {
             built: self.built.or(other.built),
@@ -463,7 +465,7 @@ impl fmt::Display for NumberOrWord {
     }
 }
 
-/// A way to update in words: `relocate`, or `in-place, full pruning, waits`.
+/// A way to update as text: `relocate`, or `in-place, full pruning, waits`.
 pub fn way(update: Update, direct: &DirectOptions) -> String {
     let mut words = update.to_string();
     if update != Update::Merge {

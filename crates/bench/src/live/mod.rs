@@ -1,16 +1,17 @@
-//! Jobs of live updates: inserts, deletes and merges while searches go on, second by second, and ways to insert in turn.
+//! Jobs of live updates. One kind measures searches during inserts, deletes and merges, second by
+//! second. The other kind measures several ways to insert, one after the other.
 //!
 //! ```text
-//! keys.rs       what a job says
-//! truth.rs      what searches ought to find while rows come and go
-//! step.rs       what a child process is told to measure, and the copy of the index that it changes
-//! timeline.rs   inserts and searches at once      ┐ in the child
+//! keys.rs       the keys of a job
+//! truth.rs      exact answers while rows come and go
+//! step.rs       the task of a child process, and the copy of the index that it changes
+//! timeline.rs   inserts and searches together     ┐ in the child
 //! inserts.rs    inserts alone                     ┘
-//! result.rs     what they found out;   tables.rs  for a terminal
+//! result.rs     the results;   tables.rs  for a terminal
 //! ```
 //!
-//! Every measurement changes a copy of the index, in a process of its own: this program once more, with the same job, told
-//! by its environment which step to take ([`step::VARIABLE`]).
+//! Every measurement changes a copy of the index, in a process of its own. The process is this
+//! program with the same job, and its environment names the step to take ([`step::VARIABLE`]).
 
 pub mod inserts;
 pub mod keys;
@@ -35,7 +36,7 @@ use crate::live::truth::{FirstRows, Truth};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::{self, Outcome, Setting};
 
-/// Runs a job of live updates; or, in a child process, one step of it.
+/// Runs a job of live updates, or in a child process one step of it.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     match Step::told()? {
         Some(step) => step.take(plan),
@@ -43,7 +44,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     }
 }
 
-/// The run's choices; `planned` gives them to all runs of such a job.
+/// The keys of the run, which `planned` sets for all runs of such a job.
 fn live(run: &PlannedRun) -> Result<&LiveRun, Failure> {
     run.live
         .as_ref()
@@ -114,7 +115,7 @@ fn measure(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     })
 }
 
-/// Refuses what does not fit the base.
+/// Refuses keys that do not fit the base.
 fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(), Failure> {
     let wrong = |message: String| {
         let file = plan.file.display();
@@ -145,14 +146,14 @@ fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(
     }
 }
 
-/// The rows that may ever be live, and the fewest that are at once.
+/// The number of rows that can ever be live, and the least number live at a time.
 fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     match &live.kind {
         Kind::Timeline(timeline) => {
             let built = timeline.built;
             let least = match timeline.deletes {
                 Deletes::None | Deletes::Same => built,
-                // All others may be gone before the first comes.
+                // All others may be deleted before the first insert.
                 Deletes::Rows(a_second) => {
                     let gone = (a_second * timeline.seconds as f64).ceil() as usize;
                     built.saturating_sub(gone).max(built / 20)
@@ -167,7 +168,7 @@ fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     }
 }
 
-/// The truth of each run, computed once for those that have it in common.
+/// The truth of each run, computed once for runs that share it.
 fn truths(
     plan: &Plan,
     setting: &Setting,
@@ -191,7 +192,7 @@ fn truths(
     Ok(paths)
 }
 
-/// What a step found out.
+/// Takes a step, and returns its result.
 type Take<'a> = &'a dyn Fn(What, Option<f64>, &str) -> Result<Found, Failure>;
 
 fn over_time(timeline: &Timeline, take: Take<'_>) -> Result<Live, Failure> {
@@ -243,7 +244,7 @@ fn unexpected(found: &Found) -> Failure {
     ))
 }
 
-/// Has a step taken by a child process, on a fresh copy of the index.
+/// Lets a child process take a step, on a new copy of the index.
 fn take(
     plan: &Plan,
     setting: &Setting,
@@ -251,7 +252,7 @@ fn take(
     index: &Path,
     step: &Step,
 ) -> Result<Found, Failure> {
-    /// What the child prints: the report of a job of one run.
+    /// The output of the child: the report of a job of one run.
     #[derive(Deserialize)]
     struct Report {
         runs: Vec<Measured>,
@@ -278,7 +279,8 @@ fn take(
     })
 }
 
-/// How vectors get in, as it turned out: an index whose layout or metric lets none in directly makes them wait.
+/// How vectors are inserted in fact. An index whose layout or metric allows no direct inserts lets
+/// them wait for a merge.
 fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<String, Failure> {
     let asked = live.update(&run.preset);
     match (&stats.direct, asked) {

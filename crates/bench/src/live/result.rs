@@ -1,4 +1,4 @@
-//! What runs of live updates found out.
+//! The results of runs with live updates.
 
 use serde::{Deserialize, Serialize};
 use stratann::{CompactReport, DirectCounts};
@@ -6,17 +6,17 @@ use stratann::{CompactReport, DirectCounts};
 use crate::live::keys::{Breakdown, Timeline};
 use crate::report::Point;
 
-/// What a run measured.
+/// The measurements of a run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Live {
-    /// Over time.
+    /// Figures over time.
     Timeline(Box<OverTime>),
-    /// Inserts alone, all in all.
+    /// Inserts without searches, in total.
     Breakdown(Box<BrokenDown>),
 }
 
-/// What happened between two moments.
+/// The activity in a span of time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Seconds since the start.
@@ -29,32 +29,33 @@ pub struct Span {
     pub deletes: u64,
     /// Queries that were answered.
     pub searches: u64,
-    /// Their median latency in microseconds; 0 if there were none, as the others.
+    /// Their median latency in microseconds. This and the other latencies are 0 without queries.
     pub p50_us: f64,
-    /// 90 % of them were not slower.
+    /// The latency that 90 % did not exceed.
     pub p90_us: f64,
-    /// 99 % of them were not slower.
+    /// The latency that 99 % did not exceed.
     pub p99_us: f64,
-    /// Recall@10 of those in the sample, over what was live at that moment; null if there were none.
+    /// Recall@10 of the sampled queries, against the rows live at that time; null if there were
+    /// none.
     pub recall: Option<f64>,
     /// Resident set at the end.
     pub rss_bytes: u64,
-    /// Bytes on storage at the end, a merge's unfinished files among them.
+    /// Bytes on storage at the end, with the unfinished files of a merge.
     pub storage_bytes: u64,
-    /// Pages that inserts read to find neighbours; null where they go into memory.
+    /// Pages that inserts read to find neighbours; null if vectors wait in memory.
     pub pages_read: Option<u64>,
-    /// Pages that inserts wrote; null where they go into memory.
+    /// Pages that inserts wrote; null if vectors wait in memory.
     pub pages_written: Option<u64>,
-    /// Whether a merge went on.
+    /// Whether a merge was running.
     pub merging: bool,
-    /// Whether there were rows to insert all the time.
+    /// Whether there were rows to insert during the whole span.
     pub inserting: bool,
-    /// Whether it was before the first insert.
+    /// Whether it ended before the first insert.
     pub alone: bool,
 }
 
 impl Span {
-    /// So many in this time, a second.
+    /// The rate of `count` events in this span, a second.
     pub fn rate(&self, count: u64) -> f64 {
         count as f64 / (self.to - self.from).max(1e-9)
     }
@@ -67,24 +68,24 @@ pub struct Merge {
     pub began: f64,
     /// Vectors in the new checkpoint.
     pub vectors: u64,
-    /// Vectors that came from the log.
+    /// Vectors that were in the log.
     pub merged: u64,
     /// Vectors that were deleted or replaced.
     pub removed: u64,
-    /// Segments of vectors that stayed as they were, and those that were written anew, with how many vectors.
+    /// Segments of vectors that were kept unchanged.
     pub segments_kept: u64,
-    /// Segments that were written anew.
+    /// Segments that were rewritten.
     pub segments_rewritten: u64,
-    /// Vectors of those.
+    /// Vectors in rewritten segments.
     pub vectors_rewritten: u64,
     /// Bytes on storage afterwards.
     pub bytes_after: u64,
-    /// How long it took.
+    /// Its duration.
     pub seconds: f64,
 }
 
 impl Merge {
-    /// A merge that began so many seconds after the start.
+    /// A merge that began `began` seconds after the start.
     pub fn of(began: f64, report: &CompactReport) -> Merge {
         Merge {
             began,
@@ -100,35 +101,35 @@ impl Merge {
     }
 }
 
-/// Inserts and searches at once.
+/// Inserts and searches at the same time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OverTime {
-    /// What the job says.
+    /// The keys of the job.
     pub settings: Timeline,
-    /// How vectors got in.
+    /// How vectors were inserted.
     pub way: String,
-    /// Rows a second that went in without searches and without a limit, if the rate is half of that.
+    /// Rows a second without searches and without a limit, if the rate is half of that.
     pub most_a_second: Option<f64>,
-    /// Rows a second that were to go in; null: as many as could.
+    /// The target rate in rows a second; null: as many as possible.
     pub rate: Option<f64>,
     /// How pages were read.
     pub backend: String,
-    /// Queries whose answers were judged, each time that they were searched.
+    /// Queries whose answers were judged, in each pass over the queries.
     pub recall_of: usize,
-    /// When the base had no more rows to insert.
+    /// Seconds until all rows of the base had been inserted.
     pub rows_out: Option<f64>,
     /// Vectors at the end.
     pub vectors: u64,
-    /// Answers that had been deleted before the search began; there must not be any.
+    /// Answers that had been deleted before their search began; must be 0.
     pub stale: u64,
-    /// The least and the largest P50 of the windows in which rows were inserted.
+    /// The least and the largest P50 of the windows with inserts.
     pub p50_us: Option<[f64; 2]>,
-    /// The largest over the least.
+    /// The ratio of the largest to the least.
     pub p50_ratio: Option<f64>,
-    /// The least and the largest P50 of the windows before the first insert, but for the first of them: what the machine alone
-    /// makes of it.
+    /// The least and the largest P50 of the windows before the first insert, except the first
+    /// window: the variation due to the machine.
     pub alone_p50_us: Option<[f64; 2]>,
-    /// Most memory.
+    /// Peak memory.
     pub peak_rss_bytes: u64,
     /// The merges.
     pub merges: Vec<Merge>,
@@ -138,41 +139,42 @@ pub struct OverTime {
     pub seconds: Vec<Span>,
 }
 
-/// Rows that went in as fast as they could, and what came of it.
+/// The result of inserting rows at full speed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Inserted {
-    /// How vectors got in.
+    /// How vectors were inserted.
     pub way: String,
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// How long it took until all were durable.
+    /// The time until all were durable.
     pub seconds: f64,
-    /// The merge, where one belongs to the way.
+    /// The merge, if the way to update has one.
     pub merge: Option<Merge>,
-    /// Rows a second, the merge included.
+    /// Rows a second, with the merge.
     pub inserts_a_second: f64,
-    /// Pages read to find neighbours, an insert; null where that is not counted (a merge), as the next two.
+    /// Pages read to find neighbours, for each insert. This and the next two are null with a merge,
+    /// which does not count them.
     pub pages_read: Option<f64>,
-    /// Pages written, an insert.
+    /// Pages written for each insert.
     pub pages_written: Option<f64>,
-    /// Lists changed, an insert.
+    /// Lists changed for each insert.
     pub lists_changed: Option<f64>,
-    /// How often old nodes of a list had to be compared with each other, an insert.
+    /// How often old nodes of a list had to be compared with each other, for each insert.
     pub fallbacks: Option<f64>,
-    /// Most memory of the inserts, and of the merge.
+    /// Peak memory of the inserts and of the merge.
     pub peak_rss_bytes: u64,
-    /// Bytes on storage afterwards, log included.
+    /// Bytes on storage afterwards, with the log.
     pub storage_bytes: u64,
-    /// Seconds that closing the index took: what waits in memory goes to storage.
+    /// Seconds to close the index, which writes the data waiting in memory.
     pub close_seconds: f64,
-    /// Bytes on storage after that.
+    /// Bytes on storage after closing.
     pub closed_bytes: u64,
     /// Searches afterwards.
     pub searches: Point,
 }
 
 impl Inserted {
-    /// Puts the counts in, by the insert.
+    /// Sets the counts, divided by the number of inserts.
     pub fn count(&mut self, counts: &DirectCounts) {
         let each = |count: u64| Some(count as f64 / counts.inserts.max(1) as f64);
         self.pages_read = each(counts.pages_read);
@@ -185,38 +187,38 @@ impl Inserted {
 /// Calls that inserted one row each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Calls {
-    /// How many.
+    /// Number of calls.
     pub calls: usize,
     /// Mean latency in microseconds.
     pub mean_us: f64,
     /// Median.
     pub p50_us: f64,
-    /// 99 % were not slower.
+    /// The latency that 99 % did not exceed.
     pub p99_us: f64,
 }
 
-/// Inserts alone.
+/// Inserts without searches.
 #[derive(Debug, Clone, Serialize)]
 pub struct BrokenDown {
-    /// What the job says.
+    /// The keys of the job.
     pub settings: Breakdown,
-    /// Many rows at once.
+    /// Many rows in each call.
     #[serde(flatten)]
     pub inserted: Inserted,
-    /// One row a call, in an index of its own.
+    /// One row in each call, in another copy of the index.
     pub call: Calls,
 }
 
-/// What a child process found out.
+/// The result of a child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Found {
-    /// Rows a second that go in without searches.
+    /// Rows a second without searches.
     Most(f64),
-    /// Inserts and searches at once.
+    /// Inserts and searches at the same time.
     OverTime(Box<OverTime>),
-    /// Many rows at once.
+    /// Many rows in each call.
     Inserted(Box<Inserted>),
-    /// One row a call.
+    /// One row in each call.
     Calls(Calls),
 }

@@ -1,4 +1,5 @@
-//! One measurement in a process of its own: what the child is told, and the copy of the index that it changes.
+//! One measurement in a process of its own: the task of the child, and the copy of the index that
+//! it changes.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::live::{inserts, live, timeline};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::Outcome;
 
-/// The environment variable that tells a child which step to take, as JSON.
+/// The environment variable with the step that a child takes, as JSON.
 pub const VARIABLE: &str = "STRATANN_BENCH_STEP";
 
 /// A measurement.
@@ -22,45 +23,45 @@ pub const VARIABLE: &str = "STRATANN_BENCH_STEP";
 pub struct Step {
     /// The run of the job.
     pub run: String,
-    /// What is measured.
+    /// The measurement.
     pub what: What,
-    /// Where the copy of the index is.
+    /// The folder of the copied index.
     pub folder: PathBuf,
     /// The truth for recall.
     pub truth: PathBuf,
-    /// Rows a second; `None`: as many as can be.
+    /// Rows a second; `None`: as many as possible.
     pub rate: Option<f64>,
 }
 
-/// What is measured.
+/// The measurement of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// How many inserts go in, without searches.
+    /// The rate of inserts without searches.
     Most,
-    /// Inserts and searches at once.
+    /// Inserts and searches at the same time.
     Timeline,
-    /// Many rows at once, and what searches find afterwards.
+    /// Many rows in each call, and searches afterwards.
     Insert,
-    /// One row a call.
+    /// One row in each call.
     Calls,
 }
 
-/// What a step works on.
+/// The input of a step.
 #[derive(Debug)]
 pub struct Task<'a> {
     /// The job.
     pub plan: &'a Plan,
     /// Its run.
     pub run: &'a PlannedRun,
-    /// What the run says of updates.
+    /// The run's keys for updates.
     pub live: &'a LiveRun,
     /// The step.
     pub step: &'a Step,
 }
 
 impl Step {
-    /// What this process was told; `None` if a user started it.
+    /// The step of this process; `None` if a user started it.
     pub fn told() -> Result<Option<Step>, Failure> {
         let Some(text) = std::env::var_os(VARIABLE) else {
             return Ok(None);
@@ -73,7 +74,7 @@ impl Step {
         })
     }
 
-    /// Measures.
+    /// Takes the measurement.
     pub fn take(&self, plan: &Plan) -> Result<Outcome, Failure> {
         progress::catch_interrupts();
         let run = plan.runs.iter().find(|run| run.name == self.run);
@@ -130,12 +131,12 @@ impl Step {
 
 const INDEX: &str = "index";
 
-/// The folder of a job's copies, removed in the end.
+/// The folder of a job's copies, removed at the end.
 #[derive(Debug)]
 pub struct Work(PathBuf);
 
 impl Work {
-    /// Creates it.
+    /// Creates the folder.
     pub fn create(cache: &Path) -> Result<Work, Failure> {
         let folder = cache.join(format!("live-{}", std::process::id()));
         std::fs::create_dir_all(&folder)
@@ -143,13 +144,13 @@ impl Work {
         Ok(Work(folder))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Copies an index, in the place of an earlier copy. It is on storage when this returns: what is measured next need not
-    /// wait for it.
+    /// Copies an index, in place of an earlier copy. The copy is synced, so that its writes do not
+    /// disturb the next measurement.
     pub fn copy(&self, index: &Path) -> Result<(), Failure> {
         let copy = self.0.join(INDEX);
         if copy.exists() {
@@ -178,19 +179,19 @@ impl Drop for Work {
     }
 }
 
-/// Bytes of all files in a folder, and in those in it.
+/// Bytes of all files in a folder and its subfolders.
 pub fn bytes_in(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.metadata() {
         Ok(facts) if facts.is_dir() => bytes_in(&entry.path()),
         Ok(facts) => facts.len(),
-        // A merge removed it just now.
+        // A merge has just removed it.
         Err(_) => 0,
     });
     bytes.sum()
 }
 
-/// Bytes of this process in memory now; 0 where `/proc` does not say.
+/// Resident bytes of this process now; 0 if `/proc` does not tell.
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

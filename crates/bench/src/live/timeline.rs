@@ -1,15 +1,16 @@
-//! Inserts, deletes and merges while searches go on. Runs in a process of its own.
+//! Searches during inserts, deletes and merges. Runs in a process of its own.
 //!
 //! ```text
-//!   inserting ── high: rows that are in ──────┐
-//!   deleting ─── low: rows that are gone ─────┼─> searching: latencies, and what ought to be found
-//!   merging   (from time to time)             └─> each second: what was done since the last
+//!   inserting ── high: rows inserted so far ──┐
+//!   deleting ─── low: rows deleted so far ────┼─> searching: latencies, and true answers
+//!   merging   (from time to time)             └─> each second: the work done since the last
 //! ```
 //!
-//! Searches go on alone at first, where the job says so: how much their latency varies by itself.
+//! If the job says so, searches run alone at first, which shows how much their latency varies by
+//! itself.
 //!
-//! One thread of this program calls each of them; `insert_threads` and `search_threads` are the engine's, to which a call
-//! gives as many rows or queries as keep them busy.
+//! One thread of this program calls each of them. `insert_threads` and `search_threads` are the
+//! engine's threads, and each call passes enough rows or queries to keep them busy.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -32,16 +33,16 @@ use crate::live::truth::{Judged, Truth};
 use crate::live::way;
 use crate::measured::percentile;
 
-/// Rows of a call, for each thread that inserts.
+/// Rows of a call, for each inserting thread.
 const ROWS: usize = 16;
-/// Queries of a call, for each of several threads that search. One thread has one a call.
+/// Queries of a call, for each of several searching threads. With one thread, a call has one query.
 const QUERIES: usize = 16;
-/// How long as many rows as can be are inserted, to know how many these are.
+/// The duration of the measurement of the maximal insert rate.
 const MOST: Duration = Duration::from_secs(5);
-/// What is asked to stop looks so often.
+/// How often a thread looks whether it is to stop.
 const NAP: Duration = Duration::from_millis(20);
 
-/// How an index is opened: durable soon, as a service would want it.
+/// The options with which an index is opened. Changes become durable soon, as a service would want.
 pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
     WriteOptions {
         durability: Durability::Every(Duration::from_millis(100)),
@@ -51,13 +52,13 @@ pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
     }
 }
 
-/// Rows of a call. At a low rate they are few, so that they come evenly.
+/// Rows of a call. At a low rate they are few, so that inserts are spread evenly.
 fn batch(threads: usize, rate: Option<f64>) -> usize {
     let most = ROWS * threads;
     rate.map_or(most, |rate| ((rate / 20.0) as usize).clamp(1, most))
 }
 
-/// Inserts rows from `first` on, and gives their row numbers as ids.
+/// Inserts rows from `first` on, with their row numbers as ids.
 pub fn insert(
     live: &LiveIndex,
     base: &VectorFile,
@@ -73,7 +74,7 @@ pub fn insert(
     Ok(())
 }
 
-/// How many rows a second go in without searches.
+/// The insert rate without searches, in rows a second.
 pub fn most(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let options = options(task, timeline.insert_threads);
@@ -91,7 +92,7 @@ pub fn most(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     Ok(Found::Most(rows / start.elapsed().as_secs_f64().max(1e-9)))
 }
 
-/// Ends when Ctrl-C was pressed.
+/// Fails if Ctrl-C was pressed.
 pub fn stop_if_interrupted() -> Result<(), Failure> {
     match progress::interrupted() {
         true => Err(Failure::Failed("interrupted".into())),
@@ -99,7 +100,7 @@ pub fn stop_if_interrupted() -> Result<(), Failure> {
     }
 }
 
-/// A merge that Ctrl-C stops.
+/// The progress of a merge that Ctrl-C stops.
 #[derive(Debug)]
 pub struct Interruptible;
 
@@ -113,11 +114,11 @@ impl Progress for Interruptible {
     fn warn(&self, _message: &str) {}
 }
 
-/// What the searches since the last look found.
+/// The results of the searches since the last look.
 #[derive(Debug, Default)]
 struct Searched {
     latencies_us: Vec<f32>,
-    /// Queries that were judged, and their right answers.
+    /// Queries that were judged, and their correct answers.
     judged: usize,
     hits: usize,
     stale: usize,
@@ -135,7 +136,7 @@ impl Searched {
     }
 }
 
-/// What the threads share.
+/// The data that the threads share.
 struct Shared<'a> {
     timeline: &'a Timeline,
     rate: Option<f64>,
@@ -145,16 +146,16 @@ struct Shared<'a> {
     truth: &'a Truth,
     start: Instant,
     stop: AtomicBool,
-    /// Rows before it were deleted; it may be that those before `going` are, too.
+    /// Rows before `low` have been deleted. Rows before `going` may have been.
     low: AtomicUsize,
     going: AtomicUsize,
-    /// Rows before it were inserted; it may be that those before `coming` are, too.
+    /// Rows before `high` have been inserted. Rows before `coming` may have been.
     high: AtomicUsize,
     coming: AtomicUsize,
     searched: Mutex<Searched>,
 }
 
-/// Tells the others to stop when its thread ends before its time: by an error, or by a panic.
+/// Stops the other threads when its thread ends early, by an error or a panic.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {
@@ -168,7 +169,7 @@ impl Shared<'_> {
         self.stop.load(Relaxed)
     }
 
-    /// Waits, but not when it is time to stop.
+    /// Waits, or returns early if the threads are to stop.
     fn nap(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.stopped() {
@@ -189,17 +190,17 @@ impl Shared<'_> {
         done
     }
 
-    /// Since when rows come and go.
+    /// The time since the first insert or delete.
     fn changing(&self) -> Duration {
         self.start.elapsed().saturating_sub(self.alone())
     }
 
-    /// How long searches are alone.
+    /// The time of searches alone.
     fn alone(&self) -> Duration {
         Duration::from_secs(self.timeline.alone as u64)
     }
 
-    /// Inserts until there are no rows left.
+    /// Inserts until no rows are left.
     fn insert(&self) -> Result<(), Failure> {
         self.nap(self.alone().saturating_sub(self.start.elapsed()));
         let batch = batch(self.timeline.insert_threads, self.rate);
@@ -219,7 +220,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest rows, and leaves some.
+    /// Deletes the oldest rows, and leaves a minimum.
     fn delete(&self) -> Result<(), Failure> {
         let leave = (self.timeline.built / 20).max(10 * K);
         let mut row = 0;
@@ -247,7 +248,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Searches one query after the other, from the first again after the last.
+    /// Searches the queries one after the other, again and again.
     fn search(&self) -> Result<(), Failure> {
         let threads = self.timeline.search_threads;
         let options = SearchOptions {
@@ -255,7 +256,7 @@ impl Shared<'_> {
             list: self.timeline.list,
             threads,
             in_flight: Some(1),
-            // Recall is counted by distances.
+            // Recall is computed from distances.
             exact: true,
             ..SearchOptions::default()
         };
@@ -272,7 +273,8 @@ impl Shared<'_> {
             let rows = MatrixRef::new(bytes, count, queries.dim(), queries.element())?;
             let (low, high) = (self.low.load(Acquire), self.high.load(Acquire));
             let found = self.live.search(&rows, &options)?;
-            // There all the time, and for a part of it.
+            // Rows that were live during the whole search, and rows that were live for a part of
+            // it.
             let live = self.going.load(Acquire)..high;
             let perhaps = low..self.coming.load(Acquire);
             let judged = (0..count).filter_map(|query| {
@@ -294,7 +296,7 @@ impl Shared<'_> {
     }
 }
 
-/// What had been done at a moment.
+/// The work done up to a time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     at: f64,
@@ -306,13 +308,13 @@ struct Mark {
 /// When inserts begin and end.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
-    /// Seconds before the first.
+    /// Seconds before the first insert.
     alone: f64,
-    /// Rows after the last.
+    /// The number of rows after the last insert.
     rows: usize,
 }
 
-/// A span in the making.
+/// A span that is not complete.
 #[derive(Debug, Default)]
 struct Making {
     from: Mark,
@@ -348,7 +350,7 @@ impl Making {
     }
 }
 
-/// Inserts and searches at once.
+/// Inserts and searches at the same time.
 pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let queries = Matrix::read(&VectorFile::open(&task.plan.queries)?)?;
@@ -374,7 +376,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         searched: Mutex::default(),
     };
     let measured = std::thread::scope(|scope| {
-        // Whatever happens, the threads end, and with them the scope.
+        // In any case the threads end, and with them the scope.
         let _stop = StopOthers(&shared.stop);
         let threads = [
             started(scope, || shared.guarded(Shared::insert))?,
@@ -395,7 +397,8 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 .is_some_and(|(_, merge)| merge.is_finished())
                 && let Some(merge) = merging.take()
             {
-                // What was waiting when it was looked at may just have been merged: the next look tells.
+                // The vectors that were waiting at the last look may have been merged just now, so
+                // the next look decides.
                 watch.merges.push(joined(merge)?);
             } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
                 let merge = started(scope, || live.compact(&Interruptible))?;
@@ -414,7 +417,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     stop_if_interrupted()?;
     let windows = &measured.windows;
     let p50_us = extremes(windows.iter().filter(|window| window.inserting));
-    // The first one finds everything cold.
+    // In the first window all caches are cold.
     let alone = windows.iter().filter(|window| window.alone).skip(1);
     let alone_p50_us = extremes(alone);
     Ok(Found::OverTime(Box::new(OverTime {
@@ -437,7 +440,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     })))
 }
 
-/// A merge that goes on, and when it began.
+/// A running merge, and when it began.
 type Merging<'scope> = (
     f64,
     ScopedJoinHandle<'scope, Result<CompactReport, stratann::Error>>,
@@ -473,7 +476,7 @@ fn extremes<'a>(windows: impl Iterator<Item = &'a Span> + Clone) -> Option<[f64;
     least.is_finite().then(|| [least, p50s.fold(0.0, f64::max)])
 }
 
-/// Looks once a second.
+/// Records a span once a second.
 struct Watch<'a> {
     shared: &'a Shared<'a>,
     task: &'a Task<'a>,
@@ -491,7 +494,7 @@ struct Watch<'a> {
     seconds: Vec<Span>,
 }
 
-/// What a watch saw.
+/// The records of a watch.
 struct Watched {
     stale: usize,
     rows_out: Option<f64>,
@@ -531,8 +534,8 @@ impl<'a> Watch<'a> {
     /// Ends a second, and perhaps a window.
     fn look(&mut self, merging: bool) {
         let shared = self.shared;
-        // In this order: what was deleted by then had been inserted, and what was inserted was so before the time that is told, and waits
-        // for a merge, or was merged.
+        // The order matters: a row deleted by then had been inserted. A row inserted by then was so
+        // before the recorded time, and is waiting for a merge or was merged.
         let low = shared.low.load(Acquire);
         let high = shared.high.load(Acquire);
         let stats = shared.live.stats();
@@ -544,7 +547,7 @@ impl<'a> Watch<'a> {
                 .direct
                 .map(|counts| (counts.pages_read, counts.pages_written)),
         };
-        // What waits or is deleted, by what the last checkpoint has.
+        // Vectors that wait or are deleted, relative to the vectors of the last checkpoint.
         if let Some(merge) = self.merges.last() {
             self.checkpoint = merge.vectors;
         }
@@ -561,7 +564,7 @@ impl<'a> Watch<'a> {
             making.searched.add(&searched);
             making.merging |= merging;
         }
-        // They count from 0 again after a merge.
+        // The counts restart from 0 after a merge.
         let since = |before: Option<(u64, u64)>| {
             let (now, before) = (mark.pages.unwrap_or_default(), before.unwrap_or_default());
             let one = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
@@ -581,7 +584,7 @@ impl<'a> Watch<'a> {
         }
         self.seconds.push(second);
         let (done, all) = (self.seconds.len(), self.all());
-        // A rest that is shorter than a window is none, unless there is no other.
+        // A remainder shorter than a window is dropped, unless there is no other window.
         let whole = done.is_multiple_of(shared.timeline.window);
         if whole || (done == all && self.windows.is_empty()) {
             let pages = std::mem::take(&mut self.window_pages);
@@ -590,17 +593,17 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Whether the last second is over: a merge that begins now would not be seen.
+    /// Whether the last second is over, so that a merge that begins now would not be recorded.
     fn is_over(&self) -> bool {
         self.seconds.len() >= self.all()
     }
 
-    /// How many seconds it takes.
+    /// The duration in seconds.
     fn all(&self) -> usize {
         self.shared.timeline.alone + self.shared.timeline.seconds
     }
 
-    /// Whether it is time to begin a merge.
+    /// Whether a merge is due.
     fn merge_is_due(&self) -> bool {
         let merge = self.shared.timeline.merge;
         merge.is_due(self.shared.changing(), self.merges.len(), self.share)

@@ -1,8 +1,10 @@
 //! Recall while rows come and go.
 //!
-//! What is live is always a range of rows: the oldest go, the next ones come. So the exact neighbours at any moment are known
-//! beforehand: the nearest of all rows that the base will ever give, several times k of them, less those that are not
-//! there (yet, or any more). That costs one brute-force search before the clock starts, and next to nothing while it runs.
+//! The live rows are always a range: the oldest are deleted, and the next ones are inserted. So the
+//! exact neighbours at any time can be computed in advance. They are the nearest among all rows of
+//! the base, less the rows that are not live then. This needs a multiple of k neighbours for each
+//! query. It costs one brute-force search before the clock starts, and almost nothing during the
+//! measurement.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,7 +17,8 @@ use crate::live::keys::K;
 
 /// The most queries whose answers are judged.
 const SAMPLE: usize = 1_000;
-/// How much larger than the k-th true distance one may be, relative to it: the order of summation may differ.
+/// How much an answer's distance may exceed the k-th true one, relative to it, since the order of
+/// summation may differ.
 const TOLERANCE: f32 = 1e-6;
 
 /// The first rows of a file.
@@ -23,7 +26,7 @@ const TOLERANCE: f32 = 1e-6;
 pub struct FirstRows<'a> {
     /// The file.
     pub file: &'a VectorFile,
-    /// How many of its rows.
+    /// The number of rows.
     pub rows: usize,
 }
 
@@ -49,29 +52,30 @@ impl VectorSource for FirstRows<'_> {
     }
 }
 
-/// Every how many queries one is judged.
+/// The interval between judged queries.
 fn stride(queries: usize) -> usize {
     queries.div_ceil(SAMPLE).max(1)
 }
 
-/// Exact neighbours of a sample of queries, more than k of each.
+/// The exact neighbours of a sample of queries, more than k for each.
 #[derive(Debug)]
 pub struct Truth {
     stride: usize,
     nearest: GroundTruth,
 }
 
-/// One query's answers, judged.
+/// The judgement of a query's answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// How many are among the k nearest.
+    /// Answers among the k nearest.
     pub hits: usize,
-    /// How many were no answer at all: deleted before the search, or never inserted.
+    /// Wrong answers: deleted before the search, or never inserted.
     pub stale: usize,
 }
 
 impl Truth {
-    /// Computes the truth, and writes it to a file. `least` are the fewest rows that are live at once.
+    /// Computes the truth and writes it to a file. `least`: the fewest rows that are live at a
+    /// time.
     pub fn write(
         path: &Path,
         base: &FirstRows<'_>,
@@ -86,7 +90,8 @@ impl Truth {
         }
         let rows = sample.len() / queries.row_bytes();
         let sample = Matrix::new(sample, rows, queries.dim(), queries.element())?;
-        // Were the rows shuffled, k of the live ones would be among k * rows / least; several times that is never too few.
+        // With rows in random order, the k nearest live ones would be among the k * rows / least
+        // nearest. Several times that is always enough.
         let all = base.rows == least;
         let enough = match all {
             true => K,
@@ -98,7 +103,7 @@ impl Truth {
         Ok(truth.write(path)?)
     }
 
-    /// Reads what [`write`](Truth::write) wrote, of so many queries.
+    /// Reads the file of [`write`](Truth::write), for `queries` queries.
     pub fn read(path: &Path, queries: usize) -> Result<Truth, Failure> {
         Ok(Truth {
             stride: stride(queries),
@@ -106,13 +111,14 @@ impl Truth {
         })
     }
 
-    /// How many queries are judged.
+    /// Number of judged queries.
     pub fn queries(&self) -> usize {
         self.nearest.queries
     }
 
-    /// Judges the answers to a query: `live` rows were there all the time while it was searched, and `perhaps` rows for a part
-    /// of it. `None`: the query is not in the sample, or too few of its nearest rows are live.
+    /// Judges the answers to a query. `live`: rows that were there during the whole search;
+    /// `perhaps`: rows that were there for a part of it. `None`: the query is not in the sample, or
+    /// too few of its nearest rows are live.
     pub fn judge(
         &self,
         query: usize,
@@ -174,15 +180,15 @@ mod tests {
         let judged = |hits, stale| Some(Judged { hits, stale });
         assert_eq!(judge(0..10, 0..30, 0..30), judged(10, 0));
         assert_eq!(judge(5..15, 0..30, 0..30), judged(5, 0));
-        // The first five are gone.
+        // The first five are deleted.
         assert_eq!(judge(5..15, 5..30, 5..30), judged(10, 0));
         assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
-        // Two of them went while the search went on: no harm.
+        // Two of them were deleted during the search, which is no error.
         assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
-        // Not enough is known, and not in the sample.
+        // Too few known neighbours are live; and a query outside the sample.
         assert_eq!(judge(0..10, 25..30, 25..30), None);
         assert_eq!(truth.judge(1, &[], &[], &(0..30), &(0..30)), None);
-        // An id counts once, and no id is none.
+        // A repeated id counts once, and the placeholder for a missing answer counts not at all.
         let twice = truth.judge(0, &[1, 1, u64::MAX], &[1.0, 1.0, 1.0], &(0..30), &(0..30));
         assert_eq!(twice, judged(1, 0));
     }

@@ -1,4 +1,5 @@
-//! What `search` and `cluster search` have alike: which list sizes may be asked for, the ground truth of the queries, and the file of answers.
+//! The common part of `search` and `cluster search`: checks of list sizes, ground truth, and the
+//! file of answers.
 
 use std::path::Path;
 
@@ -8,7 +9,8 @@ use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
 use stratann_terminal::table::Table;
 
-/// Refuses a file of answers that cannot be: one that is there, or of several measurements. `option` names `what` has several values.
+/// Refuses a file of answers that exists, or that would have to hold several measurements.
+/// `options`: for each option, its name, a word for its values, and their number.
 pub fn check_out(
     out: Option<&Path>,
     overwrite: bool,
@@ -21,7 +23,7 @@ pub fn check_out(
     output::refuse(out, overwrite)
 }
 
-/// Refuses several measurements where `taker` takes the answers of one.
+/// Refuses several measurements, since `taker` takes the answers of one.
 pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Failure> {
     match options.iter().find(|(_, _, values)| *values > 1) {
         None => Ok(()),
@@ -31,7 +33,7 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     }
 }
 
-/// The answers of a query, as a line of JSON has them: fewer than k where there are no more.
+/// The answers of a query as a line of JSON, fewer than k if there are no more.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,
@@ -39,7 +41,7 @@ struct Answers<'a> {
     distances: &'a [f32],
 }
 
-/// Prints what was found, `k` ids and distances a query: a table, or a line of JSON for each query.
+/// Prints `k` ids and distances for each query: as a table, or as a line of JSON for each query.
 pub fn print(
     output: &mut Output,
     json: bool,
@@ -68,7 +70,7 @@ pub fn print(
                 distance.to_string(),
             ]);
         }
-        // Some at a time: all would take more memory than the answers.
+        // Printed in parts, since a table of all rows would take more memory than the answers.
         if (query + 1).is_multiple_of(PRINTED) {
             output.text(table.render())?;
             table = Table::new(&["query", "rank", "id", "distance"]);
@@ -80,10 +82,10 @@ pub fn print(
     Ok(())
 }
 
-/// Queries of a table of answers; another one follows.
+/// Queries in one table of answers, after which another table begins.
 const PRINTED: usize = 1_000;
 
-/// Refuses a list that could not have the answers.
+/// Refuses a list that is too short for the answers.
 pub fn check_lists(lists: &[usize], k: usize) -> Result<(), Failure> {
     match lists.iter().find(|list| **list < k) {
         None => Ok(()),
@@ -93,12 +95,12 @@ pub fn check_lists(lists: &[usize], k: usize) -> Result<(), Failure> {
     }
 }
 
-/// Writes what was found, `k` ids and distances a query.
+/// Writes `k` ids and distances for each query to a file.
 pub fn write(path: &Path, k: usize, ids: &[u64], distances: &[f32]) -> Result<(), Failure> {
     Ok(GroundTruth::write_results(path, k, ids, distances)?)
 }
 
-/// The ground truth of so many queries, which are in a file, if there is one.
+/// Reads the ground truth of `rows` queries in a file, if there is one.
 pub fn truth(
     path: Option<&Path>,
     rows: usize,
@@ -113,7 +115,7 @@ pub fn truth(
     Ok(Some(truth))
 }
 
-/// Whether the ground truth belongs to these queries.
+/// Checks that the ground truth belongs to these queries.
 fn fits(
     truth: &GroundTruth,
     path: &Path,

@@ -14,7 +14,8 @@ use stratann_terminal::output::Output;
 
 use crate::args::BenchArguments;
 
-/// Runs the job, writes NAME.json and NAME.svg (and NAME-memory.svg if it compares budgets), prints the tables.
+/// Runs the job, writes NAME.json and NAME.svg (and NAME-memory.svg if it compares budgets), and
+/// prints the tables.
 pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     let data_root = std::env::var_os("STRATANN_DATA").map(PathBuf::from);
     let mut plan = job::read(&arguments.job, data_root.as_deref())?;
@@ -37,7 +38,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
             )));
         }
     }
-    // Before the long work: a typing error in here should not cost it.
+    // Before the long work, so that a typing error here does not cost it.
     let mut others = Vec::new();
     for path in &arguments.with {
         others.extend(report::read_others(path)?);
@@ -117,7 +118,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Puts a file in the place of an older one, complete or not at all.
+/// Replaces a file atomically: completely or not at all.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

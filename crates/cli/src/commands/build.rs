@@ -1,4 +1,4 @@
-//! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build of no rows.
+//! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build without rows.
 
 use serde::Serialize;
 use stratann::{
@@ -13,7 +13,7 @@ use stratann_terminal::table::{Table, facts};
 use super::stats::fill_lines;
 use crate::args::{BuildArguments, CreateArguments, ShapeArguments, threads_or_cores};
 
-/// Builds, then says what was built and what it cost.
+/// Builds an index, and prints its size and costs.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open_even_empty(&arguments.base)?;
     let options = BuildOptions {
@@ -48,23 +48,23 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// An index that was created, or was there already, as `--json` prints it.
+/// The output of `create --json`: an index that was created or existed.
 #[derive(Serialize)]
 struct Created {
-    /// Whether it was there, and was left as it is.
+    /// Whether the index existed, and was left unchanged.
     there_already: bool,
-    /// Elements of a vector.
+    /// Dimension of the vectors.
     dimension: usize,
-    /// What they are, as in "f32".
+    /// Their element type, such as "f32".
     element: String,
-    /// How distances are measured.
+    /// The metric.
     metric: String,
-    /// What its build took, if it was built here: keys beside the others.
+    /// The costs of its build, if it was built now. Its keys are on the same level.
     #[serde(flatten)]
     report: Option<BuildReport>,
 }
 
-/// Creates an index without vectors, and says what was created.
+/// Creates an index without vectors, and prints its properties.
 pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
     let none = NoRows::new(arguments.dtype, arguments.dimension);
     let options = BuildOptions {
@@ -96,7 +96,7 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// What is to be made of vectors.
+/// The build options for vectors of this shape.
 pub fn options(shape: &ShapeArguments, source: &dyn VectorSource) -> Result<BuildOptions, Failure> {
     let codebook = shape.codebook.as_ref().map(Codebook::read).transpose()?;
     Ok(BuildOptions {
@@ -131,7 +131,7 @@ pub fn options(shape: &ShapeArguments, source: &dyn VectorSource) -> Result<Buil
     })
 }
 
-/// Ids that count on from the first one; row numbers need not be listed.
+/// Ids that count up from `first`. `None` if they are the row numbers.
 fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
     if first == 0 {
         return Ok(None);
@@ -204,7 +204,7 @@ fn print(
     Ok(())
 }
 
-/// What was taken over from a build that was killed, and what savepoints took.
+/// Prints the work that was taken over from a build that was killed, and the costs of savepoints.
 fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Failure> {
     let resumed = match report.resumed.is_empty() {
         true => "nothing".to_owned(),
@@ -217,7 +217,7 @@ fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Fai
     output.text(facts(&lines))
 }
 
-/// Why a degree was chosen for a budget of space.
+/// Why a degree was chosen for a space budget.
 fn chosen_for(space: &SpaceChoice) -> String {
     let next = match space.next {
         None => "none larger is tried".to_owned(),

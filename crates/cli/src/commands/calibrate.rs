@@ -8,7 +8,7 @@ use stratann_terminal::table::Table;
 
 use crate::args::{CalibrateArguments, threads_or_cores};
 
-/// Measures, and shows recall by list size.
+/// Measures recall, and prints it by list size.
 pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let queries = arguments

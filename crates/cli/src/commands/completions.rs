@@ -8,7 +8,7 @@ use crate::args::{Arguments, CompletionsArguments};
 
 /// Prints the script.
 pub fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
-    // Into memory first: the generator panics when a write fails, as it does on a closed pipe.
+    // Written to memory first, since the generator panics if a write fails, as on a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(
         arguments.shell,

@@ -9,7 +9,7 @@ use stratann_terminal::table::Table;
 
 use crate::args::CopiesArguments;
 
-/// Lists copies at places, and removes those that nobody uses if it is asked to.
+/// Lists the copies at places, and removes unused ones if requested.
 pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
     let places = arguments.places.all()?;
     if places.is_empty() {

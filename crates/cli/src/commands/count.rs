@@ -7,16 +7,16 @@ use stratann_terminal::output::Output;
 
 use crate::args::CountArguments;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Counted {
-    /// All that a search can find.
+    /// All vectors that a search can find.
     vectors: u64,
-    /// Those that match.
+    /// The vectors that match the filter.
     matching: u64,
 }
 
-/// Prints how many vectors there are, or how many match a filter.
+/// Prints the number of vectors, or of vectors that match a filter.
 pub fn run(arguments: &CountArguments) -> Result<(), Failure> {
     let index = Index::open(&arguments.index, &OpenOptions::default())?;
     let vectors = index.live() as u64;

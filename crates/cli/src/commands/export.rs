@@ -9,7 +9,7 @@ use stratann_terminal::table::facts;
 
 use crate::args::ExportArguments;
 
-/// Writes all that lives in an index to files.
+/// Writes all live vectors of an index to files.
 pub fn run(arguments: &ExportArguments, quiet: bool) -> Result<(), Failure> {
     let open = OpenOptions {
         memory: arguments.memory,
@@ -40,7 +40,7 @@ pub fn run(arguments: &ExportArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(path) = &report.attributes {
         lines.push(("their attributes", path.display().to_string()));
     }
-    // What the file does not say, and a build from it is to be told.
+    // Facts that the file lacks and that a build from it needs.
     if !report.times.is_empty() {
         lines.push(("of these, times", report.times.join(",")));
     }

@@ -15,11 +15,11 @@ use stratann_terminal::table::facts;
 use crate::args::GetArguments;
 use crate::ids;
 
-/// Vectors that are looked up at a time.
+/// Vectors of one look-up.
 const BATCH: usize = 1 << 12;
-/// Elements of a vector that are printed where nobody asked for all.
+/// Elements of a vector that are printed unless all are requested.
 const ELEMENTS: usize = 8;
-/// Missing ids that are named.
+/// Missing ids that are listed by name.
 const NAMED: usize = 10;
 
 /// Prints or writes the vectors of ids.
@@ -103,7 +103,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-/// The next ids of an index, or of what matches a filter.
+/// The next ids of an index, or of the vectors that match a filter.
 fn page(index: &Index, arguments: &GetArguments, after: Option<u64>) -> Result<Vec<u64>, Error> {
     match &arguments.filter {
         None => index.ids(after, BATCH),
@@ -111,7 +111,7 @@ fn page(index: &Index, arguments: &GetArguments, after: Option<u64>) -> Result<V
     }
 }
 
-/// All ids of an index, or of what matches a filter.
+/// All ids of an index, or of the vectors that match a filter.
 fn all(index: &Index, arguments: &GetArguments) -> Result<Vec<u64>, Error> {
     if let Some(filter) = &arguments.filter {
         return index.ids_matching(filter, None, usize::MAX);
@@ -126,7 +126,7 @@ fn all(index: &Index, arguments: &GetArguments) -> Result<Vec<u64>, Error> {
     }
 }
 
-/// Those of some ids that are in an index.
+/// The ids among `asked` that are in an index. The others are appended to `missing`.
 fn there(index: &Index, asked: &[u64], missing: &mut Vec<u64>) -> Result<Vec<u64>, Error> {
     let mut ids = Vec::with_capacity(asked.len());
     for &id in asked {
@@ -145,7 +145,7 @@ struct Line {
     vector: Vec<f32>,
 }
 
-/// What a vector has beside it, as a line of JSON.
+/// The attributes and the payload of a vector as a line of JSON.
 #[derive(Serialize)]
 struct Beside {
     id: u64,
@@ -182,7 +182,7 @@ fn print(
                     .map_err(|error| {
                         Failure::Failed(format!("the attributes of {id} are no JSON: {error}"))
                     })?,
-                // As it was given: its numbers may be none that a program can hold.
+                // Unchanged, since its numbers may exceed every numeric type of a program.
                 payload: row
                     .payload
                     .map(RawValue::from_string)
@@ -210,7 +210,7 @@ fn print(
     Ok(())
 }
 
-/// Vectors of an index in the order of some ids, all of which are there.
+/// Vectors of an index in the order of `ids`. The index has all of these ids.
 struct ById<'a> {
     index: &'a Index,
     ids: Vec<u64>,

@@ -1,4 +1,4 @@
-//! `stratann insert INDEX VECTORS`: and how to go on where one was cut off
+//! `stratann insert INDEX VECTORS`, and how to resume one that was cut off.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,13 @@ use super::update::{Changed, changing, finish, open};
 use crate::args::InsertArguments;
 use crate::ids;
 
-/// Inserts, makes it durable, and merges if that was asked for.
+/// Inserts rows, makes them durable, and merges if requested.
 pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     if arguments.forget {
         return forget(arguments, quiet);
     }
-    // So that warnings and `--forget` name the same file wherever the next call is made.
+    // An absolute path, so that warnings and `--forget` name the same file in any working
+    // directory.
     let vectors = VectorFile::open(whole(&arguments.vectors))?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
     let rows = arguments.rows.open(&arguments.index)?;
@@ -54,7 +55,7 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         .map(|insert| insert.file)
         .collect();
     let of_file = cut.iter().find(|file| is_same(&arguments.vectors, file));
-    // Those of Python are of no file: their name stands for itself.
+    // An insert from Python has no file and is named directly.
     let named = || (cut.iter()).find(|file| arguments.vectors.as_os_str() == file.as_str());
     let file = of_file.or_else(named).cloned().unwrap_or(given);
     let forgotten = live.forget_cut_off(&file).map_err(changing)?;
@@ -62,7 +63,7 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, false, arguments.json, &Shown::new(quiet))
 }
 
-/// An absolute path, by the real path of the folder, so that there is one for each file.
+/// An absolute path with the real path of its folder, so that each file has one path.
 fn whole(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
@@ -72,7 +73,7 @@ fn whole(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a path is that of a file by the name that it once had, an absolute path.
+/// Whether a path leads to the file that once had an absolute path `name`.
 fn is_same(path: &Path, name: &str) -> bool {
     let (path, name) = (whole(path), Path::new(name));
     let there = |path: &Path| std::fs::canonicalize(path).ok();
@@ -98,7 +99,7 @@ fn upsert(
     })
 }
 
-/// Names the inserts of other files that were cut off.
+/// Warns of inserts of other files that were cut off.
 fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
     for insert in live.cut_off_inserts() {
         if is_same(&arguments.vectors, &insert.file) {
@@ -121,7 +122,7 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
     }
 }
 
-/// Why an insert ended in the middle, and the call that goes on with it.
+/// The error of an insert that ended early, with the call that resumes it.
 fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
     let advice = match &error {
         Error::Partly { .. } if arguments.upsert => {
@@ -130,7 +131,7 @@ fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
         Error::Partly { .. } | Error::CutOff { .. } => {
             format!(". To go on: {}", with_resume(std::env::args_os()))
         }
-        // What is there already may be of an insert that was cut off.
+        // The ids that exist already may belong to an insert that was cut off.
         Error::Call { what, .. }
             if what == "id" && arguments.ids.is_some() && !arguments.upsert =>
         {
@@ -148,7 +149,7 @@ fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
     }
 }
 
-/// The call of this process, for a shell, as one that goes on.
+/// The call of this process as a shell command, with `--resume`.
 fn with_resume(words: impl Iterator<Item = OsString>) -> String {
     let mut call = Vec::new();
     let mut told = false;
@@ -165,7 +166,7 @@ fn with_resume(words: impl Iterator<Item = OsString>) -> String {
     call.join(" ")
 }
 
-/// A word as a shell takes it for one.
+/// A word, quoted for a shell if needed.
 fn quoted(word: &std::ffi::OsStr) -> String {
     let word = word.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "-_./:,=+@%".contains(c);

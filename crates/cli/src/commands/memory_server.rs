@@ -8,12 +8,12 @@ use stratann_terminal::size;
 use super::servers::{self, listening, refused};
 use crate::args::MemoryServerArguments;
 
-/// Serves until it is killed, which loses nothing that is in a folder.
+/// Serves until it is killed. Files in a folder survive that.
 pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(index) = &arguments.index {
         return servers::memory(arguments, index, quiet);
     }
-    // Without an index clap wants it.
+    // Without an index, clap requires `bytes`.
     let bytes = arguments.bytes.unwrap_or_default();
     if arguments.server.http.is_some() {
         let what = "--http is of a server of an index: name one";
@@ -25,13 +25,14 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
     };
     let store = store.map_err(|error| refused(error.into()))?;
     let options = listening(&arguments.listen, &arguments.server)?;
-    // On loopback it has a secret, if only that of its user; elsewhere it does not start without one.
+    // On loopback it has at least the user's own secret. On other addresses it does not start
+    // without one.
     let how = match &options.certificate {
         Some(_) => "with a secret and TLS",
         None => "with a secret, not encrypted",
     };
     let running = Running::start(store, options).map_err(refused)?;
-    // The lock of the output ends before the wait: whoever reads it is to see the line now.
+    // The lock of the output ends before the wait, so that readers see the line now.
     let mut output = Output::lock();
     output.line(format!(
         "listening on {} {how}, {} of {} free",

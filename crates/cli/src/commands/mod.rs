@@ -1,4 +1,5 @@
-//! One file a command, or a folder: read the arguments, call the engine, print. [`target`] is what a search is of.
+//! One file or folder for each command: it reads the arguments, calls the engine and prints.
+//! [`target`] has the indexes of a search.
 
 pub mod advise;
 pub mod answers;

@@ -1,5 +1,5 @@
-//! `stratann search INDEX QUERIES --within DISTANCE` and `stratann search INDEX --like ID,..`: what is asked for by a distance or by ids of the index;
-//! answers are printed.
+//! Searches by a distance, `stratann search INDEX QUERIES --within DISTANCE`, or by ids of the
+//! index, `stratann search INDEX --like ID,..`. The answers are printed.
 
 use serde::Serialize;
 use stratann::{
@@ -14,23 +14,23 @@ use super::search::options_of;
 use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
 
-/// A query and the id that it has in the index, if it is from there.
+/// A query, and its id if it is from the index.
 struct Asked {
     vector: Matrix,
     id: Option<u64>,
 }
 
-/// What a page of a range is as a line of JSON.
+/// A page of a range search as a line of JSON.
 #[derive(Serialize)]
 struct Page<'a> {
     query: usize,
     ids: &'a [u64],
     distances: &'a [f32],
-    /// Whether none that is nearer than the last can have been missed.
+    /// Whether no vector nearer than the last one can be missing.
     complete: bool,
 }
 
-/// Searches as the arguments say, and prints what was found.
+/// Searches by the arguments, and prints the answers.
 pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     let paths = Target::paths(arguments);
     if paths.len() != 1 {
@@ -91,7 +91,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     output.finish()
 }
 
-/// What is asked: vectors of the index, or those of the file.
+/// The queries: vectors of the index, or the vectors of the file.
 fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failure> {
     let one = |bytes: &[u8]| Matrix::new(bytes.to_vec(), 1, index.dim(), index.element());
     if !arguments.like.is_empty() {
@@ -120,7 +120,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
     .collect()
 }
 
-/// Prints all pages of a range, one after the other: no more than one is held.
+/// Prints all pages of a range search. Only one is in memory at a time.
 fn print_range(
     output: &mut Output,
     (index, arguments): (&Index, &SearchArguments),

@@ -9,7 +9,7 @@ use stratann_terminal::table::facts;
 use super::build::options;
 use crate::args::PlanArguments;
 
-/// Says what a build will take, and builds nothing.
+/// Prints the expected costs of a build, without building.
 pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     let source = VectorFile::open_even_empty(&arguments.base)?;
     let plan = stratann::plan_build(&source, &options(&arguments.shape, &source)?)?;

@@ -7,7 +7,7 @@ use stratann_terminal::table::Table;
 
 use crate::args::PresetsArguments;
 
-/// Lists them.
+/// Lists the presets.
 pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
     let mut output = Output::lock();
     if arguments.json {
@@ -49,7 +49,8 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Where lists and vectors stand side by side, a vector is ranked when its list is read.
+/// The preset's re-ranking in words. If lists and vectors are in the same record, a vector is
+/// ranked when its list is read.
 fn reranking(preset: &Preset) -> String {
     let Rerank {
         batch,

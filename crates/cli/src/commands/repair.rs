@@ -9,7 +9,7 @@ use stratann_terminal::table::{Table, facts};
 
 use crate::args::{RepairArguments, threads_or_cores};
 
-/// Builds a damaged index anew from what can be read of it, and says what could not.
+/// Rebuilds a damaged index from its readable parts, and prints the losses.
 pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
     let options = RepairOptions {
         threads: threads_or_cores(arguments.threads),
@@ -49,7 +49,7 @@ pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// What was damaged, a line each.
+/// A table of the damages.
 fn damage(report: &RepairReport) -> Table {
     let mut table = Table::new(&["<file", "vectors lost", "<what was wrong with it"]);
     for lost in &report.lost {

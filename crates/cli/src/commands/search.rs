@@ -18,11 +18,11 @@ use crate::args::{SearchArguments, threads_or_cores};
 /// How often an index is opened again because another process changes it.
 const MOST_OPENINGS: usize = 20;
 
-/// A search that is ready to run at any list size.
+/// A search that can run at any list size.
 struct Searcher<'a> {
     target: Target,
     arguments: &'a SearchArguments,
-    /// Bytes beside the index that count towards its memory budget.
+    /// Bytes outside the index that count towards its memory budget.
     beside: u64,
     queries: Box<dyn VectorSource>,
     truth: Option<GroundTruth>,
@@ -85,12 +85,13 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             } else {
                 &arguments.list
             };
-            // All of them before the first search, which may be a long one.
+            // All sizes are checked before the first search, which may be long.
             answers::check_lists(lists, arguments.k)?;
             for list in lists {
                 let (measured, results) = searcher.measure(width(*list))?;
                 printer.add(measured, searcher.target.live_recall()?)?;
-                // Thousands of answers take memory that the next list size needs.
+                // The answers of earlier list sizes are freed, since the next search may need the
+                // memory.
                 last = keeps.then_some(results);
             }
             last
@@ -110,9 +111,10 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
 impl Searcher<'_> {
     fn open(arguments: &SearchArguments) -> Result<Searcher<'_>, Failure> {
         let paths = Target::paths(arguments);
-        // Before the index, so that what reading them takes is free again.
+        // Read before the index, so that their buffers are free again.
         let queries = VectorFile::open(arguments.queries())?;
-        // Thousands of queries are a tenth of a tiny budget: there, each is read when its turn comes.
+        // Thousands of queries take a tenth of a tiny budget. Under such a budget, each query is
+        // read when it is needed.
         let queries: Box<dyn VectorSource> = match arguments.memory {
             Some(budget) if budget < TINY => Box::new(queries),
             _ => Box::new(Matrix::read(&queries)?),
@@ -151,7 +153,8 @@ impl Searcher<'_> {
         })
     }
 
-    /// Searches; again, if another process inserts meanwhile and has used pages again that were known here.
+    /// Searches. If another process changes the index meanwhile and has reused pages that this
+    /// handle knows, opens the index again and repeats.
     fn search(&mut self, options: &SearchOptions) -> Result<SearchResults, Failure> {
         for _ in 0..MOST_OPENINGS {
             let found = self
@@ -193,7 +196,7 @@ impl Searcher<'_> {
         };
         let options = SearchOptions { list, ..options };
         let results = self.search(&options)?;
-        // One that is not exact says nothing of whether another vector is as near.
+        // An inexact distance does not show whether another vector is equally near.
         let unknown = vec![f32::INFINITY; if results.exact { 0 } else { results.ids.len() }];
         let distances = if results.exact {
             &results.distances
@@ -236,7 +239,7 @@ impl Searcher<'_> {
         Ok((detailed, results))
     }
 
-    /// What is between recall and speed of what is searched.
+    /// The parameter that trades recall for speed.
     fn width(&self) -> fn(usize) -> Width {
         match self.target.has_clusters() {
             true => Width::Probes,
@@ -244,8 +247,9 @@ impl Searcher<'_> {
         }
     }
 
-    /// The smallest list size, or of a cluster index number of probes, whose recall reaches `target`: doubles until one does, then bisects. Recall
-    /// grows with the list size but for noise, which the bisection is content to ignore.
+    /// The smallest list size, or number of probes for clusters, whose recall reaches `target`. It
+    /// doubles the size until one does, then bisects. Recall grows with the size except for noise,
+    /// which the bisection ignores.
     fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
@@ -261,7 +265,8 @@ impl Searcher<'_> {
             if reached >= target {
                 break found;
             }
-            // A list of thousands reads thousands of pages a query; who wants more wants brute force.
+            // A list of thousands reads thousands of pages for a query, so larger ones are not
+            // tried. For more recall, brute force is better.
             if list >= largest.min(LARGEST_LIST) {
                 let remedy = match of(0) {
                     Width::List(_) | Width::Recall(_) => {
@@ -290,19 +295,20 @@ impl Searcher<'_> {
     }
 }
 
-/// What a search is asked for, but for how wide it is.
+/// The options of a search, without its width.
 pub fn options_of(
     target: &Target,
     arguments: &SearchArguments,
     threads: usize,
 ) -> Result<SearchOptions, Failure> {
-    // An option that was typed comes before --preset, which comes before the preset of the index.
+    // The order of precedence: typed options, then --preset, then the preset of the index.
     let preset = preset_of(target, arguments)?;
     Ok(SearchOptions {
         k: arguments.k,
         beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
         strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-        // A preset that would navigate does without where there is no navigation graph, or no memory for it.
+        // A preset with navigation searches without it if the index has no navigation graph, or no
+        // memory for it.
         navigation: arguments
             .navigation()
             .or(preset.map(|p| p.navigation && target.has_navigation())),
@@ -314,7 +320,7 @@ pub fn options_of(
             seeds: arguments.seeds.unwrap_or(Press::default().seeds),
         },
         seeds: arguments.seeds.unwrap_or(0),
-        // What is written is a truth for others, and what is printed may be compared with it.
+        // Written answers serve as truth for others, and printed ones may be compared with a truth.
         exact: arguments.exact || arguments.out.is_some() || arguments.print,
         stop_early: arguments.stop_early,
         way: arguments.way,
@@ -325,7 +331,8 @@ pub fn options_of(
     })
 }
 
-/// What is between recall and speed: of a graph a list size, of clusters how many are probed; or the recall itself.
+/// The parameter that trades recall for speed: the list size of a graph, the number of probed
+/// clusters, or the recall itself.
 #[derive(Clone, Copy)]
 enum Width {
     List(usize),
@@ -342,7 +349,8 @@ impl Width {
     }
 }
 
-/// The preset whose choices a search takes, if one was typed: clusters take none, and one of graphs is refused there.
+/// The preset whose options a search takes, if one was typed. Cluster indexes take none, and refuse
+/// presets of graphs.
 fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Preset>, Failure> {
     match arguments.preset {
         Some(preset) if target.has_clusters() => match preset.layout {
@@ -356,7 +364,7 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
     }
 }
 
-/// A number of any size, with its first digits.
+/// A number with its first digits.
 fn two_digits(number: f32) -> String {
     match number >= 10.0 {
         true => format!("{number:.0}"),
@@ -364,13 +372,14 @@ fn two_digits(number: f32) -> String {
     }
 }
 
-/// How many queries have fewer than k answers; what is missing of these is the id 2^64-1 at an infinite distance.
+/// Number of queries with fewer than k answers. A missing answer is the id 2^64-1 at an infinite
+/// distance.
 fn short(results: &SearchResults) -> usize {
     let rows = results.ids.chunks_exact(results.k.max(1));
     rows.filter(|ids| ids.last() == Some(&u64::MAX)).count()
 }
 
-/// Which way what matches a filter was found, what it cost, and what was expected of each.
+/// The chosen plan of a filtered search, its costs, and the expected costs of both plans.
 fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String {
     let reads = per_query.graph_reads + per_query.vector_reads;
     let read = size::format(per_query.bytes_read.round() as u64);
@@ -415,13 +424,13 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
     text
 }
 
-/// Bytes that a search with a memory budget holds beside the index: queries, exact answers and those that are found, and its threads,
-/// less what is counted with the program.
+/// Bytes that a search with a memory budget holds outside the index: queries, exact answers, found
+/// answers and threads. A part that is counted with the program is subtracted.
 fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usize) -> u64 {
-    /// An answer is an id of eight bytes and a distance; of an exact one ids have four.
+    /// An answer is an id of eight bytes and a distance. In the ground truth ids have four bytes.
     const ANSWER: usize = 12;
     const EXACT: usize = 8;
-    /// Some thousands of answers are the program's.
+    /// Space for some thousands of answers, which is counted with the program.
     const PROGRAM: u64 = 512 << 10;
     let Some(budget) = arguments.memory else {
         return 0;
@@ -436,43 +445,43 @@ fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usiz
     let answers = arguments.k.saturating_mul(ANSWER + exact);
     let each = answers.saturating_add(held + size_of::<f32>()) as u64;
     let held = each.saturating_mul(queries.rows() as u64);
-    // No machine has more, and sums of it do not overflow.
+    // No machine has more, and with this limit sums do not overflow.
     held.saturating_sub(PROGRAM).min(1 << 50) + threads_beside(threads)
 }
 
-/// Bytes that threads take beyond the two that a memory budget has room for.
+/// Bytes of threads beyond the two that a memory budget includes.
 pub fn threads_beside(threads: usize) -> u64 {
     threads.saturating_sub(2) as u64 * stratann::THREAD_BYTES
 }
 
 const LARGEST_LIST: usize = 8192;
 
-/// Budgets below this leave queries where they are.
+/// Under smaller budgets, queries stay in their file.
 const TINY: u64 = 32 << 20;
 
-/// A line of JSON behind that of a measurement.
+/// A line of JSON after the line of a measurement.
 #[derive(Serialize)]
 struct Live {
     live_recall: LiveRecall,
 }
 
-/// Prints each measurement when it is there (JSON), or all as a table at the end.
+/// Prints each measurement when it is ready (JSON), or all as a table at the end.
 struct Printer {
     output: Output,
-    /// Answers are printed instead of measurements.
+    /// Whether to print answers instead of measurements.
     answers: bool,
     json: bool,
     measure: bool,
     filtered: bool,
     explain: bool,
     table: Table,
-    /// What the first column is called.
+    /// The name of the first column.
     width: &'static str,
-    /// What samples of the queries tell of recall, if that was asked for.
+    /// The live recall measured on samples of the queries, if requested.
     live_recall: Vec<String>,
-    /// Where the time went, if that was asked for.
+    /// The parts of a query's time, if requested.
     parts: Option<Table>,
-    /// What is the same for all rows.
+    /// The facts that are the same in all rows.
     last: Option<Detailed>,
     indexes: usize,
 }

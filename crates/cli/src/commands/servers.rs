@@ -1,4 +1,5 @@
-//! `stratann memory-server INDEX`, `stratann storage-server` and `stratann compute-server`: the roles of DistVS.
+//! `stratann memory-server INDEX`, `stratann storage-server` and `stratann compute-server`: the
+//! roles of DistVS.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -27,7 +28,7 @@ use crate::args::{
 /// How often a server looks whether it is to end.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// What a server could not do.
+/// The failure of a server.
 pub fn refused(error: NodeError) -> Failure {
     match &error {
         NodeError::Open { .. }
@@ -41,7 +42,7 @@ pub fn refused(error: NodeError) -> Failure {
     }
 }
 
-/// What a server of an index could not do.
+/// The failure of a server of an index.
 pub fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Index(error) => error.into(),
@@ -49,12 +50,13 @@ pub fn not_started(error: StartError) -> Failure {
     }
 }
 
-/// What a connection could not do.
+/// The failure of a connection.
 pub fn failed(error: TierError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// The secret for a server at this address or of this name: that in a file, or in the environment, or else, on this machine, this user's.
+/// The secret for a server with this address or name: from a file, or from the environment.
+/// Otherwise it is the user's own, if the server is on this machine.
 fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
     let given = match file {
         Some(path) => Secret::read(path).map(Some),
@@ -65,7 +67,7 @@ fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
         .map_err(failed)
 }
 
-/// How a server listens at an address.
+/// The options of a server that listens at an address.
 pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, Failure> {
     let certificate = match (&arguments.tls_certificate, &arguments.tls_key) {
         (Some(certificate), Some(key)) => {
@@ -82,7 +84,7 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
         most_clients: arguments.clients,
         ..Options::default()
     };
-    // Before an index is read, which may take minutes.
+    // Checked before an index is read, which may take minutes.
     options.check().map_err(refused)?;
     if let Some(http) = &arguments.http {
         Http::check(http, &options).map_err(refused)?;
@@ -90,7 +92,7 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
     Ok(options)
 }
 
-/// How another server is reached, by a name as a user types it.
+/// The location of another server, by the name that a user types.
 pub fn place(
     name: &str,
     reach: &ReachArguments,
@@ -104,7 +106,7 @@ pub fn place(
     Place::of(name, secret.as_ref(), encryption).map_err(failed)
 }
 
-/// What compute servers are started with.
+/// The options of compute servers.
 pub fn computing(arguments: &ComputeArguments, listen: Options) -> ComputeServerOptions {
     let workers = threads_or_cores(arguments.threads);
     ComputeServerOptions {
@@ -127,7 +129,7 @@ pub fn computing(arguments: &ComputeArguments, listen: Options) -> ComputeServer
     }
 }
 
-/// Tells of itself over HTTP, if it is to.
+/// Reports over HTTP, if requested.
 pub fn serve_http(
     listen: Option<&str>,
     report: impl Fn(Page) -> Report + Send + Sync + 'static,
@@ -138,10 +140,10 @@ pub fn serve_http(
         .map_err(refused)
 }
 
-/// Says where a server listens, and waits until it is to end.
+/// Prints the address of a server, and waits until it is to end.
 pub fn until_stopped(lines: &[String], http: Option<&Http>) -> Result<(), Failure> {
     progress::catch_interrupts();
-    // The lock of the output ends before the wait: whoever reads it is to see the lines now.
+    // The lock of the output ends before the wait, so that readers see the lines now.
     let mut output = Output::lock();
     for line in lines {
         output.line(line)?;
@@ -199,7 +201,7 @@ pub fn compute(arguments: &ComputeServerArguments) -> Result<(), Failure> {
     let secret_file = arguments.server.secret_file.as_deref();
     let options = computing(&arguments.compute, listen);
     let memory = place(&arguments.memory, &arguments.reach, secret_file)?;
-    // Where it re-ranks by itself.
+    // The storage server of this process, if it ranks by itself.
     let mut own = None;
     let storage = match (&arguments.storage, &arguments.index) {
         (Some(name), _) => place(name, &arguments.reach, secret_file)?,

@@ -14,7 +14,7 @@ use stratann_terminal::table::{Table, facts};
 use super::target::indexes_in;
 use crate::args::StatsArguments;
 
-/// Prints what the index says of itself.
+/// Prints the properties of an index.
 pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     if let Some((catalog, names)) = indexes_in(&arguments.index) {
         return list(&catalog, &names, arguments);
@@ -69,7 +69,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     let mut table = Table::new(&["<part", "bytes", "size", "a vector"]);
     let leads = match &stats.clusters {
         None => "graph",
-        // And the numbers of members, where these stand apart.
+        // With the numbers of members, if these are stored separately.
         Some(_) => "heads and tables",
     };
     for (part, bytes) in [
@@ -103,7 +103,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Whether searches find the vectors that came since the last build or merge as they find the others.
+/// Whether searches find vectors inserted since the last build or merge as well as the others.
 fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     let due = MergeWhen::default().drifted;
     match looked {
@@ -118,7 +118,7 @@ fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     }
 }
 
-/// Vectors that were deleted and take room, some of which merges left where they were.
+/// Deleted vectors that still take space. Merges have left some of them in place.
 fn deleted(stats: &Stats) -> String {
     let deleted = size::count(stats.deleted);
     match stats.garbage {
@@ -130,7 +130,8 @@ fn deleted(stats: &Stats) -> String {
     }
 }
 
-/// How nodes with the codes of their neighbours fill their blocks, and what would fill them better.
+/// How well nodes with the codes of their neighbours fill their blocks, and options that would fill
+/// them better.
 pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     let mut lines = vec![format!("blocks            {}", fill.fill)];
     lines.extend(fill.proposals.iter().map(|p| {
@@ -144,10 +145,10 @@ pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     lines
 }
 
-/// Digits of a codebook's hash that tell it from others at a glance.
+/// Digits of a codebook's hash, enough to distinguish it at a glance.
 const SHORT: usize = 12;
 
-/// The beginning of a codebook's hash, which an index of an old format does not have.
+/// The first digits of a codebook's hash; an index in an old format has none.
 fn codebook(hash: &str) -> String {
     match hash {
         "" => "-".to_owned(),
@@ -155,7 +156,7 @@ fn codebook(hash: &str) -> String {
     }
 }
 
-/// Lists the indexes of a directory. One that cannot be read is named at the end, and the others are listed.
+/// Lists the indexes of a directory. An index that cannot be read is named at the end.
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
     if !arguments.places.place.is_empty() {
         return Err(Failure::Wrong(format!(
@@ -235,10 +236,11 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
     }
 }
 
-/// What a memory budget goes into.
+/// The division of a memory budget.
 fn memory_plan(stats: &Stats) -> Table {
     let memory_plan: &MemoryPlan = &stats.memory;
-    // Of clusters there are neither codes nor records that a cache could hold, and the graph that leads to them is among the tables.
+    // Clusters have neither codes nor records for a cache, and the graph of heads is counted with
+    // the tables.
     let of_graphs = ["codes", "codebook", "cache", "navigation graph"];
     let (tables, lists, vectors) = match &stats.clusters {
         None => ("tables", "pages of lists", "pages of vectors"),
@@ -278,7 +280,7 @@ fn memory_plan(stats: &Stats) -> Table {
     table
 }
 
-/// The codecs in a line.
+/// The codecs in one line.
 fn compression(codecs: &Codecs) -> String {
     let name = |codec: &str| match codec {
         "" => "none".to_owned(),
@@ -291,13 +293,13 @@ fn compression(codecs: &Codecs) -> String {
     )
 }
 
-/// A share as a percentage; what is nothing has no sign.
+/// A share as a percentage. Zero has no sign.
 fn percent(share: f64) -> String {
     let tenths = (1000.0 * share).round() / 10.0;
     format!("{:.1} %", tenths + 0.0)
 }
 
-/// What a graph index is.
+/// The properties of a graph index.
 fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
     vec![
         ("compression", compression(&stats.compression)),
@@ -353,7 +355,7 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What a cluster index is.
+/// The properties of a cluster index.
 fn of_clusters(clusters: &ClusterStats, stats: &Stats) -> Vec<(&'static str, String)> {
     vec![
         (

@@ -1,4 +1,4 @@
-//! What a search is of: an index, or several that are searched as one.
+//! The indexes of a search: one, or several that are searched as one.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,30 +14,30 @@ use stratann_terminal::size::CacheEntries;
 use crate::args::SearchArguments;
 use crate::names::RerankName;
 
-/// See the module.
+/// One index, or several that are searched as one.
 pub enum Target {
     /// One index.
     One(Box<Index>),
-    /// Several, opened as the memory budget allows.
+    /// Several indexes, opened as the memory budget allows.
     Several {
-        /// Where they are, by their paths.
+        /// Their paths.
         catalog: Box<Catalog>,
-        /// What each is.
+        /// Their properties.
         facts: Vec<IndexFacts>,
     },
 }
 
-/// The indexes in a directory that is none itself, by name; none if there are none.
+/// The names of the indexes in a directory that is no index itself; `None` if there are none.
 pub fn indexes_in(path: &Path) -> Option<(Catalog, Vec<String>)> {
-    // What is wrong with it is said when it is opened as an index.
+    // If the directory is faulty, opening it as an index reports the error.
     let catalog = Catalog::open(path, &CatalogOptions::default()).ok()?;
     let names = catalog.names().ok()?;
     (!names.is_empty()).then_some((catalog, names))
 }
 
 impl Target {
-    /// The directories of the indexes that are to be searched: those that were given, and those in directories that hold
-    /// some.
+    /// The directories of the indexes to search: the given ones, and the indexes in given
+    /// directories.
     pub fn paths(arguments: &SearchArguments) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for path in arguments.indexes() {
@@ -46,15 +46,15 @@ impl Target {
                 None => paths.push(path.clone()),
             }
         }
-        // One that is named twice is one.
+        // A repeated path counts once.
         let mut seen = HashSet::new();
         paths.retain(|path| seen.insert(path.clone()));
         paths
     }
 
-    /// Opens them.
+    /// Opens the indexes.
     ///
-    /// The memory budget is that of the process: `beside` bytes of it are taken by what the command holds itself.
+    /// The memory budget is the whole process's: the command itself holds `beside` bytes of it.
     pub fn open(
         paths: Vec<PathBuf>,
         arguments: &SearchArguments,
@@ -97,7 +97,7 @@ impl Target {
         Ok(Self::Several { catalog, facts })
     }
 
-    /// How many indexes there are.
+    /// Number of indexes.
     pub fn indexes(&self) -> usize {
         match self {
             Self::One(_) => 1,
@@ -105,7 +105,7 @@ impl Target {
         }
     }
 
-    /// How many vectors they have together.
+    /// Number of vectors of all indexes.
     pub fn vectors(&self) -> usize {
         match self {
             Self::One(index) => index.len(),
@@ -113,7 +113,7 @@ impl Target {
         }
     }
 
-    /// Whether each can be searched from its navigation graph.
+    /// Whether each index has a navigation graph.
     pub fn has_navigation(&self) -> bool {
         match self {
             Self::One(index) => index.has_navigation(),
@@ -121,7 +121,7 @@ impl Target {
         }
     }
 
-    /// Whether all of them are of clusters.
+    /// Whether all indexes have clusters.
     pub fn has_clusters(&self) -> bool {
         match self {
             Self::One(index) => index.has_clusters(),
@@ -137,16 +137,16 @@ impl Target {
         }
     }
 
-    /// The longest list that a query may take.
+    /// The longest list that a query may use.
     pub fn longest(&self, options: &SearchOptions) -> Result<usize, Error> {
         match self {
             Self::One(index) => index.longest_list(options),
-            // Each index has its own.
+            // Each index has its own limit.
             Self::Several { .. } => Ok(options.list),
         }
     }
 
-    /// What a sample of the queries that were searched since tells of recall, if that was asked for.
+    /// The live recall on a sample of the queries so far, if requested.
     pub fn live_recall(&self) -> Result<Option<LiveRecall>, Error> {
         match self {
             Self::One(index) if index.options().watch_recall.is_some() => {
@@ -156,7 +156,7 @@ impl Target {
         }
     }
 
-    /// The k nearest of each query, perhaps of those that match a filter.
+    /// The k nearest vectors of each query, with a filter if one is given.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -178,15 +178,16 @@ impl Target {
         }
     }
 
-    /// The preset's re-ranking, with what was typed in its place. `None` is each index's own; where something was typed, the
-    /// rest of several indexes is that of the first one's preset.
+    /// The preset's re-ranking, with typed options in place of its own. `None` leaves each index
+    /// its own. With typed options and several indexes, the other options are of the first index's
+    /// preset.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = arguments.rerank_batch.is_some()
             || arguments.benefit.is_some()
             || arguments.rerank.is_some()
             || arguments.rerank_ratio.is_some();
         let own = match self {
-            // What is typed of clusters nevertheless is refused when they are searched.
+            // If an option is typed for clusters, the search refuses it.
             _ if self.has_clusters() && !typed => return None,
             Self::One(index) => index.preset(),
             Self::Several { facts, .. } => {
@@ -194,7 +195,7 @@ impl Target {
                     return None;
                 }
                 let preset = facts.first().map(|one| one.preset.parse::<Preset>());
-                // One that this version does not know is refused when it is opened.
+                // A preset that this version does not know is refused when the index is opened.
                 preset.and_then(Result::ok).unwrap_or_default()
             }
         };
@@ -205,7 +206,7 @@ impl Target {
             ratio,
         } = arguments.preset.unwrap_or(own).rerank;
         Some(Rerank {
-            // A batch of all there is cannot be exceeded.
+            // A batch of all vectors cannot be exceeded.
             batch: arguments
                 .rerank_batch
                 .unwrap_or(batch)
@@ -214,7 +215,7 @@ impl Target {
             estimate: arguments
                 .rerank
                 .map_or(estimate, |name| name == RerankName::Estimate),
-            // Who says what ends it does not mean the preset's share.
+            // A user who names the end of re-ranking does not want the preset's share.
             ratio: match (arguments.rerank_ratio, arguments.rerank) {
                 (Some(ratio), _) => ratio,
                 (None, Some(_)) => 0.0,
@@ -224,10 +225,10 @@ impl Target {
     }
 }
 
-/// The cache that was asked for.
+/// The requested cache.
 fn cache(paths: &[PathBuf], arguments: &SearchArguments) -> Result<CacheSize, Failure> {
     if let Some(bytes) = arguments.cache {
-        // The engine asks the operating system for all of it at once.
+        // The engine allocates the whole cache at once.
         return match Machine::look().memory_bytes {
             Some(memory) if bytes > memory => Err(Failure::Wrong(format!(
                 "--cache {bytes} is more than the {memory} bytes of RAM that this machine has: give less"

@@ -8,7 +8,7 @@ use stratann_terminal::size;
 
 use crate::args::{TruthArguments, threads_or_cores};
 
-/// Computes and writes it.
+/// Computes the exact neighbours, and writes them.
 pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     let base = VectorFile::open(&arguments.base)?;
     let queries = VectorFile::open(&arguments.queries)?;
@@ -36,7 +36,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
             base.rows()
         )));
     };
-    // Looked at before the work, which may take hours.
+    // Checked before the work, which may take hours.
     match &ids {
         Some(ids) => GroundTruth::check_ids(&arguments.out, ids)?,
         None => GroundTruth::check_ids(&arguments.out, &[behind.saturating_sub(1)])?,
@@ -52,7 +52,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         threads,
         &progress,
     )?;
-    // Rows, until here; and behind them, where there are fewer than k, what says that there is none.
+    // Row numbers so far, and placeholders if there are fewer than k.
     for id in truth.ids.iter_mut().filter(|id| **id != u64::MAX) {
         *id = match &ids {
             Some(ids) => ids[*id as usize],

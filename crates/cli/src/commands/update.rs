@@ -1,5 +1,5 @@
-//! `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl`, `stratann compact INDEX`, and what `stratann insert` has in
-//! common with them
+//! `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl` and `stratann compact
+//! INDEX`, and the part that `stratann insert` shares with them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,42 +22,42 @@ use crate::args::{
 };
 use crate::ids;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Changed {
     inserted: u64,
-    /// Rows that were in before, where an insert went on that had been cut off.
+    /// Rows that were in the index before, if a cut-off insert was resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_before: Option<u64>,
-    /// Files of the inserts that were cut off and are forgotten now, by `insert --forget`.
+    /// Files of the cut-off inserts that `insert --forget` has forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     forgotten: Option<Vec<String>>,
     deleted: u64,
-    /// Vectors that were given other attributes, by `set-attributes`.
+    /// Vectors whose attributes `set-attributes` has set.
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<u64>,
-    /// Columns that the index did not have before, by `set-attributes`, and their types.
+    /// Columns that `set-attributes` has added, and their types.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_columns: Option<BTreeMap<String, String>>,
-    /// Whether a filter said what is to be deleted.
+    /// Whether the deleted vectors were chosen by a filter.
     #[serde(skip)]
     by_filter: bool,
     /// Vectors that a search finds now.
     vectors: u64,
-    /// Of the changes alone.
+    /// Time of the changes alone.
     seconds: f64,
-    /// What direct inserts cost, where vectors get in so.
+    /// Costs of direct inserts, if vectors are inserted directly.
     direct: Option<DirectCounts>,
-    /// What a merge did, if there was one.
+    /// The report of the merge, if there was one.
     compact: Option<CompactReport>,
-    /// Why a merge is due, if one is.
+    /// Why a merge is due, if it is.
     due: Option<String>,
-    /// What went wrong although the changes are in: why no checkpoint was made, for one.
+    /// An error that did not prevent the changes, such as a failed checkpoint.
     trouble: Option<String>,
 }
 
 impl Changed {
-    /// By `insert --forget`: so many inserts of this file are forgotten.
+    /// After `insert --forget`: `inserts` inserts of this file were forgotten.
     pub(super) fn by_forgetting(file: &str, inserts: usize, seconds: f64) -> Self {
         Self {
             forgotten: Some(vec![file.to_owned(); inserts]),
@@ -66,7 +66,8 @@ impl Changed {
         }
     }
 
-    /// By `insert`: so many rows came, and so many were in before if it went on with one that was cut off.
+    /// After `insert`: the rows inserted now, and the rows inserted before if a cut-off insert was
+    /// resumed.
     pub(super) fn by_insert(inserted: u64, in_before: Option<u64>, seconds: f64) -> Self {
         Self {
             inserted,
@@ -77,13 +78,13 @@ impl Changed {
     }
 }
 
-/// What is to be deleted.
+/// The vectors to delete.
 enum Wanted<'a> {
     Ids(Vec<u64>),
     Matching(&'a Filter),
 }
 
-/// Deletes, makes it durable, and merges if that was asked for.
+/// Deletes vectors, makes that durable, and merges if requested.
 pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     let wanted = match (
         ids::given(&arguments.id, arguments.ids.as_deref())?,
@@ -114,7 +115,7 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// Gives vectors other attributes, makes it durable, and merges if that was asked for.
+/// Sets attributes of vectors, makes that durable, and merges if requested.
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
     let (rows, ids) = arguments.open()?;
     let live = open(&arguments.index, &arguments.write)?;
@@ -141,10 +142,11 @@ pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// What a change came to that may have ended in the middle: what is done of it is made durable in any case.
+/// The result of a change that may have ended early. The part that was made is made durable in any
+/// case.
 fn made<T>(live: &LiveIndex, changed: Result<T, Error>) -> Result<T, Failure> {
     let flushed = live.flush();
-    // What ended it says how much is done.
+    // The error says how much was done.
     let changed = changed.map_err(changing)?;
     flushed.map_err(changing)?;
     Ok(changed)
@@ -170,7 +172,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
         update: write.update,
         direct: DirectOptions {
             list: write.insert_list,
-            // Whoever says how vectors get in has it so.
+            // A user who chooses how vectors are inserted gets no merge in its place.
             merge_many: write.insert_list.is_none() && write.update.is_none(),
             ..DirectOptions::default()
         },
@@ -178,7 +180,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
     LiveIndex::open(index, &open, &options).map_err(changing)
 }
 
-/// Why an index could not be changed. Where the disk is full, what one would try first does not help.
+/// The error of a change. If the disk is full, it warns that a delete does not help.
 pub(super) fn changing(error: Error) -> Failure {
     let advice = match error.kind() == ErrorKind::NoSpace {
         true => {
@@ -193,7 +195,8 @@ pub(super) fn changing(error: Error) -> Failure {
     }
 }
 
-/// Why a merge was not made after a change that is in and durable: whoever reads it must not make the change again.
+/// The error of a merge that failed after a durable change. It must keep the user from making the
+/// change again.
 fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     let done = match (changed.inserted, changed.deleted) {
         (0, 0) => match changed.set {
@@ -208,7 +211,7 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
         _ => ", and do not insert them again",
     };
     let why = match error {
-        // Something was changed.
+        // A change was made.
         Error::Interrupted => Error::Stopped.to_string(),
         error => error.to_string(),
     };
@@ -269,7 +272,7 @@ pub(super) fn finish(
     if changed.by_filter && changed.deleted == 0 {
         lines.push(("deleted", "nothing: no vector matches".into()));
     }
-    // A key that was misspelt shows here.
+    // A misspelt key shows up here.
     let new = changed.new_columns.iter().flatten();
     let new: Vec<String> = new
         .map(|(name, kind)| format!("{name:?} ({kind})"))

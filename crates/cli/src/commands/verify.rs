@@ -9,13 +9,13 @@ use stratann_terminal::table::facts;
 
 use crate::args::VerifyArguments;
 
-/// Reads everything; fails if anything is damaged.
+/// Reads all files of an index. Fails if anything is damaged.
 pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let places = arguments.places.all()?;
     let report = stratann::verify_placed(&arguments.index, &places, &progress)?;
     match print(arguments, &report) {
-        // Who stopped reading the list still learns from the status whether the index is damaged.
+        // If the reader closes the list, the exit status still says whether the index is damaged.
         Ok(()) | Err(Failure::Closed) => {}
         Err(failure) => return Err(failure),
     }
@@ -25,7 +25,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
         1 => "1 problem".to_owned(),
         n => format!("{n} problems"),
     };
-    // Without a MANIFEST that reads, no file was read, and there is nothing to start from.
+    // Without a readable MANIFEST no file was read, and no repair is possible.
     let remedy = match report.files {
         _ if report.unread == report.problem_count => {
             "what could not be looked at is not known to be damaged: remove the cause, then verify again".to_owned()
@@ -70,7 +70,7 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
             ("vectors", size::count(report.nodes)),
         ]),
         layout => {
-            // Rows without padding are read as bytes, and no page of theirs is anybody's.
+            // Rows without padding are read as bytes, and have no pages of their own.
             if !matches!(layout, Ok(Layout::Csr)) {
                 lines.push(("pages", size::count(report.pages)));
             }
@@ -83,7 +83,7 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
     lines.push(("log records", size::count(report.log_records)));
     output.text(facts(&lines))?;
     for problem in &report.problems {
-        // What was refused as a whole names its file and offset itself.
+        // The text of a refused file contains its name and offset already.
         if problem.what.starts_with(&problem.file) {
             output.line(&problem.what)?;
             continue;

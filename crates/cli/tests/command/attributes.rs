@@ -1,5 +1,5 @@
-//! Attributes beside vectors, and filters: `build --attributes`, `insert --attributes`, `search --filter`, `count`, `get --filter`, `delete --filter`,
-//! `set-attributes`.
+//! Attributes and filters: `build --attributes`, `insert --attributes`, `search --filter`, `count`,
+//! `get --filter`, `delete --filter`, `set-attributes`.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, u8s};
 use crate::update::lines;
 
-/// What a row has follows from its number; one in seven has nothing.
+/// The attributes of a row follow from its number; one row in seven has none.
 pub fn row(id: usize) -> Value {
     match id % 7 {
         0 => json!({}),
@@ -93,7 +93,8 @@ fn answers_match_a_filter_and_are_the_nearest_that_do() {
     }
     assert!(right >= QUERIES * 10 * 95 / 100, "{right}");
 
-    // Fewer match than are wanted: all of them come, and the table says why there are no more.
+    // Fewer vectors match than were requested: all of them are found, and the table says why there
+    // are no more.
     let few = [
         "search",
         "index",
@@ -141,7 +142,7 @@ fn what_vectors_have_is_counted_listed_and_printed() {
     );
     get(&["77777", "--attributes"]).refused(1, &["not in the index", "77777"]);
 
-    // Inserted and replaced with rows, and replaced without: then nothing is left.
+    // Inserted and replaced with attributes. Then replaced without, after which none are left.
     place.write("new.u8bin", &u8s(2, DIM, 9));
     place.write("new.ids", &lines([8, 1_003]));
     place.write("rows.jsonl", &jsonl([1_003, 1_003].into_iter()));
@@ -178,7 +179,7 @@ fn what_is_wrong_with_rows_and_filters_is_told() {
     both("prize < 3").refused(2, &["character 1", "did you mean \"price\""]);
     both("price < 'x'").refused(2, &["float"]);
     both("price <").refused(2, &["character 8"]);
-    // Without columns there is nothing to ask.
+    // Without columns there is nothing to filter by.
     let none = ["count", "other", "--filter", "price < 3"];
     place.run(&none).refused(2, &["price"]);
     place.write("rows.jsonl", &jsonl(0..3));
@@ -189,7 +190,7 @@ fn what_is_wrong_with_rows_and_filters_is_told() {
     place.run(&few).refused(1, &["rows.jsonl, line 2"]);
 }
 
-/// Words that build an index of a file.
+/// The words of a command that builds an index of a file.
 fn build_of<'a>(base: &'a str, index: &'a str, first_id: &'a str) -> Vec<&'a str> {
     let mut words = SMALL_BUILD.to_vec();
     for word in &mut words {
@@ -206,7 +207,7 @@ fn build_of<'a>(base: &'a str, index: &'a str, first_id: &'a str) -> Vec<&'a str
 #[test]
 fn several_indexes_are_asked_with_a_filter_as_one() {
     let place = place();
-    // Of these nothing has attributes; the others are the same vectors with other ids.
+    // The first index has no attributes. The others have the same vectors with other ids.
     place.run(&build_of("base.u8bin", "plain", "5000")).done();
     place.write("rows.jsonl", &jsonl(0..ROWS));
     let again = build_of("base.u8bin", "again", "1000");
@@ -224,7 +225,7 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
     let alone = search(&["index"], FILTER, &print).json_lines();
     let all = search(&["plain", "index", "again"], FILTER, &print).json_lines();
     for (alone, all) in alone.iter().zip(&all) {
-        // Each is there twice.
+        // Each vector is there twice.
         let mut expected: Vec<u64> = ids_of(alone)[..5].to_vec();
         expected.extend(ids_of(alone)[..5].iter().map(|id| id + 1_000));
         let mut found = ids_of(all);
@@ -232,7 +233,7 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
         expected.sort_unstable();
         assert_eq!(found, expected);
     }
-    // Without a value are also those that never had a column.
+    // Vectors that never had the column have no value too.
     let none = search(&["plain", "index"], "not exists price", &print).json_lines();
     let of_plain = |line: &Value| ids_of(line).iter().any(|&id| id >= 5_000);
     let others = |line: &Value| ids_of(line).iter().all(|&id| id >= 5_000 || id % 7 == 0);
@@ -289,7 +290,7 @@ fn attributes_are_changed_without_vectors() {
         json!({"id": 10, "attributes": {}}),
     ];
     assert_eq!(get(&["8", "9", "10"]), changed);
-    // A payload is given back to the letter, whatever its numbers are.
+    // A payload is returned to the letter, whatever its numbers.
     let beyond = r#"{"k":1e999,"n":12345678901234567890123,"d":1.50}"#;
     let row = format!("{{\"id\": 11, \"more\": {beyond}}}\n");
     place.write("beyond.jsonl", row.as_bytes());
@@ -299,7 +300,7 @@ fn attributes_are_changed_without_vectors() {
     place.run(&["compact", "index"]).done();
     assert_eq!(get(&["8", "9", "10"]), changed);
 
-    // Ids from a file, and under another key; what is new is said, since it may be misspelt.
+    // Ids from a file or under another key. New columns are reported, since a name may be misspelt.
     place.write("set.jsonl", b"{\"id\": 1, \"prise\": 3}\n");
     place.write("set.ids", b"11\n");
     let said = set(&["set.jsonl", "--ids", "set.ids"]).done().stdout;
@@ -318,7 +319,7 @@ fn attributes_are_changed_without_vectors() {
     );
     assert_eq!(get(&["12"])[0]["attributes"], json!({"price": 3.0}));
 
-    // With `--keep` what a line does not give stays.
+    // With `--keep`, attributes that a line does not name stay.
     place.write(
         "set.jsonl",
         b"{\"id\": 8, \"price\": 8}\n{\"id\": 9, \"more\": [3]}\n",
@@ -329,7 +330,7 @@ fn attributes_are_changed_without_vectors() {
         json!({"id": 9, "attributes": {"price": 0.5, "note": "new"}, "payload": [3]}),
     ];
     assert_eq!(get(&["8", "9"]), kept);
-    // And null takes away what it names.
+    // A null removes the attribute that it names.
     place.write(
         "set.jsonl",
         b"{\"id\": 8, \"more\": null, \"other\": null}\n{\"id\": 9, \"note\": null, \"price\": []}\n",
@@ -343,7 +344,7 @@ fn attributes_are_changed_without_vectors() {
     let [eighth, ninth] = cleared;
     let changed = [eighth, ninth, changed[2].clone()];
 
-    // What is wrong changes nothing.
+    // An invalid line changes nothing.
     for (rows, said) in [
         (
             "{\"id\": 8, \"price\": 1}\n{\"id\": 77777, \"price\": 1}\n",
@@ -428,14 +429,14 @@ fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> bool 
     false
 }
 
-/// A number in front of some words of a message.
+/// The number before some words of a message.
 fn number_before(text: &str, words: &str) -> usize {
     let before = &text[..text.find(words).unwrap()];
     let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
     digits.unwrap().parse().unwrap()
 }
 
-/// How large the logs of an index are.
+/// Bytes of the logs of an index.
 fn log_bytes(index: &std::path::Path) -> u64 {
     let files = std::fs::read_dir(index).unwrap().filter_map(Result::ok);
     let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
@@ -444,18 +445,19 @@ fn log_bytes(index: &std::path::Path) -> u64 {
         .sum()
 }
 
-/// Runs a command and interrupts it once it has logged something; again with all as before, if it was done by then. Gives what it said.
+/// Runs a command and interrupts it once it has logged something. If it was done first, repeats
+/// that after `before`. Returns its output.
 #[cfg(unix)]
 fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     let index = place.path("large");
     for _ in 0..20 {
         before();
         let logged = log_bytes(&index);
-        // It is there before it is needed: a program that has to be started then may come too late.
+        // Started in advance, since a program started only now could be too late.
         let mut kills = std::process::Command::new("sh")
             .args(["-c", "read id && kill -TERM $id"])
             .stdin(Stdio::piped())
-            // One that is done has no process any more, as far as it knows, or takes no notice.
+            // A command that is done may have no process any more, or ignores the signal.
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -625,7 +627,8 @@ fn what_is_within_a_distance_and_what_is_like_an_id_is_printed() {
     let matching = matching(wanted.iter().map(|&id| id as usize));
     assert_eq!(ids_of(&found[0]), matching);
 
-    // Of a file of queries, as a table: nothing is nearer than nothing, and a walk cannot be certain of that.
+    // Queries from a file, with a table. No vector is nearer than distance 0, but a walk cannot be
+    // certain of that.
     let none = ["search", "index", "queries.u8bin", "--within", "-1"];
     let table = place.run(&none).done().stdout;
     assert!(

@@ -1,4 +1,4 @@
-//! `stratann bench` on a tiny job: files, cache, merging of other programs' results.
+//! `stratann bench` on a tiny job: files, cache, and results of other programs.
 
 use crate::support::{Place, names};
 use crate::update::rows;
@@ -82,7 +82,7 @@ fn a_job_from_end_to_end() {
         }
         assert_eq!(run["index"]["reused"], false);
     }
-    // The order alone makes another index; the preset does not.
+    // The order makes another index; the preset alone does not.
     assert_eq!(runs[0]["index"]["key"], runs[1]["index"]["key"]);
     assert_ne!(runs[0]["index"]["key"], runs[2]["index"]["key"]);
     assert_eq!(result["noise"].as_array().unwrap().len(), 1);
@@ -104,7 +104,7 @@ fn a_job_from_end_to_end() {
         ["indexes", "tiny.json", "tiny.svg"]
     );
 
-    // Again: both indexes come from the cache.
+    // Run again, both indexes come from the cache.
     let again = place
         .run(&[
             "bench", "job.toml", "--out", "results", "--json", "--repeat", "1",
@@ -144,7 +144,7 @@ fn mistakes_cost_no_time() {
     bench(&["--with", "missing.json"]).refused(1, &["missing.json"]);
     bench(&["--only", "nothing"]).refused(2, &["--only", "pipeann"]);
     assert!(!place.path("o").exists());
-    // What the child says is shown, and its status passed on.
+    // The child's error is shown, and its status returned.
     let ran = bench(&["--only", "pipeann", "--repeat", "1"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("truth.bin"), "{ran:?}");
@@ -209,7 +209,7 @@ fn space_parts_and_budgets() {
             ran.stdout
         );
     }
-    // A budget that is too small is said to be, and stops nothing else.
+    // A budget that is too small is reported, and stops no other run.
     assert!(ran.stdout.contains("refused: \"diskann, 1MB\""), "{ran:?}");
     assert!(ran.stderr.contains("1000000 bytes is too small"), "{ran:?}");
     let result: Value =
@@ -249,7 +249,7 @@ fn space_parts_and_budgets() {
     place.run(&alone).refused(2, &["too small"]);
 }
 
-/// Looks at what every second of a run must be.
+/// Checks every second of a run.
 #[track_caller]
 fn check_seconds(run: &Value, seconds: usize) {
     let live = &run["live"];
@@ -288,7 +288,7 @@ fn check_seconds(run: &Value, seconds: usize) {
     }
 }
 
-/// So many seconds after the start a run was looked at last.
+/// The time of the last look at a run, in seconds after its start.
 fn end(run: &Value) -> f64 {
     let seconds = run["live"]["seconds"].as_array().unwrap();
     seconds.last().unwrap()["to"].as_f64().unwrap()
@@ -302,7 +302,7 @@ fn sum(run: &Value, key: &str) -> u64 {
         .sum()
 }
 
-/// Whether each run searched and inserted at all, and those that are named did what they are named with.
+/// Whether each run searched and inserted at all, and the named runs did the named activity.
 fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
     let runs = result["runs"].as_array().unwrap();
     let both = |run| sum(run, "searches") > 0 && sum(run, "inserts") > 0;
@@ -312,7 +312,7 @@ fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
 #[test]
 fn live_updates_over_time() {
     let place = Place::new();
-    // The job of the repository, with fewer rows: what takes time is to build indexes, and to know what is right.
+    // The repository's job with fewer rows, since builds and the truth take most of the time.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut job = std::fs::read_to_string(format!("{folder}/bench/updates-fixture.toml")).unwrap();
     let queries = format!("queries = \"{folder}/fixtures/photo-sift-20k.query.u8bin\"");
@@ -329,7 +329,7 @@ fn live_updates_over_time() {
     place.write("job.toml", job.as_bytes());
     place.write("photo-sift-20k.base.u8bin", &rows(0, 4_000));
     let job = "job.toml";
-    // Where nothing of a kind was done in all of a run's two seconds, as may be on a busy machine, it is run again.
+    // On a busy machine a run of two seconds may lack an activity. Then it is repeated.
     let tried = |words: &[&str], own: &[(usize, &str)]| {
         for tries in 1.. {
             let bench = ["bench", job, "--out", "o"];
@@ -359,7 +359,7 @@ fn live_updates_over_time() {
             ran.stdout
         );
     }
-    // The copies of the indexes are gone, and so is the file that they were built of.
+    // The copies of the indexes are gone, and the file that they were built from.
     assert_eq!(
         names(&place.path("o")),
         ["indexes", "updates-fixture.json", "updates-fixture.svg"]
@@ -379,7 +379,7 @@ fn live_updates_over_time() {
         assert!(run.get("step").is_none());
         assert_eq!(run["live"]["windows"].as_array().unwrap().len(), 2);
     }
-    // Half of what went in at most was the limit.
+    // The limit was half of the maximal rate.
     let live = &stratann["live"];
     assert_eq!(
         live["rate"].as_f64().unwrap() * 2.0,
@@ -389,7 +389,7 @@ fn live_updates_over_time() {
     assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 2000);
     assert_eq!(odinann["live"]["way"], "relocate");
     assert!(sum(odinann, "pages_read") > 0 && sum(odinann, "pages_written") > 0);
-    // 800 a second, or fewer if the machine is busy; a call begins when the one before was due.
+    // 800 a second, or fewer if the machine is busy. A call begins no earlier than its time.
     for (run, rate) in [(odinann, 800.0), (merging, 300.0), (replacing, 800.0)] {
         let (inserts, most) = (sum(run, "inserts"), rate * end(run) + 16.0);
         assert!(inserts > 0 && inserts as f64 <= most, "{most}: {run}");
@@ -397,7 +397,7 @@ fn live_updates_over_time() {
     assert_eq!(sum(odinann, "deletes"), 0);
     assert_eq!(merging["live"]["way"], "merge");
     assert!(merging["live"]["seconds"][0]["pages_read"].is_null());
-    // A merge begins when 240 wait, at the end of any second but the last.
+    // A merge begins when 240 vectors wait, at the end of any second but the last.
     let merges = merging["live"]["merges"].as_array().unwrap();
     let seconds = merging["live"]["seconds"].as_array().unwrap();
     let early = seconds[..1].iter().map(|span| span["inserts"].as_u64());
@@ -406,10 +406,10 @@ fn live_updates_over_time() {
     for merge in merges {
         assert!(merge["merged"].as_u64() >= Some(240), "{merges:?}");
     }
-    // As many go as come, and none before it has come.
+    // As many are deleted as inserted, and never before they are inserted.
     let (inserts, deletes) = (sum(replacing, "inserts"), sum(replacing, "deletes"));
     assert!(deletes > 0 && deletes <= inserts, "{inserts} {deletes}");
-    // Another run of the same preset has the same index; another preset has not.
+    // Another run of the same preset shares the index; a run of another preset does not.
     assert_eq!(odinann["index"]["key"], replacing["index"]["key"]);
     assert_ne!(odinann["index"]["key"], merging["index"]["key"]);
     assert_eq!(odinann["index"]["stats"]["vectors"], 2000);
@@ -417,7 +417,7 @@ fn live_updates_over_time() {
     assert!(picture.contains("P99") && picture.contains("on storage in MB"));
     assert_eq!(picture.matches("<polyline").count(), 6 * runs.len());
 
-    // Again: the indexes are from the cache, whatever was done to their copies.
+    // Run again, the indexes come from the cache, unaffected by the changes of their copies.
     let (again, _) = tried(&["--json", "--only", "replacing"], &[]);
     let again = again.json();
     assert_eq!(again["runs"][0]["index"]["reused"], true);
@@ -629,7 +629,7 @@ fn mistakes_in_a_job_of_live_updates() {
     ] {
         refused(BREAKDOWN, from, to, words);
     }
-    // Keys of live updates in a job of searches, and no truth there.
+    // Keys of live updates in a job of searches, which also lacks a truth.
     refused(
         COMPARING,
         "[[run]]",
@@ -648,7 +648,8 @@ fn mistakes_in_a_job_of_live_updates() {
         "",
         &["truth", "missing"],
     );
-    // What the index cannot do is said, and not measured as something else.
+    // A way to update that the index does not support is an error, and is not measured as another
+    // one.
     let inline = "name = \"relocate\"\npreset = \"aisaq\"\nupdate = \"relocate\"";
     let unable = BREAKDOWN.replace("name = \"relocate\"\npreset = \"odinann\"", inline);
     place.write("job.toml", unable.as_bytes());

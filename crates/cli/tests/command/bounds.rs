@@ -1,4 +1,5 @@
-//! Numbers on the command line, however large: refused with status 2 in words that name the option and the bound.
+//! Numbers on the command line that are too large: refused with status 2, and an error that names
+//! the option and the bound.
 
 use crate::support::{DIM, Place, f32s};
 
@@ -85,7 +86,7 @@ fn numbers_beyond_their_bounds() {
     for name in ["new", "book", "t.bin"] {
         assert!(!place.path(name).exists(), "{name} was made");
     }
-    // What is more than the collection is no more than the collection.
+    // A number larger than the collection means the whole collection.
     place
         .run(&[
             "search",
@@ -119,7 +120,7 @@ fn ids_that_are_none() {
             .run(&["delete", "index", "ids"])
             .refused(2, &["ids, line 1", text]);
     }
-    // The last one that is, and the last that a build gives.
+    // The last valid id, and the last one that a build assigns.
     place.write("ids", b"18446744073709551614");
     place
         .run(&["insert", "index", "one.u8bin", "--ids", "ids"])

@@ -1,11 +1,12 @@
-//! Several indexes: a codebook that they share, searching them as one, and listing a directory of them.
+//! Several indexes: a shared codebook, searching them as one, and listing their directory.
 
 use std::fs;
 
 use crate::support::{DIM, Place, QUERIES, ROWS, bin, f32s, keys, u8s};
 use serde_json::Value;
 
-/// `shelf/low` and `shelf/high`, each of half of the rows of `base.u8bin`, with one codebook, `code`; ids are row numbers.
+/// `shelf/low` and `shelf/high`, each with half of the rows of `base.u8bin`, with one codebook,
+/// `code`. Ids are row numbers.
 fn halves() -> Place {
     let place = Place::new();
     place
@@ -123,7 +124,7 @@ fn a_codebook_that_does_not_fit_is_refused() {
     build("base.u8bin", &["--first-id", "18446744073709551600"])
         .refused(2, &["--first-id", "18446744073709551600", "600 rows"]);
     assert!(!place.path("i").exists());
-    // The same number of bytes is no contradiction, and the codebook of an index is a codebook.
+    // The same number of bytes is no contradiction. The codebook of an index can be used as well.
     build("base.u8bin", &["--codebook", "code", "--code-bytes", "8"]).done();
     let call = [
         "build",
@@ -149,7 +150,7 @@ fn several_indexes_are_searched_as_one() {
         place.run(&[&call.concat()[..], words].concat())
     };
     let both = &["shelf/low", "shelf/high"][..];
-    // A list as long as each finds everything.
+    // A list as long as each index finds all vectors.
     let all = ["--list", "300", "--json"];
     let lines = search(both, &all).done().json_lines();
     assert_eq!(lines[0]["recall"], 1.0);
@@ -171,10 +172,10 @@ fn several_indexes_are_searched_as_one() {
     );
     let one = search(&["shelf/low"], &all).done().json_lines();
     assert!(one[0]["recall"].as_f64().unwrap() < 0.9, "half of the rows");
-    // Nothing is walked with such a list: all is looked at.
+    // With such a list there is no walk, and all vectors are scored.
     let reads = |line: &Value| line["per_query"]["bytes_read"].as_f64().unwrap();
     assert!(reads(&lines[0]) > reads(&one[0]), "{lines:?} {one:?}");
-    // Answers of the union, whatever the order, from a directory, and within a budget.
+    // The answers of the union, in any order of the indexes, from a directory, and within a budget.
     let truth = fs::read(place.path("truth.bin")).unwrap();
     for (what, words) in [
         (both, &[][..]),
@@ -272,7 +273,7 @@ fn stats_of_a_directory_list_its_indexes() {
         assert_eq!(line["codebook"], lines[0]["codebook"]);
         let hash = line["codebook"].as_str().unwrap();
         assert!(hash.len() == 64 && shown.contains(&hash[..12]), "{hash}");
-        // What `stats` says of each.
+        // The figures of `stats` for each.
         let index = format!("shelf/{}", line["name"].as_str().unwrap());
         let stats = place.run(&["stats", &index, "--json"]).done().json();
         assert_eq!(stats["bytes"]["total"], line["bytes"]);

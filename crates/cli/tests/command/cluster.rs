@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Place, keys};
 
-/// What has to happen has so long: the machine of the tests may have other work.
+/// The limit for expected events. The machine of the tests may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that runs, until this is dropped.
+/// A running server, until this is dropped.
 struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -30,7 +30,7 @@ impl Server {
         Server { child, out }
     }
 
-    /// What the next line that says where something listens ends in.
+    /// The address in the next line of output that contains `what`.
     fn address(&mut self, what: &str) -> String {
         loop {
             let mut line = String::new();
@@ -43,7 +43,8 @@ impl Server {
         }
     }
 
-    /// Asks it to end, as a service manager does, and gives its status. (Ctrl-C is ignored by what a shell has put into the background, tests included.)
+    /// Asks it to end, as a service manager does, and returns its status. (Ctrl-C is ignored by
+    /// processes that a shell has put into the background, tests included.)
     fn stop(&mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
         let asked = std::process::Command::new("kill")
@@ -74,7 +75,7 @@ fn get(address: &str, path: &str) -> String {
     answer
 }
 
-/// What health says, with its status, once that has these words.
+/// The answer of health, with its status, once it contains these words.
 fn health(address: &str, words: &[&str]) -> String {
     let began = Instant::now();
     loop {
@@ -87,7 +88,7 @@ fn health(address: &str, words: &[&str]) -> String {
     }
 }
 
-/// What the server that was started last has on standard error.
+/// The file with standard error of the server that was started last.
 const LOG: &str = "log";
 
 fn built() -> Place {
@@ -173,14 +174,14 @@ fn one_command_starts_all_and_another_searches() {
                 "recall"
             ]
         );
-        // The server's list is that of the file; what is typed counts before the file.
+        // The server's list comes from the file. An option on the command line takes precedence.
         assert_eq!(found["list"], 50);
         assert!(found["list_asked"].is_null());
         assert_eq!(found["recall"], alone["recall"]);
         assert_eq!(found["per_query"]["full"], 25.0);
         assert!(found["per_query"]["wire"].as_f64().unwrap() > 0.0);
     }
-    // The same answers as in one process, in a file of the same form.
+    // The same answers as in one process, in a file of the same format.
     let out = |words: &[&str], name: &str| {
         let more = ["asked.u8bin", "-k", "7", "--list", "40", "--out", name];
         place.run(&[words, &more[..]].concat()).done();
@@ -191,7 +192,7 @@ fn one_command_starts_all_and_another_searches() {
     let many = ["cluster", "search", &servers[0], "asked.u8bin", "-k", "60"];
     let table = place.run(&many).done().stdout;
     assert!(table.contains("the list is 60, for 60 answers"), "{table}");
-    // One that is not there, and the next.
+    // A server that cannot be reached, and the next one.
     let both = format!("127.0.0.1:1,{}", servers[0]);
     let words = ["cluster", "search", &both, "asked.u8bin", "--list", "20,40"];
     let table = place.run(&words).done();
@@ -204,7 +205,7 @@ fn one_command_starts_all_and_another_searches() {
         "{well}"
     );
     let metrics = get(&http, "/metrics");
-    // Of each server by itself.
+    // Figures of each server.
     let [first, second] = &servers;
     for line in [
         format!("stratann_queries_answered_total{{server=\"{first}\"}} "),
@@ -214,7 +215,7 @@ fn one_command_starts_all_and_another_searches() {
     ] {
         assert_eq!(metrics.matches(&line).count(), 1, "{line}: {metrics}");
     }
-    // Nobody else listens where one does, which is told before anything is read.
+    // An address that another server uses is refused before anything is read.
     for words in [
         ["memory-server", "none.idx", "--listen", first],
         ["storage-server", "none.idx", "--listen", first],
@@ -223,7 +224,7 @@ fn one_command_starts_all_and_another_searches() {
         let told = ["cannot listen on", "another server, listens there"];
         place.run(&words).refused(1, &told);
     }
-    // Nor does one server twice, which is told before anything is read, too.
+    // So is an address for two purposes of one server.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap().to_string();
     drop(free);
@@ -285,7 +286,8 @@ fn servers_are_started_one_by_one_and_one_may_be_restarted() {
         "--deadline",
         "2",
     ];
-    // Which server was waited for; or nothing of that, where the compute server had no processor in time to say it.
+    // The server that was waited for is named, unless the compute server was too busy to answer in
+    // time.
     let refused = place.run(&words).refused(1, &[]).stderr;
     let is_told = ["memory server", "was asked and said nothing"]
         .iter()
@@ -293,7 +295,7 @@ fn servers_are_started_one_by_one_and_one_may_be_restarted() {
     assert!(is_told, "{refused}");
     let again = Server::start(&place, &["memory-server", "a.idx", "--listen", &at_memory]);
     servers.iter().for_each(|server| search(server));
-    // Both come back with another checkpoint while nobody asks: the next client finds it.
+    // Both restart with another checkpoint while no query runs, and the next client uses it.
     drop((again, storage));
     place.write("new", &lines(5000..5050));
     let words = ["insert", "a.idx", "asked.u8bin", "--ids", "new"];
@@ -329,11 +331,11 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     let (_crossed, at_crossed, http) = compute(&at_storage, &at_memory);
     let said = health(&http, &["HTTP/1.1 503", &wrong, &other]);
     assert!(said.contains("check address and port"), "{said}");
-    // It has tried again by then, and says it once.
+    // It has tried again by then, and logs the error once.
     std::thread::sleep(Duration::from_millis(300));
     let log = std::fs::read_to_string(place.path(LOG)).unwrap();
     assert_eq!(log.matches(&wrong).count(), 1, "{log}");
-    // Who asks it is told, in the time that he has; and goes on where there is another one.
+    // A client is told within its time limit, and goes on to another server if there is one.
     let ask = |servers: &str, deadline: &str| {
         place.run(&[
             "cluster",
@@ -351,7 +353,7 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     storage.child.kill().unwrap();
     let gone = format!("the storage server at {at_storage}");
     health(&http, &["HTTP/1.1 503", &gone]);
-    // It is stopped, which is no end of a connection.
+    // The process is stopped, which does not end its connection.
     let stopped = std::process::Command::new("kill")
         .args(["-STOP", &memory.child.id().to_string()])
         .status();
@@ -361,7 +363,7 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
         &http,
         &["HTTP/1.1 503", &silent, "and has not answered for"],
     );
-    // It is logged as well, once, and that it is over as loud.
+    // That is logged once, and its end at the same level.
     health(&http, &[&silent]);
     let log = || std::fs::read_to_string(place.path(LOG)).unwrap();
     let told = log();
@@ -380,7 +382,7 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     }
 }
 
-/// A server's events as its operator collects them, and a merge among them.
+/// A server's log in the form that an operator collects, with a merge.
 #[test]
 fn a_server_logs_json_where_that_is_wanted() {
     let place = built();
@@ -423,7 +425,7 @@ fn a_compute_server_without_room_for_a_low_code_says_so() {
     health(&http, &["of all 1000 nodes, 16000 bytes"]);
 }
 
-/// Changes that were made before servers were started: those that read the log see them.
+/// Servers that read the log see the changes made before they were started.
 #[test]
 fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     let place = built();
@@ -442,7 +444,7 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);
     let said = "go on with the checkpoint before: start them anew";
     assert!(merged.stdout.contains(said), "{}", merged.stdout);
-    // The servers know, and answer as before.
+    // The servers know it, and answer as before.
     health(
         &http,
         &["HTTP/1.1 200", "storage: a.idx was merged", "start it anew"],
@@ -512,7 +514,7 @@ fn what_cannot_be_is_refused() {
         let compute = ["compute-server", "--memory", typed, "--index", &index];
         place.run(&compute).refused(2, &told);
     }
-    // What is missing is an index, not memory for files.
+    // The error asks for an index, and not for memory for files.
     place
         .run(&["memory-server", "--follow"])
         .refused(2, &["INDEX"]);
@@ -599,7 +601,7 @@ fn what_cannot_be_is_refused() {
     place.run(&words).refused(2, &["--refine"]);
 }
 
-/// The nearest of each query of a file, through a server: id and distance.
+/// The nearest vector of each query of a file, through a server: id and distance.
 fn nearest(place: &Place, server: &str) -> Vec<(u32, f32)> {
     let words = ["cluster", "search", server, "asked.u8bin", "-k", "1"];
     let more = ["--out", "found.bin", "--overwrite", "--deadline", "60"];
@@ -639,7 +641,7 @@ fn servers_take_changes_that_survive_them() {
     drop(still);
     let (mut changing, at) = up(&["--changes"]);
     let before = nearest(&place, &at);
-    // By its other name.
+    // By its alias.
     let insert = [
         "cluster",
         "insert",
@@ -663,7 +665,7 @@ fn servers_take_changes_that_survive_them() {
     let delete = ["cluster", "delete", &at, "gone"];
     let told = place.run(&delete).done();
     assert!(told.stdout.contains("deleted"), "{}", told.stdout);
-    // Those that are gone already count for nothing, which is told.
+    // Ids that are already deleted are not counted, and that is reported.
     let told = place.run(&delete).done();
     assert!(told.stdout.contains("10 were not there"), "{}", told.stdout);
     let again = [&delete[..], &["--json"]].concat();
@@ -674,7 +676,7 @@ fn servers_take_changes_that_survive_them() {
     );
     let left = [&before[..10], &all[10..]].concat();
     assert_eq!(nearest(&place, &at), left);
-    // Nobody else changes it meanwhile.
+    // No other process can change the index meanwhile.
     let other = ["delete", "a.idx", "gone"];
     let holder = format!("process {} of host ", changing.child.id());
     let told = [
@@ -689,7 +691,7 @@ fn servers_take_changes_that_survive_them() {
     place.run(&twice).refused(2, &["id 7 is there twice"]);
     changing.child.kill().unwrap();
     changing.child.wait().unwrap();
-    // What was acknowledged is there, for who reads and for who changes; and in the next checkpoint.
+    // Acknowledged changes are found, with and without `--changes`, and in the next checkpoint.
     for (more, merged) in [(&[][..], false), (&["--changes"], false), (&[], true)] {
         if merged {
             place.run(&["compact", "a.idx"]).done();
@@ -736,7 +738,7 @@ fn a_merge_that_is_due_is_made_and_all_servers_go_on_to_it() {
     };
     let before = nearest(&place, &at);
     let nodes = "stratann_nodes ";
-    // The same vectors under other ids: the ids are equally near.
+    // The same vectors with other ids, which are equally near.
     let upsert = ["cluster", "upsert", &at, "photos.u8bin", "--ids", "many"];
     place.run(&upsert).done();
     is(&told, "stratann_vectors_waiting ", &|waiting| {
@@ -744,7 +746,7 @@ fn a_merge_that_is_due_is_made_and_all_servers_go_on_to_it() {
     });
     is(&told, "stratann_merges_total ", &|merges| merges == 1.0);
     is(&holds, nodes, &|nodes| nodes == 2000.0);
-    // A compute server hears of it when it asks the memory server something.
+    // A compute server learns of it with its next message to the memory server.
     let began = Instant::now();
     loop {
         let found = nearest(&place, &at);

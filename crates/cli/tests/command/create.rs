@@ -1,4 +1,5 @@
-//! An index that begins with nothing, as a user makes it, fills it, empties it and fills it again.
+//! An index that begins without vectors, as a user creates it, fills it, empties it and fills it
+//! again.
 
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use crate::update::lines;
 
 const PRESETS: [&str; 4] = ["stratann", "aisaq", "spann", "distvs"];
 
-/// An index without vectors, `index`, for rows of `base.u8bin`.
+/// An index without vectors, `index`, for the rows of `base.u8bin`.
 fn created(preset: &str) -> Place {
     let place = Place::new();
     let create = ["create", "index", "--dimension", "16", "--dtype", "uint8"];
@@ -18,7 +19,7 @@ fn created(preset: &str) -> Place {
     place
 }
 
-/// How many vectors `count` says there are.
+/// The number of vectors by `count`.
 fn count(place: &Place) -> usize {
     let counted = place.run(&["count", "index"]).done();
     counted.stdout.trim().parse().unwrap()
@@ -67,7 +68,7 @@ fn an_index_without_vectors_is_asked_filled_emptied_and_filled_again() {
         assert_eq!(count(&place), ROWS);
         place.run(&["compact", "index"]).done();
         place.run(&["verify", "index"]).done();
-        // Ids count on.
+        // Ids continue to count up.
         let ids = place.run(&["get", "index", "--list"]).done().stdout;
         assert_eq!(ids.lines().next(), Some(&*ROWS.to_string()), "{preset}");
     }
@@ -85,7 +86,7 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     let json = place.run(&[&words[..], &["--json"]].concat()).done().json();
     let there = json!({ "there_already": true, "dimension": 16, "element": "u8", "metric": "l2" });
     assert_eq!(json, there);
-    // One that is made has the same keys, and those of its build.
+    // For an index that is created, the same keys and the keys of its build.
     let other = ["create", "other", "-d", "16", "--dtype", "u8", "--json"];
     let made = place.run(&other).done().json();
     let keys = [
@@ -111,7 +112,7 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     let both = [&words[..], &["--overwrite"]].concat();
     place.run(&both).refused(2, &["--overwrite"]);
     place.run(&words[..6]).refused(2, &["index"]);
-    // What is there and is no index is not left for one.
+    // A path that exists and is no index is refused.
     let words = ["create", "base.u8bin", "-d", "16", "--exist-ok"];
     place.run(&words).refused(2, &["base.u8bin"]);
     assert_eq!(count(&place), ROWS);
@@ -133,12 +134,12 @@ fn a_file_of_no_rows_is_built_of() {
     assert_eq!(built["vectors"], 0);
     place.run(&["insert", "index", "base.u8bin"]).done();
     assert_eq!(count(&place), ROWS);
-    // Nothing says what vectors it would have.
+    // Nothing determines the dimension.
     place.write("none.fvecs", &[]);
     place
         .run(&["build", "none.fvecs", "other"])
         .refused(1, &["none.fvecs", "zero"]);
-    // To be searched for, or to be inserted, there is a vector at least.
+    // A search or an insert needs at least one vector.
     place
         .run(&["search", "index", "none.u8bin"])
         .refused(1, &["none.u8bin", "zero"]);

@@ -1,5 +1,5 @@
-//! Vectors that go straight into the graph on storage, as a user inserts them: what is found, what is counted, and what is left
-//! when the process is killed in the middle.
+//! Vectors that a user inserts directly into the graph on storage: they are found and counted, and
+//! survive a kill of the process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::update::{
     logged_bytes, logged_or_ended, logs, place, rows, verified, with_files_up_to,
 };
 
-/// A preset, and how its vectors get in.
+/// A preset, and its way to insert.
 pub const WAYS: [(&str, &str); 4] = [
     ("stratann", "accumulate"),
     ("odinann", "relocate"),
@@ -24,8 +24,9 @@ pub const WAYS: [(&str, &str); 4] = [
 /// Rows of the fixture.
 const ALL: usize = 20_000;
 
-/// The rows from `first` on that were inserted, up to `end`, are found exactly, and those behind it are not; no answer is
-/// there twice. Of outliers some take a wider search: the path to them is long where lists are full of nearer ones.
+/// The inserted rows `first..end` are found exactly, later rows are not, and no answer is repeated.
+/// Some outliers need a wider search, since the path to them is long where lists are full of nearer
+/// nodes.
 #[track_caller]
 pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     let count = (end + 100).min(ALL) - first;
@@ -51,14 +52,14 @@ pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     }
 }
 
-/// Vectors that a search finds.
+/// Number of vectors that a search finds.
 #[track_caller]
 pub fn live(place: &Place) -> usize {
     let (vectors, logged, deleted) = counts(place);
     (vectors + logged - deleted) as usize
 }
 
-/// How many times what is left to chance is tried.
+/// The number of tries of a test that depends on chance.
 pub fn times(few: usize, slow: usize) -> usize {
     match std::env::var_os("STRATANN_SLOW") {
         Some(_) => slow,
@@ -78,20 +79,20 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         ("aisaq", None),
         ("decouplevs", Some("relocate")),
     ];
-    // Of every other one the engine's tests say the same.
+    // By default every second combination runs. The engine's tests cover the others.
     for (preset, update) in ways.into_iter().step_by(times(2, 1)) {
         let place = place(preset);
         let way = update.map_or(vec![], |update| vec!["--update", update]);
         let at = format!("{preset} {way:?}");
         let change = |words: &[&str]| changed(place.run(&[words, &["--json"], &way].concat()));
 
-        // Ids count on; a checkpoint is made when the command ends.
+        // Ids count up. A checkpoint is made when the command ends.
         place.write("new.u8bin", &rows(2_000, 300));
         let ran = place.run(&[&["insert", "index", "new.u8bin", "--json"][..], &way].concat());
         let json = ran.json();
         assert_eq!(json["direct"]["inserts"], 300, "{at}: {json}");
         assert!(json["direct"]["changes"].as_u64().unwrap() > 300, "{json}");
-        // Where records move, an insert of so many writes all pages of so small a graph anew.
+        // Where records move, so many inserts rewrite all pages of so small a graph.
         let due = json["due"].as_str().unwrap_or("nothing");
         let moves = update != Some("in-place") && preset != "aisaq";
         assert_eq!(due.contains("% of the pages"), moves, "{at}: {json}");
@@ -102,7 +103,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         assert_eq!(verified(&place), 0, "{at}");
         found_up_to(&place, 2_000, 2_300, &at);
 
-        // Recall is what it would be had all been there from the beginning.
+        // Recall is as high as if all vectors had been there from the beginning.
         place.write("all.u8bin", &rows(0, 2_300));
         place.write("asked.u8bin", &rows(10_000, 100));
         let truth = ["truth", "all.u8bin", "asked.u8bin", "all.bin", "-k", "10"];
@@ -113,14 +114,14 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let recall = found[0]["recall"].as_f64().unwrap();
         assert!(recall >= 0.97, "{at}: {recall}");
 
-        // Ids of the user's choice, some promised at once.
+        // Ids chosen by the user, some with immediate durability.
         place.write("more.u8bin", &rows(2_300, 5));
         place.write("more.ids", b"9000 9001 9002 9003 9004");
         let insert = ["insert", "index", "more.u8bin", "--ids", "more.ids"];
         let more = change(&[&insert[..], &["--durability", "always"]].concat());
         assert_eq!(more, [5, 0, 2_305], "{at}");
 
-        // Deleted: of the build, and of what came later.
+        // Deleted: vectors of the build, and later ones.
         let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
         place.write("gone.ids", &lines(gone));
         let deleted = change(&["delete", "index", "gone.ids"]);
@@ -135,7 +136,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
             );
         }
 
-        // Replaced: one of the build, one that came later, one that was deleted, one that is new.
+        // Replaced: a vector of the build, a later one, a deleted one, and a new one.
         let replaced = [10, 2_010, 0, 7_000];
         place.write("upsert.ids", &lines(replaced));
         place.write("upsert.u8bin", &rows(3_000, 4));
@@ -154,20 +155,20 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         as_replaced();
         assert_eq!(verified(&place), 0, "{at}");
 
-        // The same again, then deleted: an id has one vector however often it came.
+        // The same again, then deleted. An id has one vector, however often it was inserted.
         let upserted = change(&[&upsert[..], &["--upsert"]].concat());
         assert_eq!(upserted, [4, 0, 2_301], "{at}");
         assert_eq!(live(&place), 2_301, "{at}");
         as_replaced();
 
-        // What is refused is not in.
+        // A refused row is not inserted.
         let insert = ["insert", "index", "more.u8bin", "--ids", "more.ids"];
         place
             .run(&[&insert[..], &way].concat())
             .refused(2, &["9000", "upsert"]);
         assert_eq!(live(&place), 2_301, "{at}");
 
-        // A merge leaves what counts.
+        // A merge keeps the live vectors.
         let compact = [&["compact", "index", "--json"][..], &way].concat();
         let compacted = place.run(&compact).done().json();
         assert_eq!(compacted["compact"]["vectors"], 2_301, "{at}");
@@ -177,14 +178,15 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let again = place.run(&[&["compact", "index"][..], &way].concat());
         assert!(again.done().stdout.contains("nothing"), "{at}");
 
-        // An id that was given once is not given again, though it was merged away.
+        // An id is never assigned twice, even after a merge has removed it.
         place.write("one.u8bin", &rows(4_000, 1));
         assert_eq!(change(&["insert", "index", "one.u8bin"]), [1, 0, 2_302]);
         all_found(&place, "one.u8bin", [9_005], &at);
     }
 }
 
-/// Vectors that are in the graph already do not come from the log, and a merge that took seconds is not said to be of none.
+/// Vectors in the graph do not come from the log. The report of a merge that took seconds counts
+/// them all the same.
 #[test]
 fn a_merge_says_what_it_wrote() {
     for (way, words) in [
@@ -213,7 +215,8 @@ fn a_merge_says_what_it_wrote() {
     }
 }
 
-/// One way after the other on the same index: what waits for a merge goes into the graph when a command inserts directly.
+/// One way after the other on the same index. Vectors that wait for a merge enter the graph when a
+/// command inserts directly.
 #[test]
 fn ways_to_insert_may_change() {
     let place = place("stratann");
@@ -238,7 +241,7 @@ fn ways_to_insert_may_change() {
     }
 }
 
-/// A merge is due when a tenth of the vectors is deleted, and they are a thousand.
+/// A merge is due when a tenth of the vectors, and at least a thousand, are deleted.
 #[test]
 fn a_merge_that_is_due_is_said() {
     let place = place("stratann");
@@ -259,13 +262,14 @@ fn a_merge_that_is_due_is_said() {
     assert!(done["due"].is_null(), "{done}");
 }
 
-/// Kills direct inserts when their log has so many bytes. The process is gone, the machine is not: what a reader found in the log before is
-/// found again, by whoever opens the index next, and the graph is whole.
+/// Kills direct inserts when their log has reached a size. The process ends, but the machine runs
+/// on. Every row that a reader found in the log before is found again at the next opening, and the
+/// graph is intact.
 #[test]
 fn a_killed_direct_insert_keeps_what_was_logged() {
     let kills = times(3, 100);
     let (mut middle, mut replayed) = (0, 0);
-    // As often as it takes until enough came in the middle.
+    // Repeated until enough kills came in the middle.
     for round in 0..10 {
         for (preset, way) in WAYS {
             let hit = kill_inserts(preset, way, kills, round);
@@ -280,7 +284,7 @@ fn a_killed_direct_insert_keeps_what_was_logged() {
     panic!("only {middle} came in the middle, {replayed} of them with a log");
 }
 
-/// Kills so many inserts; gives how many of them were in the middle, and how many left records in a log.
+/// Kills `kills` inserts. Returns how many came in the middle, and how many left records in a log.
 fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, usize) {
     const ROWS: usize = 600;
     /// Kills of one index.
@@ -311,7 +315,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
                 .spawn()
                 .unwrap();
             logged_or_ended(&place, &mut child, before + 1 + wanted);
-            // A reader opens the index in the middle, sometimes.
+            // Sometimes a reader opens the index in the middle.
             let seen = if kill % 2 == 0 { live(&place) } else { there };
             std::thread::sleep(Duration::from_micros(u64::from(next()) % 3_000));
             let ended = child.try_wait().unwrap();
@@ -338,7 +342,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
             found_up_to(&place, there.max(now.saturating_sub(some)), now, &at);
             there = now;
         }
-        // The next one goes on, with all that was there.
+        // The next insert continues, with all earlier rows.
         step(there, 50);
         let [.., found] = changed(place.run(&[&insert[..], &["--json"]].concat()));
         there += 50;
@@ -353,7 +357,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
     (in_the_middle, replayed)
 }
 
-/// A limit on the size of files is a disk that fills up in the middle: here of pages.
+/// A limit on the size of files acts as a disk that fills up, here for pages.
 #[test]
 fn pages_that_cannot_be_written_lose_nothing() {
     for (preset, way) in WAYS.into_iter().step_by(times(3, 1)) {
@@ -368,7 +372,7 @@ fn pages_that_cannot_be_written_lose_nothing() {
         };
         let kinds: &[&str] = match preset {
             "stratann" => &["packed-"],
-            // Of lists there are few pages, and of vectors few that come.
+            // Few pages are of lists, and few are of new vectors.
             "decouplevs" => &["vectors-", "adjacency-"],
             "aisaq" => &["inline-", "journal-"],
             _ => &["graph-"],
@@ -398,7 +402,7 @@ fn pages_that_cannot_be_written_lose_nothing() {
             assert!(now >= there && now < there + new, "{at}: {now}");
             verified(&place);
             found_up_to(&place, there, now, &at);
-            // With room again, all of it.
+            // With enough space, all rows are inserted.
             place.run(&insert).done();
             assert_eq!(live(&place), there + new, "{at}");
             assert_eq!(verified(&place), 0, "{at}");
@@ -407,16 +411,16 @@ fn pages_that_cannot_be_written_lose_nothing() {
     }
 }
 
-/// One process inserts and makes checkpoints, others search.
+/// One process inserts and makes checkpoints while others search.
 #[test]
 fn readers_search_while_vectors_get_in_directly() {
-    // Lists alone move as packed pages do.
+    // Pages with only lists move in the same way as packed pages.
     for (preset, way) in WAYS
         .into_iter()
         .filter(|(preset, _)| *preset != "decouplevs")
     {
         let place = place(preset);
-        // Long enough that a checkpoint comes in the middle of a search, or several.
+        // Long enough for one or several checkpoints during a search.
         let turns = times(1, 6);
         let asked = rows(0, BUILT)[8..].repeat(turns);
         place.write("asked.u8bin", &bin(turns * BUILT, DIM, &asked));
@@ -434,7 +438,7 @@ fn readers_search_while_vectors_get_in_directly() {
                     let part = format!("part{part}.u8bin");
                     let insert = ["insert", "index", &part, "--update", way, "--json"];
                     let ran = place.run(&insert);
-                    // Else the others would search for ever.
+                    // Otherwise the others would search for ever.
                     if ran.status != Some(0) {
                         eprintln!("{ran:?}");
                         break;
@@ -451,7 +455,8 @@ fn readers_search_while_vectors_get_in_directly() {
                 let ran =
                     place.run(&[&search[..], &["--out", "answers.bin", "--overwrite"]].concat());
                 searches += 1;
-                // Where pages that it knew are used again meanwhile, it opens the index again.
+                // If pages that the search knew are reused meanwhile, the command opens the index
+                // again.
                 assert_eq!(ran.status, Some(0), "{preset}, {way}: {}", ran.stderr);
                 let found = crate::update::answers_in(&place, "answers.bin");
                 assert_eq!(found.len(), count);
@@ -464,8 +469,8 @@ fn readers_search_while_vectors_get_in_directly() {
                     let right = |pair: &[(u64, f32)]| pair[0].1 <= pair[1].1;
                     assert!(answers.windows(2).all(right), "{answers:?}");
                 }
-                // Lists change under a search, by several threads at once: a few rows are farther off for a moment. A wide search finds
-                // them.
+                // Several threads change lists during the search, so a few rows are briefly harder
+                // to reach. A wide search finds them.
                 assert!(missed.len() <= BUILT / 100, "{preset}: {missed:?}");
                 for id in missed {
                     place.write("missed.u8bin", &rows(id as usize, 1));

@@ -1,5 +1,6 @@
-//! A machine that stops and a disk that is full, with a real file system: ext4 in a file, mounted where the index is. Who may
-//! not mount (or has no `mkfs.ext4`) skips these tests.
+//! A machine that stops, and a disk that is full, with a real file system: ext4 in a file, mounted
+//! in place of the index. Without the right to mount, or without `mkfs.ext4`, these tests are
+//! skipped.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,17 +12,17 @@ use crate::direct::{found_up_to, live, times};
 use crate::support::{Place, numbers};
 use crate::update::{BUILT, changed, copy, counts, lines, place, rows, verified};
 
-/// A small file system in a place, `disk`, where the place's `index` leads.
+/// A small file system in a place, `disk`, to which the place's `index` leads.
 struct Disk<'a> {
     place: &'a Place,
     mounted: bool,
-    /// Loop devices are the machine's: one test at a time.
+    /// Loop devices belong to the machine, so one test runs at a time.
     _alone: MutexGuard<'static, ()>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a program in a place. Says why not, if it fails.
+/// Runs a program in a place. Returns the reason if it fails.
 fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
     let output = Command::new(program)
         .args(words)
@@ -40,7 +41,7 @@ fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
 }
 
 impl<'a> Disk<'a> {
-    /// Puts the index of a place on a disk of its own. `None`: nobody here may mount one.
+    /// Puts the index of a place on a disk of its own. `None`: this user may not mount one.
     fn new(place: &'a Place, megabytes: u64) -> Option<Self> {
         let image = fs::File::create(place.path("disk.img")).unwrap();
         image.set_len(megabytes << 20).unwrap();
@@ -59,7 +60,7 @@ impl<'a> Disk<'a> {
         copy(&place.path("index"), &place.path("disk/index"));
         fs::rename(place.path("index"), place.path("fresh")).unwrap();
         std::os::unix::fs::symlink("disk/index", place.path("index")).unwrap();
-        // All of that is there whatever comes.
+        // From here on all of that is durable.
         disk.unmount();
         disk.mount();
         Some(disk)
@@ -71,7 +72,8 @@ impl<'a> Disk<'a> {
         Ok(())
     }
 
-    /// What a machine does that comes up again: the file system's own journal is replayed.
+    /// Mounts the disk, as a machine does when it starts again: the file system's own journal is
+    /// replayed.
     #[track_caller]
     fn mount(&mut self) {
         self.try_mount().unwrap();
@@ -88,7 +90,7 @@ impl<'a> Disk<'a> {
         self.mounted = false;
     }
 
-    /// From now on nothing reaches the disk, as if the power had gone: what was not synced is lost.
+    /// From now on no write reaches the disk, as after a power failure. Unsynced data is lost.
     #[track_caller]
     fn shut_down(&self) {
         // `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH`.
@@ -101,7 +103,7 @@ impl<'a> Disk<'a> {
 impl Drop for Disk<'_> {
     fn drop(&mut self) {
         if self.mounted {
-            // Also where a test failed, and a process still has files there.
+            // Also if a test failed, and a process still has files open there.
             let _ = done(self.place, "umount", &["--lazy", "disk"]);
         }
     }
@@ -115,11 +117,13 @@ fn step(place: &Place, first: usize, count: usize) {
 
 const INSERT: [&str; 6] = ["insert", "index", "rows.u8bin", "--ids", "ids", "--update"];
 
-/// Rows of a batch: the most that one sync makes durable (`BATCH` of `update/direct` and of `update/live/changes.rs`).
+/// Rows of a batch: the most that one sync makes durable (`BATCH` of `update/direct` and of
+/// `update/live/changes.rs`).
 ///
-/// A sync that is under way when ext4 is shut down can succeed although its write is lost. The sync finds its transaction neither
-/// running nor committing, as the aborted journal has dropped it. A program of ten lines sees that in 2 of 40 shut-downs. So the
-/// batch that was acknowledged last may be away. Each earlier one was synced before a later write, which came through.
+/// A sync in progress when ext4 is shut down can succeed although its write is lost. The sync then
+/// finds its transaction neither running nor committing, as the aborted journal has dropped it. (A
+/// program of ten lines shows that in 2 of 40 shut-downs.) So the batch that was acknowledged last
+/// may be lost. Each earlier one was synced before a later write, which came through.
 fn batch(way: &str) -> usize {
     match way {
         "merge" => 256,
@@ -127,8 +131,8 @@ fn batch(way: &str) -> usize {
     }
 }
 
-/// The file system goes away in the middle of an insert. All that commands had acknowledged is there when it is back, and of
-/// the command that was running its first rows.
+/// The file system stops in the middle of an insert. When it is back, it has all changes that
+/// commands acknowledged, and the first rows of the running command.
 fn shut_down_in_the_middle(preset: &str, way: &str) {
     const ROWS: usize = 700;
     let place = place(preset);
@@ -137,7 +141,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
     };
     let mut next = numbers(way.len() as u64);
     let insert = [&INSERT[..], &[way]].concat();
-    // How long one takes that nothing happens to.
+    // The duration of an undisturbed insert.
     step(&place, BUILT, ROWS);
     let start = Instant::now();
     place.run(&insert).done();
@@ -157,7 +161,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         place.write("gone", b"5\n2050\n");
         let delete = ["delete", "index", "gone", "--json", "--update", way];
         assert_eq!(changed(place.run(&delete)), [0, 2, there as u64 - 2]);
-        // Unacknowledged, or not all of it.
+        // Not acknowledged, or only in part.
         step(&place, there, ROWS);
         let start = Instant::now();
         let mut child = place
@@ -186,11 +190,12 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         let at = format!("{preset}, {way}, round {round}, ended before: {ended:?}: {said}");
         let acknowledged = match output.status.code() {
             Some(0) if ended.is_some() => there + ROWS,
-            // Its last sync may have been under way.
+            // Its last sync may have been in progress.
             Some(0) => there + ROWS - batch(way),
             Some(1) if ended.is_none() => {
                 assert!(said.contains("error: "), "{at}");
-                // "the first 320 of 1500 rows are in", each batch durable before the next begins.
+                // "the first 320 of 1500 rows are in"; each batch is durable before the next
+                // begins.
                 let first = said.split("the first ").nth(1);
                 let first = first.and_then(|rest| rest.split(' ').next());
                 let first = first.map_or(0, |rows| rows.parse::<usize>().unwrap());
@@ -203,13 +208,13 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
 
         let (vectors, logged, deleted) = counts(&place);
         let at = format!("{at}\n{acknowledged} acknowledged; {vectors}, {logged}, {deleted}");
-        // Rows that were not acknowledged may be there.
+        // Unacknowledged rows may be present.
         let now = live(&place) + 2;
         assert!(now >= acknowledged && now <= there + ROWS, "{at}");
         verified(&place);
         eprintln!("{at}");
         found_up_to(&place, 2_051, now, &at);
-        // It goes on: all of it once more, and what is there is replaced.
+        // The insert is repeated, and replaces the rows that are present.
         let again = [&insert[..], &["--upsert", "--json"]].concat();
         let all = there + ROWS;
         assert_eq!(changed(place.run(&again))[2], all as u64 - 2, "{at}");
@@ -236,7 +241,8 @@ fn a_shut_down_keeps_what_waits_for_a_merge() {
     shut_down_in_the_middle("stratann", "merge");
 }
 
-/// Takes all room of a disk but so many KiB. The disk is small: if it is gone, the one below is not filled in its place.
+/// Takes all but `but` KiB of a disk's free space. The disk is small, so that the machine's own
+/// disk is not filled if the mount is gone.
 fn fill(place: &Place, but: u64) -> PathBuf {
     use std::io::Write;
     let path = place.path("disk/ballast");
@@ -274,10 +280,10 @@ fn a_full_disk_keeps_what_it_has() {
             let ran = place.run(&always);
             let at = format!("{preset}, {way}, {room} KiB: {}", ran.stderr);
             eprintln!("{at}");
-            // What is in is found, on a disk that is full.
+            // Inserted rows are found, on a full disk.
             let now = live(&place);
             match ran.status {
-                // There may have been room for all of it but the checkpoint.
+                // There may have been space for all but the checkpoint.
                 Some(0) => assert_eq!(now, there + 1_500, "{at}"),
                 _ => {
                     let kinds = ["log-", "packed-", "graph-", "placement-", "pending-"];
@@ -290,7 +296,7 @@ fn a_full_disk_keeps_what_it_has() {
             verified(&place);
             found_up_to(&place, there, now, &at);
             fs::remove_file(ballast).unwrap();
-            // With room it goes on.
+            // With free space the insert succeeds.
             step(&place, there, 1_500);
             place.run(&insert).done();
             assert_eq!(live(&place), there + 1_500, "{at}");
@@ -302,7 +308,7 @@ fn a_full_disk_keeps_what_it_has() {
     }
 }
 
-/// A disk without a free byte: deletes need none, one command after another.
+/// On a disk without a free byte deletes succeed, one command after another.
 #[test]
 fn deletes_go_on_when_a_disk_is_full() {
     const MORE: usize = 2_000;
@@ -321,7 +327,7 @@ fn deletes_go_on_when_a_disk_is_full() {
             let words = ["delete", "index", "gone", "--json", "--update", way];
             changed(place.run(&words))
         };
-        // The index is a copy, of which the first change keeps room.
+        // The index is a copy. The first change reserves space.
         let mut there = BUILT as u64 - 1;
         assert_eq!(delete(b"1\n"), [0, 1, there], "{at}");
         let ballast = fill(&place, 0);
@@ -336,7 +342,8 @@ fn deletes_go_on_when_a_disk_is_full() {
             there -= gone;
             assert_eq!(delete(ids), [0, gone, there], "{at}");
         }
-        // More rows than what deletes have freed has room for: they take none of the deletes'.
+        // More rows than fit in the space that deletes have freed. They take none of the space for
+        // deletes.
         step(&place, BUILT, MORE);
         let refused = place.run(&[&INSERT[..], &[way]].concat());
         refused.refused(1, &["no space left"]);

@@ -1,4 +1,4 @@
-//! `get`, `search --print` and `build --ids`: what stands under which id, and 64 bits of it.
+//! `get`, `search --print` and `build --ids`: the vector of each id, with ids of all 64 bits.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{DIM, Place, QUERIES, ROWS, bin, u8s};
 use crate::update::lines;
 
-/// Ids beyond what a float or a signed integer holds.
+/// Ids beyond the range of a float or a signed integer.
 const FIRST: u64 = u64::MAX - 10_000;
 
 /// With an index whose rows have such ids.
@@ -55,7 +55,7 @@ fn vectors_come_by_their_ids() {
         "{ran:?}"
     );
 
-    // All of them, in the order of their ids, which is that of the rows.
+    // All of them, in the order of their ids, which is the order of the rows.
     let all = get(&["--list"]).done().stdout;
     assert_eq!(all.as_bytes(), lines((0..ROWS as u64).map(id)));
     get(&["--out", "all.u8bin"]).done();
@@ -63,7 +63,7 @@ fn vectors_come_by_their_ids() {
     get(&["--out", "all.u8bin"]).refused(2, &["all.u8bin", "--overwrite"]);
     get(&["--out", "all.fbin", "--overwrite"]).refused(2, &[".u8bin"]);
 
-    // What was changed since is what it gives.
+    // Later changes are returned.
     place.write("few.ids", &lines([id(2), 77]));
     place.write("few.u8bin", &u8s(2, DIM, 9));
     place
@@ -127,7 +127,7 @@ fn answers_are_printed_with_all_their_bits() {
     assert_eq!(nearest[..3], ["0", "1", &ids[0].to_string()]);
     assert!(!table.contains("queries/s"));
 
-    // More than there are: fewer answers, and no empty places.
+    // With fewer vectors than requested there are fewer answers, and no empty ones.
     let all = search(&["-k", "700", "--list", "700", "--print", "--json"]).json_lines();
     assert_eq!(all[0]["ids"].as_array().unwrap().len(), ROWS);
     search(&["--list", "20,40", "--print"]).refused(2, &["--list"]);
@@ -232,7 +232,7 @@ fn vectors_are_deleted_by_their_ids() {
     delete(&["missing"]).refused(1, &["'missing' is no id", "check the path"]);
     delete(&[]).refused(2, &["give ids, a file of ids, or --filter"]);
     delete(&["5", "--ids", "some"]).refused(2, &["cannot be used with"]);
-    // Either may be meant.
+    // Either meaning is possible.
     place.write("7", b"8\n");
     delete(&["7"]).refused(2, &["'7' is an id, and a file has that name", "give ./7"]);
     assert_eq!(left(), all, "none of these deleted anything");

@@ -1,4 +1,5 @@
-//! `stratann insert` that is killed outright or stopped, again and again, and goes on: each row is in once, under its id.
+//! `stratann insert` that is killed or stopped again and again, and resumed: each row is inserted
+//! once, under its id.
 #![cfg(unix)]
 
 use std::process::{Command, Stdio};
@@ -11,7 +12,8 @@ use crate::update::{lines, logged_or_ended};
 
 const MORE: usize = 1_500;
 
-/// How vectors get in, and whether their ids are given: they wait; as the preset has it, which merges so many; each by itself.
+/// The way to insert, and whether ids are given: vectors wait; the preset's way, which merges so
+/// many; each directly.
 const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "merge"], false),
     (&["--update", "merge"], true),
@@ -19,7 +21,7 @@ const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "accumulate"], true),
 ];
 
-/// Kills of an insert; then it is left to end.
+/// Kills of an insert, which may then end.
 const KILLS: usize = 4;
 
 fn place() -> Place {
@@ -42,7 +44,8 @@ fn count(place: &Place) -> usize {
     stats.stdout.trim().parse().unwrap()
 }
 
-/// All vectors in the order of their ids are those of the build and behind them those of the file.
+/// All vectors in the order of their ids are the rows of the build, followed by the rows of the
+/// file.
 #[track_caller]
 fn each_is_in_once(place: &Place) {
     place
@@ -59,7 +62,7 @@ fn each_is_in_once(place: &Place) {
     place.run(&["verify", "index"]).done();
 }
 
-/// Runs an insert and ends it by a signal once its log has grown by so many bytes.
+/// Runs an insert, and sends it a signal once its log has grown by `bytes`.
 fn cut(place: &Place, words: &[&str], bytes: u64, signal: &str) -> Ran {
     let before = logged(place);
     let mut command = place.command(words);
@@ -86,7 +89,8 @@ fn kills(kill: &mut Command, signal: &str, id: u32) -> std::io::Result<std::proc
         .status()
 }
 
-/// Kills an insert at counts of bytes of its log, has it go on each time, and looks at what came of it. How often it was killed with a part of the rows in.
+/// Kills an insert at certain sizes of its log, resumes it each time, and checks the result.
+/// Returns the number of kills that left a part of the rows.
 fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let place = place();
     let words = ["insert", "index", "more.u8bin", "--durability", "always"];
@@ -96,7 +100,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let (mut middle, mut there) = (0, 0);
     for kill in 0..KILLS {
         let more: &[&str] = if there > 0 { &["--resume"] } else { &[] };
-        // When its log is made, and behind some batches of 256 rows: a log begins with 12 kB.
+        // When its log is created, and after some batches of 256 rows. A log begins with 12 kB.
         let bytes = [1, 14_000, 30_000][kill % 3];
         let ran = cut(&place, &[&call[..], more].concat(), bytes, "-KILL");
         there = count(&place) - ROWS;
@@ -121,7 +125,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
         insert(more).done();
     }
     each_is_in_once(&place);
-    // And once more does nothing.
+    // Resumed once more, it does nothing.
     let again = insert(&["--resume", "--json"]).done().json();
     assert_eq!(
         (&again["in_before"], &again["inserted"]),
@@ -133,7 +137,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
 #[test]
 fn a_killed_insert_goes_on_with_each_row_once() {
     for (way, given) in WAYS {
-        // It may be over before it is hit.
+        // It may be over before the kill.
         let hit = (0..20).any(|_| kill_and_go_on(way, given) > 0);
         assert!(hit, "{way:?}, given {given}: no kill came in the middle");
     }
@@ -175,7 +179,7 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
         );
         let (_, call) = ran.stderr.split_once(". To go on: ").unwrap();
         assert!(call.contains("insert --resume index more.u8bin"), "{call}");
-        // As a user does it.
+        // As a user runs it.
         let went = Command::new("sh")
             .args(["-c", call])
             .current_dir(place.path("."))
@@ -188,7 +192,7 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
     }
 }
 
-/// Kills an insert when a part of its rows is in, and gives how many are.
+/// Kills an insert when a part of its rows is inserted, and returns the number of these rows.
 fn cut_in_the_middle(place: &Place) -> usize {
     let mut there = 0;
     let fresh = place.path("fresh");
@@ -219,7 +223,7 @@ fn cut_in_the_middle(place: &Place) -> usize {
 fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     let place = place();
     let there = cut_in_the_middle(&place);
-    // By another path it is the same file: it says nothing of another insert.
+    // Another path to the same file is not taken for another insert.
     let again = place.run(&["insert", "index", "./more.u8bin"]);
     let refused = again.refused(2, &["insert --resume index ./more.u8bin"]);
     assert!(!refused.stderr.contains("--forget"), "{refused:?}");
@@ -236,7 +240,7 @@ fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
 }
 
-/// Ends what goes on when a part of it is done.
+/// Stops work when a part of it is done.
 struct Ends(AtomicU64);
 
 impl Progress for Ends {
@@ -255,7 +259,7 @@ impl Progress for Ends {
     }
 }
 
-/// As Python's are: what they are called is no file.
+/// As from Python, where the name is no file.
 #[test]
 fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     let place = place();
@@ -280,7 +284,7 @@ fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
 }
 
-/// Files of one name in two folders are two files, from wherever they are named.
+/// Files of one name in two folders are two files, whatever the working directory.
 #[test]
 fn an_insert_that_was_cut_off_is_known_by_where_its_file_is() {
     let place = place();
@@ -310,7 +314,7 @@ fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wa
             && other.stderr.contains(&format!("--resume index {whole}")),
         "{other:?}"
     );
-    // Behind the ids that stay with the insert that was cut off.
+    // After the ids that stay reserved for the insert that was cut off.
     let listed = place.run(&["get", "index", "--list"]).done().stdout;
     assert_eq!(listed.lines().last(), Some(&*(ROWS + MORE).to_string()));
     place

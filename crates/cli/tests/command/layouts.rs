@@ -3,7 +3,7 @@
 use crate::support::{Place, bin, keys, names};
 use serde_json::Value;
 
-// One thread: the same graph in every run.
+// One thread, so that the graph is the same in every run.
 const BUILD: [&str; 9] = [
     "build",
     "photos.u8bin",
@@ -16,7 +16,7 @@ const BUILD: [&str; 9] = [
     "1",
 ];
 const SEARCH: [&str; 5] = ["search", "index", "asked.u8bin", "--truth", "truth.bin"];
-/// What is counted is of a search whose way does not follow the order in which reads come in.
+/// Counts are compared only for searches that do not depend on the order in which reads complete.
 const STEADY: [&str; 4] = ["--strategy", "best-first", "--threads", "1"];
 
 impl Place {
@@ -25,7 +25,7 @@ impl Place {
         ran.stdout
     }
 
-    /// The one object of a search.
+    /// The single JSON object of a search.
     #[track_caller]
     fn search(&self, words: &[&str]) -> Value {
         let mut lines = self
@@ -80,16 +80,17 @@ fn every_layout_and_compression() {
         let human = place.run(&["stats", "index"]).done().stdout;
         assert!(human.contains(layout), "{what}: {human}");
 
-        // A list as long as the collection, all of it ranked in one batch (the first that changes nothing ends it): the exact answers.
+        // A list as long as the collection, ranked in one batch, gives the exact answers. (The
+        // first batch without a change would end it.)
         let exact = place.search(&["--list", "1000", "--benefit", "0", "--rerank-batch", "1000"]);
         match layout {
-            // Of what was in no doubt nobody looked at all bits.
+            // For clear cases the search reads only the leading bits.
             "layered" => assert!(number(&exact["recall"]) > 0.985, "{what}: {exact}"),
             _ => assert_eq!(exact["recall"], 1.0, "{what}"),
         }
         let usual = place.search(&["--list", "60"]);
         assert!(number(&usual["recall"]) > 0.97, "{what}: {usual}");
-        // Which is said, of distances that are not those of all bits.
+        // The error of distances from leading bits is reported.
         let error = number(&usual["distance_error"]);
         assert_eq!(error > 0.0, layout == "layered", "{what}: {usual}");
         let all_bits = place.search(&["--list", "60", "--exact"]);
@@ -151,7 +152,7 @@ fn chunks_and_segments_cut_the_vectors() {
             .count()
     };
     assert_eq!(segments(&[]), 1);
-    // 1,000 vectors of 128 bytes: 512 a segment.
+    // 1,000 vectors of 128 bytes, 512 in each segment.
     assert_eq!(segments(&["--chunk", "16KiB", "--segment", "64KiB"]), 2);
     // A chunk of 140 / (0.01 - 1/1024) bytes: 15,514.
     assert_eq!(
@@ -184,7 +185,8 @@ fn a_cache_saves_reads_and_finds_the_same() {
                 hits(&with) > 0.0 && reads(&with) < reads(&without),
                 "{what}"
             );
-            // With a list of the whole collection every record comes from the cache, and must be right.
+            // With a list of the whole collection every record comes from the cache, and must be
+            // right.
             let exact = search(&[&cache[..], &["--list", "1000", "--benefit", "0"]].concat());
             assert!(hits(&exact) > 100.0, "{what}");
             assert_eq!(exact["recall"], 1.0, "{what}");
@@ -201,7 +203,8 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     place.build(&["--preset", "decouplevs"]);
     let reads = |words: &[&str]| {
         let list = ["--list", "100"];
-        // Pipelined it follows the order of the reads: it finds as well, and nothing is counted.
+        // A pipelined search depends on the order of reads. Its recall is checked, but its counts
+        // are not.
         let pipelined = place.search(&[&list[..], &["--strategy", "pipelined"], words].concat());
         let found = place.search(&[&list[..], &STEADY, words].concat());
         for found in [&pipelined, &found] {
@@ -214,9 +217,9 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     assert!(none_pays < all, "{none_pays} of {all}");
     assert!(reads(&["--rerank", "estimate"]) <= all);
     assert!(reads(&["--rerank-batch", "1"]) <= all);
-    // What is larger than the list is the whole list.
+    // A number larger than the list means the whole list.
     assert_eq!(reads(&["--rerank-batch", "4294967294"]), all);
-    // A preset that is named brings its own; what is typed comes first.
+    // A named preset brings its own re-ranking. Typed options take precedence.
     let typed = reads(&["--preset", "decouplevs", "--benefit", "0"]);
     assert_eq!(typed, all);
 }
@@ -240,7 +243,7 @@ fn exact_distances_take_the_trailing_parts_of_all_answers() {
     // Ten answers.
     assert!(of(&exact, "reranked") >= 10.0, "{exact}");
     assert!(of(&exact, "reranked") > of(&near, "reranked"), "{exact}");
-    // Where whole vectors are ranked there is nothing more to read.
+    // Where whole vectors are ranked, there is nothing more to read.
     place.build(&["--layout", "packed", "--overwrite"]);
     let packed = place.search(&words);
     let exact = place.search(&[&words[..], &["--exact"]].concat());
@@ -259,8 +262,8 @@ fn a_search_stops_early_if_it_is_told_to() {
         let late = place.search(&words);
         let early = place.search(&[&words[..], &["--stop-early"]].concat());
         assert!(of(&early, "hops") < of(&late, "hops"), "{early} {late}");
-        // The lists of ten thousand nodes stand in so few pages that a search comes to most of
-        // them before it can stop: fewer hops save reads only where vectors fill the pages.
+        // The lists of ten thousand nodes are in so few pages that a search reads most of them
+        // before it can stop. Fewer hops save reads only where vectors fill the pages.
         if layout == "packed" {
             assert!(
                 of(&early, "graph_reads") < of(&late, "graph_reads"),
@@ -301,11 +304,11 @@ fn what_is_inserted_beside_leading_parts_is_found_exactly() {
     assert!(json["direct"].is_null(), "{json}");
     place.run(&["verify", "index"]).done();
     let json = place.run(&["compact", "index", "--json"]).done().json();
-    // Who opens it again for direct inserts has inserted what waited, before it is merged.
+    // Opening it for direct inserts has inserted the waiting vectors, before the merge.
     assert_eq!(json["compact"]["direct"], 250, "{json}");
     assert_eq!(json["vectors"], 1_250, "{json}");
     place.run(&["verify", "index"]).done();
-    // Each finds itself, and what is written says how far away that is to the last bit, though nobody asked for it.
+    // Each row finds itself. Written distances are exact to the last bit, without a request.
     let words = ["search", "index", "new.u8bin", "--list", "100", "-k", "1"];
     let out = ["--out", "found.bin"];
     place.run(&[&words[..], &out].concat()).done();
@@ -349,7 +352,8 @@ fn parts_are_there_when_asked_for() {
     assert!(table.stdout.contains("list decoding"), "{table:?}");
 }
 
-/// Indexes that were written once and lie in the repository: what can no longer be read is noticed here.
+/// Indexes that were written once and are in the repository. A format that can no longer be read
+/// fails here.
 #[test]
 fn frozen_indexes_are_read() {
     let place = Place::new();

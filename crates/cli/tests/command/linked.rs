@@ -1,4 +1,5 @@
-//! Backups by hard links (`cp -al`): the index goes on, the backup stays what it was, and each goes its own way.
+//! Backups by hard links (`cp -al`): the index changes, the backup does not, and later both change
+//! independently.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
             _ => &["--degree", "16", "--build-list", "32"],
         };
         place.run(&[&build, small].concat()).done();
-        // Records that were written anew, and pages that are free.
+        // With rewritten records and free pages.
         place.write("first.u8bin", &u8s(40, DIM, 5));
         place.run(&["insert", "index", "first.u8bin"]).done();
         link(&place, "index", "backup");
@@ -63,7 +64,7 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
             assert!(output.status.success(), "{preset}: {output:?}");
             String::from_utf8(output.stderr).unwrap()
         };
-        // It writes to no file that the backup has.
+        // The index writes to no file that it shares with the backup.
         let said = log(&["delete", "index", "gone"]);
         assert!(!said.contains("hard links"), "{preset}: a delete: {said}");
         let said = log(&["insert", "index", "more.u8bin"]);
@@ -83,7 +84,7 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
         place.run(&["verify", "backup"]).done();
         place.run(&["verify", "index"]).done();
         assert_eq!(answers(&place, "backup"), found, "{preset}");
-        // And the backup is an index like any other.
+        // The backup is an index like any other.
         let now = files(&place.path("index"));
         place.run(&["insert", "backup", "more.u8bin"]).done();
         place.run(&["verify", "backup"]).done();

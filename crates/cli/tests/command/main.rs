@@ -1,4 +1,5 @@
-//! The `stratann` command as a user runs it: one binary of tests, since each would link the whole engine.
+//! The `stratann` command as a user runs it. All tests are one binary, since each would link the
+//! whole engine.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The memory budget is that of the whole process: what the kernel says it held at its peak.
+//! A memory budget is for the whole process: the kernel's peak is compared with it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::{Place, bin};
 
-/// Rows of the fixture that indexes are built of, and that are inserted.
+/// Rows of the fixture from which indexes are built, and rows that are inserted.
 const BUILT: usize = 6_000;
 const MORE: usize = 400;
 const PRESETS: [&str; 6] = [
@@ -22,7 +22,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// When something in a folder was last changed.
+/// When a file in a folder was last changed.
 fn changed(folder: &Path) -> SystemTime {
     let mut last = SystemTime::UNIX_EPOCH;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -35,8 +35,8 @@ fn changed(folder: &Path) -> SystemTime {
     last
 }
 
-/// The optimised program, which `make build` puts beside this one, if it is of these sources. A budget of 10 MB is for it: of
-/// another one the pages of the program alone are more.
+/// The optimised program, which `make build` puts beside this one, if it is of these sources. A
+/// budget of 10 MB needs it, since the pages of another program alone exceed that.
 fn optimised() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_BIN_EXE_stratann"));
     if !cfg!(debug_assertions) {
@@ -52,11 +52,13 @@ fn optimised() -> Option<PathBuf> {
     built.is_ok_and(|built| built > last).then_some(there)
 }
 
-/// Bytes of the program's files and libraries that a budget reserves (`PROGRAM` in the engine's `plan.rs`).
+/// Bytes of the program's files and libraries that a budget reserves (`PROGRAM` in the engine's
+/// `plan.rs`).
 const FILES: u64 = 6_000_000;
 
-/// The most memory that a process held: looked at until it ends, since then nobody knows. Of files it counts what a budget reserves for them: how many of their
-/// pages around the one that is wanted the kernel maps follows from how the file came into its cache. A copy of one program had 6.8 MB of them or 8.0 MB.
+/// The most memory that a process held, sampled until it ends, since it is unknown afterwards. For
+/// files it counts the budget's reservation. The number of neighbouring pages that the kernel maps
+/// depends on how the file came into its page cache: the same program had 6.8 MB or 8.0 MB.
 fn peak(child: &mut Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let (mut most, mut files) = (0, 0);
@@ -74,17 +76,18 @@ fn peak(child: &mut Child) -> u64 {
     most - files.saturating_sub(FILES).min(most)
 }
 
-/// What a command with a budget came to.
+/// The outcome of a command with a budget.
 enum Ended {
-    /// Its peak.
+    /// Its peak memory.
     Done(u64),
-    /// What it said.
+    /// Its error.
     Refused(String),
 }
 
-/// What a command with a budget came to. How large a process was says as well what the kernel did with its pages meanwhile: one that was
-/// above its budget has two more tries, each after `anew`, and what counts is the best of the three, less the spread between them, which is
-/// no more than some pages: at most 3 % of the budget. One that needs more needs it each time.
+/// The outcome of a command with a budget. The size of a process also depends on the kernel's
+/// treatment of its pages. A process over its budget therefore has two more tries, each after
+/// `anew`. The best of the three counts, less the spread between them, up to 3 % of the budget. A
+/// process that really needs more does so each time.
 fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl Fn()) -> Ended {
     let mut peaks = Vec::new();
     while peaks.len() < 3 {
@@ -99,7 +102,8 @@ fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl 
     Ended::Done(least - (most - least).min(bytes * 3 / 100))
 }
 
-/// What the engine says goes into a budget, other than what is left of it: no more than there is, whatever the kernel does meanwhile.
+/// The planned parts of a budget, without the unused rest, do not exceed it, whatever the kernel
+/// does.
 #[track_caller]
 fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, bytes: u64) {
     let output = Command::new(program)
@@ -115,7 +119,7 @@ fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, byte
     assert_eq!(plan["budget"], bytes, "{index}: {plan}");
     let parts = plan.as_object().unwrap().iter();
     let parts = parts.filter(|(name, _)| !["budget", "unused"].contains(&name.as_str()));
-    // Shares and predictions are no whole numbers.
+    // Shares and predictions are no integers.
     let taken: u64 = parts.filter_map(|(_, part)| part.as_u64()).sum();
     assert!(taken > 1_000_000 && taken <= bytes, "{index}: {plan}");
 }
@@ -221,7 +225,7 @@ fn searches_and_inserts_of_every_preset_stay_under_their_budgets() {
                     assert!(peak <= bytes, "{preset}, {insert:?}: {peak}");
                     planned_within(&program, &place, "grown", budget, bytes);
                 }
-                // Vectors that wait for a merge do not fit beside the program everywhere.
+                // Vectors that wait for a merge do not fit beside the program with every preset.
                 Ended::Refused(said) => {
                     assert!(bytes == 10_000_000, "{preset}, {insert:?}: {said}");
                     for word in ["memory budget of 10000000 bytes", "give at least"] {

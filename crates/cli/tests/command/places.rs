@@ -7,10 +7,10 @@ use std::process::{Child, Stdio};
 
 use crate::support::{Place, names};
 
-/// What is compared is found by a search whose way does not follow the order in which reads come in.
+/// Answers are compared only for searches that do not depend on the order in which reads complete.
 const STEADY: [&str; 2] = ["--strategy", "best-first"];
 
-/// The ids and distances that a search found. A pipelined one is done there as well, and nothing compared.
+/// The ids and distances that a search found. A pipelined search is run too, but not compared.
 fn found(place: &Place, words: &[&str]) -> Vec<u8> {
     let search = ["search", "a.idx", "queries.u8bin"];
     let out = ["--out", "found.bin", "--overwrite"];
@@ -57,7 +57,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
         .done()
         .json();
     assert!(stats["memory"]["places"].as_u64() > Some(4096), "{stats}");
-    // A byte of a copy that is not what it was.
+    // A byte of a copy is changed.
     let copies = place.path("near").join(&names(&place.path("near"))[0]);
     let spoiled = names(&copies)
         .into_iter()
@@ -68,7 +68,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     place.run(&["verify", "a.idx"]).done();
     let damaged = place.run(&["verify", "a.idx", "--place", both]);
     assert_eq!(damaged.status, Some(1), "{damaged:?}");
-    // The index is whole: what to do is told, and does it.
+    // The index itself is intact. The error names the remedy, which works.
     assert!(
         !damaged.stderr.contains("repair") && damaged.stderr.contains("--remove"),
         "{damaged:?}"
@@ -91,7 +91,8 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert!(names(&place.path("near")).is_empty());
     place.run(&["verify", "a.idx", "--place", both]).done();
     assert_eq!(place.run(&["copies", "a.idx"]).status, Some(2));
-    // Changes have copies of their own, and those of the checkpoint before are gone when nobody uses them.
+    // Changes make copies of their own. The copies of the checkpoint before are removed when they
+    // are unused.
     for words in [
         &["insert", "a.idx", "queries.u8bin", "--place", both][..],
         &["compact", "a.idx", "--place", both],
@@ -108,7 +109,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert_eq!(found(&place, &["--place", both]), found(&place, &[]));
 }
 
-/// A memory server, which ends with this.
+/// A memory server, which ends when this is dropped.
 struct Server {
     child: Child,
     address: String,
@@ -197,7 +198,8 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
         let ring = "topology=remote:shm:ring/photos,vectors=remote:shm:ring/photos";
         assert_eq!(search(secret, ring), (Some(0), String::new()));
         assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
-        // What is searched is there, and is what is here: pages of the index are spoiled, and the copy has the blame.
+        // The search reads the server's copy: pages of the index here are damaged, and the error
+        // blames the copy.
         let folder = place.path("a.idx");
         let pages = names(&folder)
             .into_iter()
@@ -218,7 +220,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             assert_eq!(search(secret, &text), (Some(0), String::new()));
             assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
         }
-        // Pipelined as well: it is done, and what it finds follows the order of the answers.
+        // Pipelined too: it succeeds, but its answers depend on the order of reads.
         let pipelined = ["search", "a.idx", "queries.u8bin", "--place", &text];
         let mut pipelined = place.command(&[&pipelined[..], &["--strategy", "pipelined"]].concat());
         let output = pipelined.env("STRATANN_SECRET", secret).output().unwrap();
@@ -230,14 +232,14 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             "{said}"
         );
     }
-    // Changes are refused there, and what is open to others without a secret as well.
+    // Changes are refused there, and so is a server without a secret that others can reach.
     let server = Server::start(&place, &["--listen", "127.0.0.1:0"], None);
     let text = format!("topology=remote:{}/photos", server.address);
     place.run(&["verify", "a.idx", "--place", &text]).done();
     place
         .run(&["insert", "a.idx", "queries.u8bin", "--place", &text])
         .refused(2, &["only searched"]);
-    // What is there is listed, and removed: of the index, and of the name.
+    // The copies there are listed and removed, by index and by name.
     let listed = |words: &[&str]| {
         let words = [&["copies", "--json", "--place", &text][..], words].concat();
         place.run(&words).done().json()["copies"]
@@ -267,7 +269,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
 #[test]
 fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     let place = Place::with_photos();
-    // The same rows under other ids: the same name, sizes and options.
+    // The same rows with other ids, and the same name, sizes and options.
     for (index, first) in [("a.idx", "1000"), ("b.idx", "2000")] {
         let words = [
             "build",
@@ -316,7 +318,7 @@ fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     };
     assert_eq!(found("b.idx", &["--place", &text]), right[1]);
     assert_eq!(copies(&[]).len(), 2);
-    // Of each its own, wherever it came from.
+    // Each index has its own copy, wherever the index came from.
     for index in ["a.idx", "copied.idx"] {
         let [mine] = &copies(&[index])[..] else {
             panic!("{:?}", copies(&[index]));
@@ -366,7 +368,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         "12kB",
     ];
     place.run(&words).refused(2, &["12000", "copies in memory"]);
-    // A typo is no index whose copies are all gone.
+    // A misspelt path is not an index whose copies are all gone.
     std::fs::create_dir(place.path("copies")).unwrap();
     let copies = ["copies", "idnex", "--place", "topology=mapped:copies"];
     place.run(&copies).refused(1, &["idnex"]);
@@ -376,7 +378,8 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         .refused(2, &["a place already"]);
 }
 
-/// Another user of the machine is one whose secret is kept elsewhere: a port of loopback is open to all of them.
+/// Another user is simulated by keeping the secret elsewhere. All users of a machine can reach a
+/// port of loopback.
 #[test]
 fn without_a_secret_of_its_own_a_server_of_this_machine_serves_this_user_alone() {
     let place = Place::with_photos();

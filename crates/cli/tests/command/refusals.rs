@@ -1,10 +1,10 @@
-//! Everything that can be wrong with a call or with files: the exit status, the words, and that nothing is left.
+//! Errors of calls and files: the exit status, the words, and that no files are left.
 
 use std::fs;
 
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, bin, f32s, names, u8s};
 
-/// A build that is refused leaves the folder as it was.
+/// A build that is refused leaves the folder unchanged.
 #[track_caller]
 fn build_refused(place: &Place, words: &[&str], status: i32, expected: &[&str]) {
     let before = place.names();
@@ -55,7 +55,7 @@ fn values_that_are_no_vectors() {
         1,
         &["zero.fbin", "41"],
     );
-    // A zero vector is a vector like any other under L2.
+    // A zero vector is valid under L2.
     place
         .run(&["build", "zero.fbin", "i", "--metric", "l2", "--degree", "8"])
         .done();
@@ -176,7 +176,7 @@ fn an_index_is_not_replaced_by_accident() {
         .run(&[&SMALL_BUILD[..], &["--overwrite"]].concat())
         .done();
     place.run(&["verify", "index"]).done();
-    // A folder with something of the user's in it is no place for an index either.
+    // A folder with a user's files is not taken for an index either.
     fs::create_dir(place.path("mine")).unwrap();
     fs::write(place.path("mine/letter.txt"), "dear").unwrap();
     for words in [
@@ -298,7 +298,7 @@ fn ground_truth_that_does_not_fit() {
     truth(&["base.u8bin", "queries.u8bin", "t5.bin"])
         .refused(2, &["t5.bin", "exists", "--overwrite"]);
     truth(&["base.u8bin", "queries.u8bin", "t.bin", "-k", "65537"]).refused(2, &["65537", "65536"]);
-    // Of fewer rows there are all, and no more to be found.
+    // With fewer rows than k, all are found.
     for name in ["all.bin", "all.ibin", "all.ivecs"] {
         truth(&["base.u8bin", "queries.u8bin", name, "-k", "601"]).done();
         let words = [
@@ -337,7 +337,8 @@ fn what_is_no_index() {
         on("base.u8bin").refused(1, &["base.u8bin"]);
         on("empty").refused(1, &["not an index"]);
     }
-    // Search and stats take a directory of indexes for what it is; the others name the one that may be meant.
+    // Search and stats accept a directory of indexes. The other commands name the index that may be
+    // meant.
     place.write("some.ids", b"1 2 3\n");
     for words in [
         &["verify", "."][..],
@@ -352,7 +353,7 @@ fn what_is_no_index() {
     }
 }
 
-/// A file that this user may not read is not damaged, for all that is known, and nobody is sent to build the index anew.
+/// A file without read permission is not reported as damaged, and no rebuild is recommended.
 #[cfg(unix)]
 #[test]
 fn what_may_not_be_read_is_not_called_damaged() {
@@ -363,7 +364,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
     let mode = |name: &str, mode: u32| {
         fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
     };
-    // As root everything may be read: then it is somebody else who tries, with a copy of the command within reach.
+    // Root can read every file, so another user tries, with an accessible copy of the command.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
     fs::copy(env!("CARGO_BIN_EXE_stratann"), place.path("stratann")).unwrap();
     mode("", 0o755);
@@ -390,7 +391,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
     assert!(!verified.stderr.contains("stratann repair"), "{verified:?}");
     mode(&packed, 0o644);
     run(&["verify", "index"]).done();
-    // Nor is it where the directory itself is closed.
+    // The same holds if the directory itself is closed.
     mode("index", 0);
     for command in [&["stats", "index"][..], &["verify", "index"]] {
         let ran = run(command).refused(1, &["index"]);
@@ -399,7 +400,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
     mode("index", 0o755);
 }
 
-/// What takes hours must not be refused after them for where its result is to go.
+/// Long work must not be refused afterwards because of its output path.
 #[test]
 fn results_that_have_no_place_are_refused_before_the_work() {
     let place = Place::with_index();
@@ -474,7 +475,7 @@ fn arguments_in_the_wrong_order() {
         .refused(2, &["base: a name without an extension", ".u8bin"]);
 }
 
-/// Fewer vectors are left than answers were asked for.
+/// Fewer vectors are left than answers were requested.
 #[test]
 fn answers_that_are_not_there_are_counted() {
     let place = Place::new();
@@ -491,7 +492,7 @@ fn answers_that_are_not_there_are_counted() {
     place.write("most.ids", ids(5..ROWS).as_bytes());
     place.write("all.ids", ids(0..ROWS).as_bytes());
     fs::create_dir(place.path("shelf")).unwrap();
-    // The same five vectors are left in two, and nothing in the third.
+    // Two indexes keep the same five vectors, and the third keeps none.
     for (name, gone) in [
         ("shelf/a", "most.ids"),
         ("shelf/b", "most.ids"),
@@ -514,7 +515,7 @@ fn answers_that_are_not_there_are_counted() {
     assert_eq!(json[0]["recall"], 1.0);
 }
 
-/// Each file of the index in turn gets a wrong magic, a wrong end, or a wrong bit somewhere.
+/// Each file of the index in turn gets a wrong magic number, a wrong end, or a wrong bit somewhere.
 #[test]
 fn damage_is_named_and_verify_finds_it() {
     let place = Place::new();
@@ -541,12 +542,13 @@ fn damage_is_named_and_verify_finds_it() {
                 "{what} of {file}: {ran:?}"
             );
             if what == "magic" && file.starts_with("ids-") {
-                // A search needs none of it, and a look-up finds the same in the records, and says why it had to.
+                // A search does not need the file. A look-up uses the records instead, finds the
+                // same and warns.
                 let ran = place.run(&["get", "index", "5"]).done();
                 assert!(ran.stderr.contains(&file), "{ran:?}");
                 place.run(&["search", "index", "queries.u8bin"]).done();
             } else if what == "magic" {
-                // Whatever the search makes of it, it says so and names the file.
+                // The search fails, and its error names the file.
                 let ran = place.run(&["search", "index", "queries.u8bin", "--nav"]);
                 assert_eq!(ran.status, Some(1), "{file}: {ran:?}");
                 assert!(
@@ -579,7 +581,7 @@ fn jobs() {
     assert!(!names.contains(&"bench".to_string()), "{names:?}");
 }
 
-/// A build that is in the middle of something when a signal comes, for long enough.
+/// A build that takes long enough for a signal to arrive in the middle.
 #[cfg(unix)]
 const LONG_BUILD: [&str; 9] = [
     "build",
@@ -616,7 +618,7 @@ fn signal(place: &Place, child: &std::process::Child, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Whether this process, and so those that it starts, ignore a signal. Where nobody can say, they do not.
+/// Whether this process ignores a signal, and so its children. If that is unknown, it does not.
 #[cfg(unix)]
 fn is_ignored(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -631,7 +633,8 @@ fn is_ignored(number: u32) -> bool {
 fn an_interrupted_build_leaves_nothing() {
     let place = Place::new();
     place.write("large.u8bin", &u8s(60_000, 64, 9));
-    // What is started in the background of a script ignores Ctrl-C, and so does all that it starts: these tests, and the build.
+    // Programs that a script starts in the background ignore Ctrl-C, and so do their children:
+    // these tests, and the build.
     let signals = [("-HUP", 1), ("-INT", 2), ("-TERM", 15)];
     for (sent, number) in signals {
         if is_ignored(number) {
@@ -654,7 +657,7 @@ fn an_interrupted_build_leaves_nothing() {
     }
 }
 
-/// `nohup` has the end of the terminal ignored, and that is not taken back.
+/// `nohup` makes the command ignore the end of the terminal, and the command keeps it so.
 #[cfg(unix)]
 #[test]
 fn a_signal_that_is_to_be_ignored_is() {
@@ -675,7 +678,7 @@ fn a_signal_that_is_to_be_ignored_is() {
     assert_eq!(stderr.matches("stopping").count(), 1, "{stderr}");
 }
 
-/// What a build left that was killed outright is cleared by the next one.
+/// The next build removes the files of a build that was killed.
 #[cfg(unix)]
 #[test]
 fn a_killed_build_is_cleared_by_the_next() {

@@ -1,8 +1,9 @@
-//! Memory that the system refuses (`ulimit -v`): a command ends with an error and its exit status, never by a signal, and an
-//! index that was there stays as it was.
+//! Memory that the system refuses (`ulimit -v`). A command ends with an error and its exit status,
+//! never by a signal, and an existing index stays unchanged.
 //!
-//! Which limit refuses which allocation differs by machine, compiler and profile. So each command runs under many limits, from
-//! the least one under which the program starts to the first one under which the command is done. Each run has to end well.
+//! The limit that refuses a given allocation differs by machine, compiler and profile. So each
+//! command runs under many limits, from the least one under which the program starts to the first
+//! one under which the command succeeds. Each run has to end properly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +11,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Place, Ran, SMALL_BUILD};
 
-/// KiB from one limit to the next: few at first, since most commands need little more than the program itself.
+/// KiB from one limit to the next. Steps are small at first, since most commands need little more
+/// than the program itself.
 const STEPS: [(usize, u64); 3] = [(16, 256), (24, 1_024), (40, 8_192)];
 
 /// Runs the command with `kib` KiB of address space.
@@ -39,7 +41,8 @@ fn least_limit(place: &Place) -> u64 {
     least.expect("the program starts in 1 GiB")
 }
 
-/// Runs the command under rising limits until it is done. `refused` is called after each run that was not.
+/// Runs the command under rising limits until it succeeds. `refused` is called after each run that
+/// does not.
 #[track_caller]
 fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
     let mut limit = least_limit(place);
@@ -75,7 +78,7 @@ fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
     panic!("{words:?}: not done under {limit} KiB");
 }
 
-/// The files of a folder and what is in them.
+/// The files of a folder with their contents.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     entries
@@ -87,7 +90,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Whether all that was in a folder still is, to the byte.
+/// Whether all earlier files of a folder are unchanged, to the byte.
 #[track_caller]
 fn unchanged(folder: &Path, before: &BTreeMap<String, Vec<u8>>) {
     let now = contents(folder);

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::{Place, QUERIES, ROWS, SMALL_BUILD, keys, names};
 
-/// An index with coupled pages, and a page of them.
+/// An index with coupled pages.
 fn place() -> Place {
     let place = Place::new();
     place
@@ -93,13 +93,13 @@ fn json_counts_what_is_lost_and_the_log_counts() {
     let (vectors, lost) = (&report["vectors"], &report["vectors_lost"]);
     let (vectors, lost) = (vectors.as_u64().unwrap(), lost.as_u64().unwrap());
     assert!(lost > 0);
-    // What was deleted and could not be read may be on the page that was hit.
+    // A deleted vector may have been on the damaged page.
     assert_eq!(vectors + lost, (ROWS + QUERIES - 3) as u64);
     let listed = report["lost"].as_array().unwrap();
     assert_eq!(listed.len(), 1, "{report}");
     assert_eq!(keys(&listed[0]), ["file", "vectors", "what"]);
     assert!(listed[0]["vectors"].as_u64().unwrap() >= lost);
-    // Ids are not given again.
+    // Ids are not assigned again.
     place.run(&["insert", "index", "queries.u8bin"]).done();
     let force = place
         .run(&["repair", "index", "--force", "--json"])

@@ -1,4 +1,5 @@
-//! `stratann build --resume`: a build that is killed outright, or stopped, and the one that goes on from what it left.
+//! `stratann build --resume`: a build that is killed or stopped, and the one that continues from
+//! its savepoints.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -21,10 +22,11 @@ const BUILD: [&str; 11] = [
     "packed",
 ];
 
-/// A savepoint wherever there may be one, however long the last took.
+/// A savepoint wherever one is possible, however long the last one took.
 const RESUME: [&str; 3] = ["--resume", "--savepoint-seconds", "0"];
 
-/// A build may be over before it is hit: so often another one is begun, until there are enough hits.
+/// A build may end before the kill. Then another one is started, up to this often, until there are
+/// enough hits.
 const TRIES: usize = 20;
 
 fn place() -> Place {
@@ -39,16 +41,17 @@ fn start(place: &Place, more: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// What ends a build before its time.
+/// How a build is ended early.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// Outright.
+    /// By SIGKILL.
     Kill,
     /// By a signal that asks it to stop.
     Term,
 }
 
-/// Ends a build when its folder has what it is asked for. What the build left, unless it was done first.
+/// Ends a build when `there` holds for its folder. Returns its output, or `None` if it was done
+/// first.
 fn hit(place: &Place, more: &[&str], end: End, there: impl Fn() -> bool) -> Option<Ran> {
     let manifest = || std::fs::read(place.path("index").join("MANIFEST")).ok();
     let before = manifest();
@@ -72,13 +75,13 @@ fn hit(place: &Place, more: &[&str], end: End, there: impl Fn() -> bool) -> Opti
     if ran.status == Some(0) {
         return None;
     }
-    // By the signal itself, or as one that was interrupted.
+    // By the signal itself, or by an interruption.
     let expected = match end {
         End::Kill => None,
         End::Term => Some(1),
     };
     assert_eq!(ran.status, expected, "{ran:?}");
-    // The index may be there already, when it is killed while it tidies up.
+    // If it is killed while it cleans up, the index may already exist.
     (end == End::Term || manifest() == before).then_some(ran)
 }
 
@@ -91,8 +94,8 @@ fn ended(child: Child) -> Ran {
     }
 }
 
-/// The files of an index by names without the number of the checkpoint; of the manifest all lines but those that have it, or the random number of its
-/// state.
+/// The files of an index, by names without the number of the checkpoint. Of the manifest, all lines
+/// except the ones with that number or with the random number of its state.
 fn contents(place: &Place, index: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = place.path(index);
     let file = |name: String| {
@@ -140,7 +143,7 @@ fn a_killed_build_goes_on_to_the_same_bits() {
     while kills < 3 {
         tries += 1;
         assert!(tries <= TRIES, "only {kills} kills hit a build");
-        // What the next one goes on from has to be newer than what this one found.
+        // The next build must find a newer savepoint than this one.
         let before = written();
         let newer = || written().is_some_and(|now| Some(now) != before);
         match hit(&place, &[], End::Kill, newer) {
@@ -184,7 +187,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
             if more.is_empty() {
                 std::fs::remove_dir_all(&index).unwrap();
             } else if lists.exists() {
-                // The next one waits for its own.
+                // The next build waits for its own file.
                 std::fs::remove_file(&lists).unwrap();
             }
         }
@@ -208,7 +211,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
             .any(|name| name.starts_with("savepoint"))
     );
 
-    // Where an index is replaced, and the build that replaces it is stopped.
+    // A build that replaces an index, and is stopped.
     hit_one(End::Kill, &["--overwrite"]);
     place.run(&["verify", "index"]).done();
     let again = place

@@ -1,4 +1,4 @@
-//! Copies of an index, as a user takes them.
+//! Copies of an index, as a user makes them.
 
 use std::fs;
 use std::process::Stdio;
@@ -25,7 +25,7 @@ fn a_copy_answers_as_the_index_did() {
     let place = Place::with_index();
     place.write("new.u8bin", &u8s(40, 16, 7));
     place.write("gone.ids", b"1 2 3");
-    // Some of it in the log alone.
+    // Some changes are only in the log.
     let insert = ["insert", "index", "new.u8bin", "--update", "merge"];
     place.run(&insert).done();
     let delete = ["delete", "index", "gone.ids", "--update", "merge"];
@@ -77,7 +77,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
         .run(&["snapshot", "nothing", "copy"])
         .refused(1, &["nothing: not an index"]);
     assert!(!place.path("copy").exists());
-    // One that was killed: the next one clears what it left.
+    // After a killed copy, the next one removes its files.
     fs::create_dir(place.path("copy")).unwrap();
     for name in ["SNAPSHOT.new", "graph-000009", "log-000002"] {
         fs::write(place.path("copy").join(name), b"half").unwrap();
@@ -88,7 +88,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     place.run(&["snapshot", "index", "copy"]).done();
     assert!(!names(&place.path("copy")).contains(&"graph-000009".to_owned()));
     assert_eq!(answers(&place, "copy"), answers(&place, "index"));
-    // An original that is damaged where it cannot be read is not copied, and nothing is left.
+    // An original with a damaged file is not copied, and no files are left.
     let graph = names(&place.path("copy"));
     let graph = graph
         .iter()
@@ -101,7 +101,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     assert!(!place.path("third").exists());
 }
 
-/// Another process inserts, with a checkpoint now and then, and merges at the end.
+/// Another process inserts, makes checkpoints, and merges at the end.
 #[test]
 fn copies_of_an_index_that_another_process_changes_are_whole() {
     let place = Place::with_index();

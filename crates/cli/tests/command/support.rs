@@ -1,16 +1,16 @@
-//! What the tests of the command need: data, and the command run as a user runs it.
+//! The tools of the command's tests: data, and the command as a user runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A folder with a small collection in it, removed at the end.
+/// A folder with a small collection, removed at the end.
 pub struct Place {
     folder: TempDir,
 }
 
-/// What a run of the command left.
+/// The outcome of a run of the command.
 #[derive(Debug)]
 pub struct Ran {
     pub status: Option<i32>,
@@ -22,7 +22,7 @@ pub const ROWS: usize = 600;
 pub const QUERIES: usize = 20;
 pub const DIM: usize = 16;
 
-/// A linear congruential generator: the same numbers in every run and on every machine.
+/// A linear congruential generator, with the same numbers in every run and on every machine.
 pub fn numbers(seed: u64) -> impl FnMut() -> u32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
@@ -51,7 +51,7 @@ pub fn u8s(rows: usize, dim: usize, seed: u64) -> Vec<u8> {
     )
 }
 
-/// Floats between -1 and 1, with `strange` in the place of one of them.
+/// Floats between -1 and 1. `strange` replaces one of them.
 pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -> Vec<u8> {
     let mut next = numbers(seed);
     let mut values: Vec<f32> = (0..rows * dim)
@@ -81,8 +81,8 @@ impl Place {
         place
     }
 
-    /// With real descriptors, which compress: `photos.u8bin` (1,000 of 128 elements), `asked.u8bin` (50) and the exact
-    /// answers to these, `truth.bin`.
+    /// With real descriptors, which compress: `photos.u8bin` (1,000 of 128 elements), `asked.u8bin`
+    /// (50), and the exact answers of these, `truth.bin`.
     pub fn with_photos() -> Place {
         let place = Place::new();
         for (fixture, name, rows) in [
@@ -106,7 +106,7 @@ impl Place {
         place
     }
 
-    /// With an index of it as well, `index`.
+    /// With an index of the collection too, `index`.
     pub fn with_index() -> Place {
         let place = Place::new();
         place.run(&SMALL_BUILD).done();
@@ -133,7 +133,7 @@ impl Place {
             .args(words)
             .stdin(Stdio::null());
         command.env_remove("STRATANN_DATA");
-        // Where a secret of this user is kept.
+        // The folder of this user's own secret.
         command.env("XDG_STATE_HOME", self.path("state"));
         command
     }
@@ -172,7 +172,7 @@ pub fn names(folder: &Path) -> Vec<String> {
 }
 
 impl Ran {
-    /// It was done, and without a word of complaint.
+    /// Checks that the command succeeded without an error message.
     #[track_caller]
     pub fn done(self) -> Ran {
         assert_eq!(self.status, Some(0), "{self:?}");
@@ -180,7 +180,8 @@ impl Ran {
         self
     }
 
-    /// It ended with this status, said so in one `error:` that holds each of these words, and printed nothing else.
+    /// Checks that it ended with this status and printed a single `error:` that contains each of
+    /// these words.
     #[track_caller]
     pub fn refused(self, status: i32, words: &[&str]) -> Ran {
         assert_eq!(self.status, Some(status), "{self:?}");
@@ -199,7 +200,7 @@ impl Ran {
         self
     }
 
-    /// The JSON objects on standard output, one a line.
+    /// The JSON objects on standard output, one in each line.
     #[track_caller]
     pub fn json_lines(&self) -> Vec<serde_json::Value> {
         self.stdout
@@ -208,7 +209,7 @@ impl Ran {
             .collect()
     }
 
-    /// The one JSON document on standard output.
+    /// The single JSON document on standard output.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap()

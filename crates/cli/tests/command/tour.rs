@@ -1,4 +1,4 @@
-//! The whole way of a user: build, truth, search, stats, verify; and what the JSON promises.
+//! The whole path of a user: build, truth, search, stats, verify; and the keys of the JSON output.
 
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, keys};
 use serde_json::Value;
@@ -132,7 +132,7 @@ fn search_json_has_exactly_the_documented_keys() {
         (&Value::from(5), &Value::from(2))
     );
     assert!(line["peak_rss_bytes"].as_u64().unwrap() > 100_000);
-    // So few queries try nothing, and all distances are exact.
+    // With so few queries no other number in flight is tried. All distances are exact.
     assert!((1..=8).contains(&line["in_flight"].as_u64().unwrap()));
     assert!(line["cpu_us"].as_f64().unwrap() > 0.0);
     assert_eq!(line["distance_error"], 0.0);
@@ -251,7 +251,7 @@ fn answers_are_written_in_the_ground_truth_format() {
         "found.bin",
     ];
     place.run(&search).done();
-    // A list as long as the collection finds everything, so the two files are the same.
+    // A list as long as the collection finds all vectors, so the two files are equal.
     assert_eq!(
         std::fs::read(place.path("found.bin")).unwrap(),
         std::fs::read(place.path("truth.bin")).unwrap()
@@ -305,7 +305,7 @@ fn a_recall_is_reached_with_the_smallest_list() {
             "--find-list",
         ])
         .refused(2, &["--truth"]);
-    // Of so few vectors all are looked at.
+    // With so few vectors all are scored.
     let all = place.run(&[&search[..], &["--recall", "0.9"]].concat());
     assert!(all.done().json_lines()[0]["recall"].as_f64().unwrap() > 0.99);
     place
@@ -344,7 +344,7 @@ fn ways_to_search_agree() {
             "--no-whole-page",
         ],
     );
-    // The way of a best-first search does not follow the order in which reads come in.
+    // A best-first search does not depend on the order in which reads complete.
     for words in [
         &["--threads", "2", "--in-flight", "4"][..],
         &["--whole-page"],
@@ -355,7 +355,7 @@ fn ways_to_search_agree() {
         let words = [&["--strategy", "best-first"][..], words].concat();
         assert_eq!(answers("other.bin", &words), plain, "{words:?}");
     }
-    // That of a pipelined one does: it finds as much.
+    // A pipelined search does. Its recall is as high.
     place
         .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
         .done();

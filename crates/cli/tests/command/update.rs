@@ -1,5 +1,6 @@
-//! An index that changes: insert, delete, upsert and compact as a user calls them, what is refused, and what is left when
-//! the process is killed in the middle. Here, where vectors wait in the log for a merge; `direct.rs` has those that do not.
+//! An index that changes: insert, delete, upsert and compact as a user calls them, their errors,
+//! and the index after a kill of the process. Here vectors wait in the log for a merge. `direct.rs`
+//! has direct inserts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::direct::{found_up_to, times};
 use crate::support::{Place, Ran, bin, f32s, keys, names, numbers, u8s};
 
 pub const DIM: usize = 128;
-/// Rows of the fixture that the index is built of; those behind them are inserted.
+/// Rows of the fixture from which the index is built. Later rows are inserted.
 pub const BUILT: usize = 2_000;
 /// Rows that an insert logs at a time.
 const BATCH: usize = 256;
@@ -37,7 +38,7 @@ pub fn rows(first: usize, count: usize) -> Vec<u8> {
     bin(count, DIM, &fixture()[from..from + count * DIM])
 }
 
-/// A file of ids, one a line.
+/// A file of ids, one in each line.
 pub fn lines(ids: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let lines: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
     (lines.join("\n") + "\n").into_bytes()
@@ -64,7 +65,7 @@ pub fn place(preset: &str) -> Place {
     place
 }
 
-/// A command that changes the index, with vectors waiting in the log for a merge.
+/// A command that changes the index and lets vectors wait in the log for a merge.
 fn merging<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [words, &["--update", "merge"]].concat()
 }
@@ -74,7 +75,7 @@ pub fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "100")
 }
 
-/// The same of a search so wide that it meets all that any path leads to.
+/// As `answers`, with a search so wide that it reaches every reachable node.
 pub fn answers_wide(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "2000")
 }
@@ -109,8 +110,8 @@ pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     pairs.chunks(k).map(<[_]>::to_vec).collect()
 }
 
-/// Each row of a file is found under its id: nearly all by the usual search, and by a wide one those to which, in a graph that several
-/// threads made, the path is long.
+/// Each row of a file is found under its id. The usual search finds nearly all. A wide search finds
+/// the others, to which the path is long in a graph that several threads made.
 #[track_caller]
 pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64>, at: &str) {
     let ids: Vec<u64> = ids.into_iter().collect();
@@ -133,7 +134,7 @@ pub fn exactly(answers: &[(u64, f32)], id: u64) -> bool {
     answers.contains(&(id, 0.0))
 }
 
-/// What `stats --json` says about vectors in the checkpoint, in the log, and deleted.
+/// The counts of `stats --json`: vectors in the checkpoint, in the log, and deleted.
 #[track_caller]
 pub fn counts(place: &Place) -> (u64, u64, u64) {
     let stats = place.run(&["stats", "index", "--json"]).done().json();
@@ -141,7 +142,7 @@ pub fn counts(place: &Place) -> (u64, u64, u64) {
     (count("vectors"), count("logged"), count("deleted"))
 }
 
-/// `verify` finds nothing wrong; the records of the log that it read.
+/// Checks that `verify` finds no problem, and returns the number of log records that it read.
 #[track_caller]
 pub fn verified(place: &Place) -> u64 {
     let report = place.run(&["verify", "index", "--json"]).done().json();
@@ -149,7 +150,7 @@ pub fn verified(place: &Place) -> u64 {
     report["log_records"].as_u64().unwrap()
 }
 
-/// What a command that changes something said it did: inserted, deleted, vectors afterwards.
+/// The report of a change: inserted, deleted, vectors afterwards.
 #[track_caller]
 pub fn changed(ran: Ran) -> [u64; 3] {
     let json = ran.done().json();
@@ -168,7 +169,7 @@ pub fn logs(place: &Place) -> (Vec<String>, Vec<u64>) {
     logs.retain(|name| name.starts_with("log-"));
     let bytes = logs
         .iter()
-        // One that was removed meanwhile has none.
+        // A log that was removed meanwhile has none.
         .map(|name| fs::metadata(folder.join(name)).map_or(0, |facts| facts.len()));
     let bytes = bytes.collect();
     (logs, bytes)
@@ -179,7 +180,7 @@ pub fn logged_bytes(place: &Place) -> u64 {
     logs(place).1.iter().sum()
 }
 
-/// Runs the command with something on its standard input.
+/// Runs the command with input.
 fn with_input(place: &Place, words: &[&str], input: &[u8]) -> Ran {
     let mut child = place
         .command(words)
@@ -202,7 +203,7 @@ fn insert_delete_upsert_compact() {
     let place = place("stratann");
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
 
-    // Ids count on.
+    // Ids count up.
     place.write("new.u8bin", &rows(2_000, 300));
     let insert = ["insert", "index", "new.u8bin", "--json"];
     assert_eq!(changed(place.run(&merging(&insert))), [300, 0, 2_300]);
@@ -212,7 +213,7 @@ fn insert_delete_upsert_compact() {
     let line = stats.lines().find(|line| line.contains("in the log"));
     assert!(line.is_some_and(|line| line.contains("300")), "{stats}");
 
-    // What is in the log is found as well as what is in the checkpoint.
+    // Vectors in the log are found as well as vectors in the checkpoint.
     place.write("all.u8bin", &rows(0, 2_300));
     place.write("asked.u8bin", &rows(10_000, 100));
     place
@@ -227,7 +228,7 @@ fn insert_delete_upsert_compact() {
     let live = recall(&place);
     assert!(live >= 0.97, "{live}");
 
-    // Ids of the user's choice, from a file and from the standard input.
+    // Ids chosen by the user, from a file and from the standard input.
     place.write("more.u8bin", &rows(2_300, 5));
     place.write("more.ids", b"9000, 9001\n9002 9003\n\n9004\n");
     let insert = ["insert", "index", "more.u8bin", "--ids"];
@@ -243,7 +244,7 @@ fn insert_delete_upsert_compact() {
     let chosen = [9_000, 9_001, 9_002, 9_003, 9_004, 5_000, 5_001];
     all_found(&place, "chosen.u8bin", chosen, "chosen");
 
-    // Deleted: three of the checkpoint, three of the log, the largest id of all among them.
+    // Deleted: three vectors of the checkpoint and three of the log, with the largest id of all.
     let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
     place.write("gone.ids", &lines(gone));
     let delete = ["delete", "index", "gone.ids", "--json", "--durability"];
@@ -264,7 +265,7 @@ fn insert_delete_upsert_compact() {
     };
     nowhere(&place);
 
-    // Replaced: one of the checkpoint, one of the log, one that was deleted, one that is new.
+    // Replaced: a vector of the checkpoint, one of the log, a deleted one, and a new one.
     let replaced = [10, 2_010, 0, 7_000];
     place.write("upsert.ids", &lines(replaced));
     place.write("upsert.u8bin", &rows(3_000, 4));
@@ -309,7 +310,7 @@ fn insert_delete_upsert_compact() {
         "vectors_rewritten",
     ];
     assert_eq!(keys(report), expected);
-    // So few rows a codebook learns by heart.
+    // A codebook fits so few rows perfectly.
     assert_eq!(report["codebook"], "trained");
     assert_eq!(compacted["vectors"], 2_303);
     let parts = ["vectors", "merged", "direct", "removed"].map(|key| report[key].as_u64().unwrap());
@@ -324,11 +325,11 @@ fn insert_delete_upsert_compact() {
     let merged = recall(&place);
     assert!(merged >= 0.93, "some of the answers were changed: {merged}");
 
-    // Nothing to do is said, and done at once.
+    // A merge without work reports that, at once.
     let again = place.run(&["compact", "index"]).done();
     assert!(again.stdout.contains("nothing"), "{again:?}");
 
-    // An id that was given once is not given again, though its vector is gone and merged away.
+    // An id is never assigned twice, even after a merge has removed its vector.
     place.write("one.u8bin", &rows(4_000, 1));
     place.run(&["insert", "index", "one.u8bin"]).done();
     all_found(&place, "one.u8bin", [9_005], "one");
@@ -336,7 +337,7 @@ fn insert_delete_upsert_compact() {
 
 #[test]
 fn every_preset_takes_changes_and_merges_them() {
-    // How vectors get in, and whether that is at once. Where a layout does not take them so, they wait.
+    // The way to insert, and whether it is direct. If a layout does not support it, vectors wait.
     let ways = [
         ("stratann", None, true),
         ("stratann", Some("merge"), false),
@@ -345,11 +346,11 @@ fn every_preset_takes_changes_and_merges_them() {
         ("diskann", Some("relocate"), true),
         ("pipeann", None, false),
         ("aisaq", None, true),
-        // The pages of this layout stay where they are.
+        // The pages of this layout are never moved.
         ("aisaq", Some("relocate"), false),
         ("decouplevs", None, false),
         ("decouplevs", Some("accumulate"), true),
-        // Each layout and each way is among those above.
+        // The entries above contain each layout and each way.
         ("stratann", Some("relocate"), true),
         ("stratann", Some("in-place"), true),
         ("odinann", Some("accumulate"), true),
@@ -464,7 +465,7 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         &["0", "at least 1"],
     );
 
-    // Files that are not there are a failure like any other.
+    // A missing file is a failure like any other.
     place
         .run(&["insert", "index", "none.u8bin"])
         .refused(1, &["none.u8bin"]);
@@ -473,10 +474,10 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         .refused(1, &["none.ids", "check the path"]);
     place.run(&["compact", "none"]).refused(1, &["none"]);
 
-    // Half of what is refused was not done either.
+    // No part of a refused change was made.
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
 
-    // Of an index whose vectors were all deleted, what goes in is found, and merges.
+    // In an index whose vectors were all deleted, inserted vectors are found and merged.
     place.write("ids", &lines(0..2_000));
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     for (way, records) in [("merge", 2_000), ("accumulate", 0), ("relocate", 0)] {
@@ -510,7 +511,7 @@ fn values_that_are_no_vectors() {
     place
         .run(&["build", "base.fbin", "index", "--degree", "8"])
         .done();
-    // The last row, so that all are looked at before the first is inserted.
+    // The last row, so that all rows are checked before the first is inserted.
     place.write("nan.fbin", &f32s(600, 16, 2, Some((599 * 16, f32::NAN))));
     place
         .run(&["insert", "index", "nan.fbin"])
@@ -534,10 +535,10 @@ fn one_process_changes_while_others_read() {
         &["delete", "index", "ids"],
         &["compact", "index"],
     ] {
-        // The call is right; it is the moment that is not.
+        // The call is valid, but another process holds the lock.
         place.run(words).refused(1, &["index", "LOCK"]);
     }
-    // Who reads needs no lock, and sees what was logged by then.
+    // A reader needs no lock, and sees the changes logged by then.
     assert_eq!(counts(&place), (2_000, 0, 0));
     holder.delete(&[0]).unwrap();
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 1), 1));
@@ -549,7 +550,7 @@ fn one_process_changes_while_others_read() {
     assert_eq!(changed(place.run(&insert)), [2, 0, 2_001]);
 }
 
-/// Runs the command where no file may become larger than so many times 512 bytes.
+/// Runs the command with a limit of `blocks` times 512 bytes on the size of files.
 pub fn with_files_up_to(place: &Place, blocks: u32, words: &[&str]) -> Ran {
     let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let output = std::process::Command::new("sh")
@@ -565,7 +566,7 @@ pub fn with_files_up_to(place: &Place, blocks: u32, words: &[&str]) -> Ran {
     }
 }
 
-/// A limit on the size of files is a disk that fills up in the middle.
+/// A limit on the size of files acts as a disk that fills up.
 #[test]
 fn a_log_that_cannot_grow_keeps_what_it_has() {
     let place = place("stratann");
@@ -583,7 +584,7 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
         "a batch is in as a whole or not at all"
     );
     assert_eq!(verified(&place), logged);
-    // With room again, it goes on with the next row.
+    // With enough space, it continues with the next row.
     let insert = ["insert", "index", "new.u8bin", "--resume", "--json"];
     let resumed = place.run(&merging(&insert)).done().json();
     assert_eq!(
@@ -593,12 +594,12 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
     all_found(&place, "new.u8bin", 2_000..3_000, "with room again");
 }
 
-/// Waits until the logs have so many bytes, or the command that writes them has ended.
+/// Waits until the logs have reached a size, or the command that writes them has ended.
 pub fn logged_or_ended(place: &Place, child: &mut Child, bytes: u64) -> Option<ExitStatus> {
     until_or_ended(child, || logged_bytes(place) >= bytes)
 }
 
-/// Waits until something is so, or the command that brings it about has ended.
+/// Waits until a condition holds, or the command that should bring it about has ended.
 fn until_or_ended(child: &mut Child, so: impl Fn() -> bool) -> Option<ExitStatus> {
     let since = Instant::now();
     loop {
@@ -620,7 +621,8 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Kills inserts when their log has so many bytes. The process is gone, the machine is not: whatever was in the file is found again.
+/// Kills inserts when their log has reached a size. The process ends, but the machine runs on:
+/// every record in the file is found again.
 #[test]
 fn a_killed_insert_keeps_what_was_logged() {
     let hits = times(3, 50);
@@ -628,7 +630,8 @@ fn a_killed_insert_keeps_what_was_logged() {
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     let mut next = numbers(5);
     let mut in_the_middle = 0;
-    // Some kills to an index: what one leaves is what the next starts from. As many as it takes until enough came in the middle.
+    // Several kills for each index, each starting from the state after the one before. Repeated
+    // until enough came in the middle.
     for life in 0.. {
         if in_the_middle >= hits {
             break;
@@ -650,11 +653,12 @@ fn a_killed_insert_keeps_what_was_logged() {
                 .command(&merging(&[&insert[..], &always].concat()))
                 .spawn()
                 .unwrap();
-            // So many bytes, and then some microseconds.
+            // This many bytes, and then some microseconds.
             let wanted = u64::from(next()) % (900 * 150);
             let more = Duration::from_micros(u64::from(next()) % 3_000);
             let ended = logged_or_ended(&place, &mut child, before + wanted);
-            // An id that is in the index already is refused. None is: nothing behind the first rows was ever kept.
+            // An id that is in the index already would be refused. There is none, since no later
+            // row was ever kept.
             assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
             std::thread::sleep(more);
             let (files, bytes) = logs(&place);
@@ -672,11 +676,12 @@ fn a_killed_insert_keeps_what_was_logged() {
                 now >= logged && now <= logged + 1_500,
                 "{at}, {logged} before"
             );
-            // The table in `layout/log.rs`: three blocks, then 28 bytes and a vector a record, in eights.
+            // The table in `layout/log.rs`: three blocks, then 28 bytes and a vector for each
+            // record, rounded up to eight bytes.
             let record = (28 + DIM as u64).next_multiple_of(8);
             let whole = |bytes: &u64| bytes.saturating_sub(12_288) / record;
-            // A log begins with what may not be durable of the one before: only its first sequence number, at byte 64, says how many
-            // records there are in all.
+            // A log begins with records of the one before that may not be durable. Only its first
+            // sequence number, at byte 64, gives the number of all records.
             let begins = |name: &String| {
                 let log = fs::read(place.path("index").join(name)).ok()?;
                 let first = log.get(64..72)?.try_into().ok()?;
@@ -702,10 +707,11 @@ fn a_killed_insert_keeps_what_was_logged() {
     }
 }
 
-/// Kills a merge when it has made so many files: the index is the old one or the new one, with the same vectors.
+/// Kills a merge when it has created some files. The index is the old or the new one, with the same
+/// vectors.
 #[test]
 fn a_killed_merge_changes_nothing() {
-    // The last is where vectors got in directly: in the checkpoint, and with a graph that is read from storage.
+    // With direct inserts the vectors are in the checkpoint, and the graph is read from storage.
     for (preset, way, before) in [
         ("stratann", "merge", (2_000, 300, 100)),
         ("stratann", "accumulate", (2_300, 0, 100)),
@@ -733,7 +739,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         now.iter().filter(|name| !known.contains(name)).count()
     };
     let mut in_the_middle = 0;
-    // As many as it takes until enough came in the middle.
+    // Repeated until enough kills came in the middle.
     for kill in 0.. {
         if in_the_middle >= hits {
             break;
@@ -746,7 +752,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
             fs::remove_dir_all(&index).unwrap();
         }
         copy(&place.path("changed"), &index);
-        // So many files, and then some microseconds.
+        // This many files, and then some microseconds.
         let wanted = 1 + next() as usize % 6;
         let more = Duration::from_micros(u64::from(next()) % 3_000);
         let mut child = place
@@ -770,7 +776,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         );
         verified(&place);
         all_found(&place, "new.u8bin", 2_000..2_300, &at);
-        // And the next merge gets through, and cleans up behind the one that was killed.
+        // The next merge succeeds, and removes the files of the killed one.
         run(&["compact", "index"]);
         assert_eq!(
             (counts(&place), verified(&place)),
@@ -799,7 +805,7 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
     // 256 rows each.
     let sizes = ["--chunk", "16KiB", "--segment", "32KiB"];
     place.run(&[&build[..], &small, &sizes].concat()).done();
-    // Half of the first segment, and ten of the second.
+    // Half of the first segment, and ten rows of the second.
     place.write("ids", &lines((0..256).step_by(2).chain(300..310)));
     place.run(&merging(&["delete", "index", "ids"])).done();
     let said = place.run(&merging(&["compact", "index"])).done().stdout;

@@ -1,4 +1,4 @@
-//! A connection's two directions, taken apart: one thread reads while others write.
+//! The two directions of a connection, taken apart, so that one thread reads while others write.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -17,16 +17,17 @@ use crate::stream::Stream;
 /// Bytes that are encrypted at a time.
 const RECORDS: usize = 32 << 10;
 
-/// A connection as far as it goes by TLS. Keys and counters belong to both directions.
+/// The TLS state of a connection. Both directions share keys and counters.
 struct Tls {
     connection: Mutex<Connection>,
-    /// For who writes. Taken before `connection`: records go in the order in which they were made.
+    /// Locked by writers, before `connection`, so that records are sent in the order in which they
+    /// were made.
     outgoing: Mutex<Outgoing>,
 }
 
 struct Outgoing {
     socket: TcpStream,
-    /// What is encrypted and has not gone.
+    /// Encrypted bytes that have not been sent.
     records: Vec<u8>,
 }
 
@@ -41,7 +42,8 @@ impl Tls {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Encrypts and sends. What is encrypted and does not go in time goes first the next time.
+    /// Encrypts and sends. Encrypted bytes that are not sent in time are sent first by the next
+    /// call.
     fn send(&self, bytes: &[u8], until: Option<Instant>) -> io::Result<Sent> {
         let mut outgoing = self.outgoing();
         let Outgoing { socket, records } = &mut *outgoing;
@@ -64,16 +66,17 @@ impl Tls {
     }
 }
 
-/// How far a send came.
+/// The progress of a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// Bytes that are not to be sent again: the others are.
+    /// Bytes that must not be passed again. The others have to be.
     pub(crate) taken: usize,
-    /// Whether all have gone; else the time was over.
+    /// Whether all bytes were sent. Otherwise the time was over.
     pub(crate) whole: bool,
 }
 
-/// Writes until a time is over, however small the pieces are that the peer takes; gives how many bytes went.
+/// Writes until a time is over, however small the pieces that the peer takes. Returns the number of
+/// bytes written.
 fn send(to: &mut impl Write, bytes: &[u8], until: Option<Instant>) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
@@ -103,7 +106,7 @@ enum From {
     Tls {
         tls: Arc<Tls>,
         socket: TcpStream,
-        /// What came and is not decrypted yet.
+        /// Received bytes that are not decrypted yet.
         records: Vec<u8>,
         at: usize,
     },
@@ -126,7 +129,7 @@ enum To {
     Local(PipeWriter),
 }
 
-/// Ends a connection from anywhere.
+/// Closes a connection, from any thread.
 #[derive(Debug)]
 pub(crate) enum Closer {
     Tcp(TcpStream),
@@ -136,7 +139,7 @@ pub(crate) enum Closer {
 
 impl Closer {
     pub(crate) fn close(&self) {
-        // It fails where the other side has gone, which is as good.
+        // Closing fails if the peer has closed first, which is as good.
         let _ = match self {
             Closer::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Closer::Unix(socket) => socket.shutdown(Shutdown::Both),
@@ -148,7 +151,7 @@ impl Closer {
     }
 }
 
-/// A connection that was greeted, taken apart.
+/// A greeted connection, taken apart.
 pub(crate) struct Duplex {
     pub(crate) receiver: Receiver,
     pub(crate) sender: Sender,
@@ -156,7 +159,7 @@ pub(crate) struct Duplex {
 }
 
 impl Duplex {
-    /// `limit`: how long the peer may take for what it is sent at once.
+    /// `limit`: the time that the peer has to take the bytes of one send.
     fn new(from: From, to: To, closer: Closer, limit: Option<Duration>) -> Duplex {
         Duplex {
             receiver: Receiver { from },
@@ -225,7 +228,7 @@ impl Duplex {
         Ok(Self::new(From::Ucx(reader), To::Ucx(writer), closer, limit))
     }
 
-    /// Within this process.
+    /// A connection within this process.
     pub(crate) fn local(pipe: Pipe, limit: Option<Duration>) -> Duplex {
         let closer = Closer::Local(pipe.closer());
         let Pipe { reader, mut writer } = pipe;
@@ -233,7 +236,7 @@ impl Duplex {
         Self::new(From::Local(reader), To::Local(writer), closer, limit)
     }
 
-    /// Of who connected.
+    /// The client's side of a connection.
     pub(crate) fn of_transport(
         transport: Transport,
         limit: Option<Duration>,
@@ -249,7 +252,7 @@ impl Duplex {
         }
     }
 
-    /// Of who was connected to.
+    /// The server's side of a connection.
     pub(crate) fn of_stream(stream: Stream, limit: Option<Duration>) -> io::Result<Duplex> {
         match stream {
             Stream::Plain(socket) => Self::tcp(socket, limit),
@@ -329,7 +332,7 @@ impl Read for Receiver {
 }
 
 impl Sender {
-    /// How long the peer may take for what it is sent at once, from now on.
+    /// Sets the time that the peer has to take the bytes of one send.
     pub(crate) fn set_limit(&mut self, limit: Duration) -> io::Result<()> {
         self.limit = Some(limit);
         match &mut self.to {
@@ -350,7 +353,7 @@ impl Sender {
         }
     }
 
-    /// Sends what goes within the limit.
+    /// Sends as many bytes as the peer takes within the limit.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
         let until = self.limit.map(|limit| Instant::now() + limit);
         let taken = match &mut self.to {

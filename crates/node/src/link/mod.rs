@@ -1,24 +1,30 @@
-//! A connection of many queries, with *continuous batching* (DistVS §4.2).
+//! A connection that many queries share, with *continuous batching* of messages (DistVS §4.2).
 //!
 //! ```text
-//!   worker ── turn ends: its frames ──┐                                        ┌──> worker's inbox
-//!   worker ── turn ends: its frames ──┼─ queue ── one write ──> ... ── one read ┼──> worker's inbox
-//!   worker ── still in its turn       ┘                                        └──> ...
+//!   worker ── turn ends: its frames ──┐                                       ┌──> worker's inbox
+//!   worker ── turn ends: its frames ──┼─ queue ── one write ─> ... ─ one read ┼──> worker's inbox
+//!   worker ── still in its turn       ┘                                       └──> ...
 //! ```
 //!
-//! The messages of a walk are tens of node numbers: a system call for each would cost more than what is in it. A worker has the
-//! queries that can go on do so, its *turn*, and hands over their messages together at its end. They are written by whoever ends the last turn of
-//! those in progress, or has gathered enough of them: the paper's communicator, but without a thread that must be woken for each write. A turn counts from when
-//! the worker was told that something came for it, so that those who are answered together write together. What is
-//! handed over while somebody writes goes with the next write, which the same thread makes. A message waits for as long as the turns of other workers last
-//! that have begun by then, and no longer once half of the queries that there may be wait with it.
+//! The messages of a walk are tens of node numbers, and a system call for each would cost more than
+//! its content. A worker therefore works in *turns*. In a turn it continues all queries that can
+//! continue, and hands over their messages together at its end. The thread that ends the last turn
+//! in progress writes the messages, and so does a thread that has gathered enough of them. This is
+//! the paper's communicator without a thread that must be woken for each write.
 //!
-//! A thread of storage that ranks for many queries *lays* its answers, and writes those of a turn of its executor together ([`after_turn`](stratann_tier::after_turn)).
+//! A turn counts from the moment at which its worker is notified, so that workers notified together
+//! write together. Messages that are handed over during a write go with the next write, which the
+//! same thread makes. A message thus waits only for turns of other workers that have begun by then.
+//! Once half of the queries that are allowed in flight wait with it, it waits no longer.
 //!
-//! Who has more to do than to wait for one peer *hands over*: what a peer does not take within milliseconds is written by a thread that is begun for it and ends when
-//! the peer has caught up.
+//! A storage thread that ranks for many queries *lays* its answers in the queue. It writes the
+//! answers of one turn of its executor together ([`after_turn`](stratann_tier::after_turn)).
 //!
-//! At the other end one read brings all that was written, it is answered together, and so batches go to and fro.
+//! A thread that must not wait for one peer *hands over*. If the peer does not take its bytes
+//! within milliseconds, a new thread writes them, and ends when the peer has caught up.
+//!
+//! At the other end one read receives all messages of a write. They are answered together, so that
+//! batches travel in both directions.
 
 pub(crate) mod duplex;
 pub(crate) mod pipe;
@@ -33,16 +39,16 @@ use crate::greeting::Deadline;
 use crate::wire::{Frame, Incoming, WireError};
 use duplex::{Closer, Receiver, Sender, Sent};
 
-/// Bytes that a read has room for at least.
+/// The least space for a read, in bytes.
 const ROOM: usize = 64 << 10;
-/// How long a peer may take for what it is sent, where that is handed over then.
+/// How long a peer may take for a write that can be handed over.
 const PROMPT: Duration = Duration::from_millis(2);
-/// Bytes of a piece, for each of which a peer that is behind may take as long as it is waited for.
+/// Bytes of a piece. A peer that is behind has the full time limit for each piece.
 const PIECE: usize = 64 << 10;
-/// The most bytes that wait for a peer that is behind. One more answer ends the connection.
+/// The most bytes that wait for a peer that is behind. One more answer closes the connection.
 const MOST_BEHIND: usize = 8 << 20;
 
-/// What went through connections.
+/// Counters of the messages on connections.
 #[derive(Debug, Default)]
 pub struct Counts {
     sent: AtomicU64,
@@ -53,25 +59,26 @@ pub struct Counts {
     bytes_received: AtomicU64,
 }
 
-/// What went through connections, at some moment.
+/// The messages on connections, up to some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages that were sent.
+    /// Messages sent.
     pub sent: u64,
-    /// Writes that these went in. Over TLS and for more than a socket takes at once, a write is several system calls.
+    /// Writes of these messages. A write may take several system calls: over TLS, or if it exceeds
+    /// the socket's buffer.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of these writes.
     pub bytes_sent: u64,
-    /// Messages that came.
+    /// Messages received.
     pub received: u64,
-    /// Reads that brought them.
+    /// Reads of these messages.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes of these reads.
     pub bytes_received: u64,
 }
 
 impl Counts {
-    /// As it is now.
+    /// The current values.
     pub fn traffic(&self) -> Traffic {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Traffic {
@@ -91,12 +98,12 @@ impl Counts {
     }
 }
 
-/// How messages are put together.
+/// How messages are batched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batching {
-    /// Off, each message is written by itself: to compare with.
+    /// If off, each message is written by itself. For comparisons.
     pub(crate) on: bool,
-    /// So many messages do not wait for turns in progress.
+    /// The number of waiting messages that are written without waiting for turns in progress.
     pub(crate) enough: usize,
 }
 
@@ -106,30 +113,30 @@ struct Queue {
     messages: usize,
     /// Turns in progress.
     turns: usize,
-    /// Somebody writes.
+    /// Whether a thread is writing.
     writing: bool,
     over: bool,
 }
 
-/// What is sent through a connection, by any number of threads.
+/// The sending side of a connection, for any number of threads.
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     sender: Mutex<(Sender, Vec<u8>)>,
     closer: Closer,
     batching: Batching,
     counts: Arc<Counts>,
-    /// When something came last: microseconds since whatever moment who reads it goes by.
+    /// When the connection last received something, in microseconds on the clock of its reader.
     heard: AtomicU64,
-    /// This, and how long a peer that is behind is waited for, where it is handed over.
+    /// If writes can be handed over: this outbox, and how long a peer that is behind is waited for.
     behind: Option<(Weak<Outbox>, Duration)>,
 }
 
-/// Sends all, piece by piece, each within the limit. Gives whether it went.
+/// Sends all bytes, piece by piece, each within the limit. Returns whether all were sent.
 fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
         let end = bytes.len().min(at + PIECE);
-        // Also where nothing is left: what was encrypted may be.
+        // Called also with no bytes left, since encrypted bytes may be left.
         if !sender.send(&bytes[at..end]).is_ok_and(|sent| sent.whole) {
             return false;
         }
@@ -140,7 +147,7 @@ fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     }
 }
 
-/// The frames of what has been appended.
+/// The frames in bytes that were appended.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = Frame::len_of(bytes)?;
@@ -168,8 +175,8 @@ impl Outbox {
         }
     }
 
-    /// One that nobody who puts something into it waits for: a thread that is begun for it writes what the peer does not take within milliseconds, for as long as it takes
-    /// 64 KiB in each `patience`.
+    /// An outbox whose callers never wait for the peer. If the peer does not take bytes within
+    /// milliseconds, a new thread writes them, while the peer takes 64 KiB in each `patience`.
     pub(crate) fn handing_over(
         mut sender: Sender,
         closer: Closer,
@@ -188,12 +195,12 @@ impl Outbox {
         }))
     }
 
-    /// Something came through the connection.
+    /// The connection received something.
     pub(crate) fn hear(&self, at: Duration) {
         self.heard.store(at.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// When something came last.
+    /// When the connection last received something.
     pub(crate) fn heard(&self) -> Duration {
         Duration::from_micros(self.heard.load(Ordering::Relaxed))
     }
@@ -202,12 +209,13 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker is told that there is something for it: its turn counts from here on.
+    /// A worker is notified: its turn counts from here on.
     pub(crate) fn expect(&self) {
         self.queue().turns += 1;
     }
 
-    /// A turn begins, at the end of which there may be something to send. Whether it was [expected](Self::expect), of this connection.
+    /// Begins a turn, after which there may be something to send. `expected`: whether
+    /// [`expect`](Self::expect) was called for it, on this connection.
     pub(crate) fn turn(&self, expected: bool) -> Turn<'_> {
         if !expected {
             self.expect();
@@ -215,7 +223,7 @@ impl Outbox {
         Turn { outbox: self }
     }
 
-    /// Puts frames behind those that wait.
+    /// Appends frames to the queue.
     fn add(&self, bytes: &[u8]) -> MutexGuard<'_, Queue> {
         let mut queue = self.queue();
         let waits = queue.bytes.len();
@@ -229,22 +237,23 @@ impl Outbox {
         queue
     }
 
-    /// Sends frames, now or with those of turns in progress. A connection that breaks is closed, which who reads it finds out.
+    /// Sends frames, now or with the messages of turns in progress. If the connection fails, it is
+    /// closed, which its reader notices.
     pub(crate) fn post(&self, bytes: &[u8]) {
         self.flush(self.add(bytes));
     }
 
-    /// Puts frames behind those that wait, and does not send them: [`send`](Self::send) is to come soon.
+    /// Appends frames to the queue without sending them. [`send`](Self::send) must follow soon.
     pub(crate) fn lay(&self, bytes: &[u8]) {
         drop(self.add(bytes));
     }
 
-    /// Sends what waits, as [`post`](Self::post).
+    /// Sends the queue, as [`post`](Self::post).
     pub(crate) fn send(&self) {
         self.flush(self.queue());
     }
 
-    /// Writes what waits, unless there is a reason to wait longer.
+    /// Writes the queue, unless there is a reason to wait longer.
     fn flush<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) {
         while !queue.writing
             && queue.messages > 0
@@ -266,7 +275,7 @@ impl Outbox {
             if let Some(rest) = rest
                 && self.hand_over(rest)
             {
-                // That thread goes on with what comes meanwhile.
+                // The new thread continues with frames that are appended meanwhile.
                 return;
             }
             queue = self.queue();
@@ -277,7 +286,7 @@ impl Outbox {
         }
     }
 
-    /// It cannot be written to any more.
+    /// Gives up the connection: it cannot be written any more.
     fn give_up(&self, queue: &mut Queue) {
         queue.over = true;
         queue.bytes = Vec::new();
@@ -285,7 +294,8 @@ impl Outbox {
         self.close();
     }
 
-    /// Has a thread write what the peer did not take, and all that comes until it has caught up. False: there is none.
+    /// Starts a thread that writes the bytes that the peer did not take, and later ones, until the
+    /// peer has caught up. False if that is not possible.
     fn hand_over(&self, rest: Vec<u8>) -> bool {
         let Some((own, patience)) = &self.behind else {
             return false;
@@ -323,14 +333,14 @@ impl Outbox {
         }
     }
 
-    /// Gives how far it went.
+    /// Writes, and returns how far it came.
     fn write(&self, sender: &mut Sender, bytes: &[u8], messages: usize) -> io::Result<Sent> {
         let sent = match self.batching.on {
             true => {
                 self.counts.wrote(messages as u64, bytes.len());
                 match (&self.behind, bytes.len()) {
                     (Some(_), _) | (None, ..=PIECE) => sender.send(bytes),
-                    // The limit is that of a piece, also over a slow link.
+                    // The limit applies to each piece, so that it holds over a slow link too.
                     (None, taken) => Ok(Sent {
                         taken,
                         whole: all(sender, bytes),
@@ -356,7 +366,7 @@ impl Outbox {
         sent
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(crate) fn close(&self) {
         self.closer.close();
     }
@@ -368,16 +378,18 @@ impl Drop for Outbox {
     }
 }
 
-/// A turn in progress, for the end of which others' messages wait. It ends with this, also where it panics.
+/// A turn in progress, for which the messages of other workers wait. It ends when this is dropped,
+/// also by a panic.
 pub(crate) struct Turn<'a> {
     outbox: &'a Outbox,
 }
 
 impl Turn<'_> {
-    /// It ends, and this came of it.
+    /// Ends the turn with its frames.
     pub(crate) fn end(self, frames: &[u8]) {
         let outbox = self.outbox;
-        // Not before the frames are there: they go with those that waited for them.
+        // The frames are appended first, so that they go with the messages that waited for the
+        // turn.
         drop(outbox.add(frames));
         drop(self);
     }
@@ -391,21 +403,22 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What comes through a connection.
+/// The receiving side of a connection.
 pub(crate) struct Inbox {
     receiver: Receiver,
     incoming: Incoming,
     counts: Arc<Counts>,
-    /// How long the other side may take for the rest of a frame that it has begun; each 64 KiB begin the time anew.
+    /// The time that the other side has to complete a frame that it has begun. Each 64 KiB begin
+    /// the time again.
     patience: Duration,
-    /// Of a frame that has begun.
+    /// The deadline of a frame that has begun.
     begun: Option<Deadline>,
     /// Whether a frame was taken since the last read, and whether the receiver has a time limit.
     taken: bool,
     limited: bool,
 }
 
-/// Why nothing comes any more.
+/// Why a connection receives nothing any more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("the connection is over")]
@@ -414,13 +427,13 @@ pub(crate) enum Broken {
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// Who was connected to cannot answer now, and says so: another one is to be asked.
+    /// The server says that it cannot answer now. Another one should be asked.
     #[error("{0}")]
     Waits(String),
 }
 
 impl Inbox {
-    /// `most`: bytes of a frame's body.
+    /// `most`: the most bytes of a frame's body.
     pub(crate) fn new(
         receiver: Receiver,
         counts: Arc<Counts>,
@@ -438,7 +451,7 @@ impl Inbox {
         }
     }
 
-    /// Reads once, for as long as it takes where no frame has begun.
+    /// Reads once. If no frame has begun, it waits for ever.
     pub(crate) fn read(&mut self) -> Result<(), Broken> {
         let limit = self.begun.as_ref().map(Deadline::left).transpose()?;
         if limit.is_some() || self.limited {
@@ -465,9 +478,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// The next frame of those that were read. To be asked until there is none.
+    /// The next received frame. To be called until it returns none.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
-        // What is left of it is the beginning of one.
+        // The rest is the beginning of a frame.
         let amid = self.incoming.is_amid();
         let frame = self.incoming.frame()?;
         match &frame {
@@ -520,7 +533,7 @@ mod tests {
         let mut found = vec![0; 2 * bytes.len()];
         peer.reader.read_exact(&mut found).unwrap();
         assert!(found == bytes.repeat(2));
-        // It has caught up: what comes now goes at once.
+        // The peer has caught up: new frames are written at once.
         outbox.post(&bytes[..0]);
         outbox.post(&answers(1));
         peer.reader.read_exact(&mut found[..1000]).unwrap();
@@ -534,7 +547,7 @@ mod tests {
         outbox.lay(&bytes);
         let traffic = outbox.counts.traffic();
         assert_eq!((traffic.sent, traffic.writes), (0, 0));
-        // One for each who laid something.
+        // One call for each thread that laid frames.
         outbox.send();
         outbox.send();
         let traffic = outbox.counts.traffic();
@@ -548,7 +561,7 @@ mod tests {
     fn a_peer_that_takes_nothing_is_given_up() {
         for (patience, posts) in [(20, 1), (60_000, 5)] {
             let (outbox, peer) = handing_over(Duration::from_millis(patience));
-            // Too slow, or too much.
+            // Too slow, or too many bytes.
             (0..posts).for_each(|_| outbox.post(&answers(3000)));
             let began = Instant::now();
             while !outbox.queue().over {

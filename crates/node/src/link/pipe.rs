@@ -12,7 +12,7 @@ const MOST: usize = 1 << 20;
 #[derive(Default)]
 struct Queue {
     bytes: VecDeque<u8>,
-    /// Nothing comes any more, and nobody takes anything.
+    /// The direction is closed: no bytes are added or taken any more.
     over: bool,
 }
 
@@ -20,7 +20,7 @@ struct Queue {
 #[derive(Default)]
 struct Way {
     queue: Mutex<Queue>,
-    /// There is something, or room again, or it is over.
+    /// Signalled when bytes or space become available, or the direction is closed.
     stirs: Condvar,
 }
 
@@ -29,7 +29,7 @@ impl Way {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something holds of the queue.
+    /// Waits until `holds` is true for the queue.
     fn when(
         &self,
         limit: Option<Duration>,
@@ -61,13 +61,13 @@ impl Way {
     }
 }
 
-/// The end of a direction that reads. Dropped, it ends the connection.
+/// The reading end of a direction. Dropping it closes the connection.
 pub(crate) struct PipeReader {
     way: Arc<Way>,
     limit: Option<Duration>,
 }
 
-/// The end that writes. Dropped, it ends the connection.
+/// The writing end. Dropping it closes the connection.
 pub(crate) struct PipeWriter {
     way: Arc<Way>,
     limit: Option<Duration>,
@@ -79,7 +79,7 @@ pub(crate) struct Pipe {
     pub(crate) writer: PipeWriter,
 }
 
-/// Ends a connection from anywhere.
+/// Closes a connection, from any thread.
 #[derive(Clone)]
 pub(crate) struct Closer {
     ways: [Arc<Way>; 2],
@@ -197,7 +197,7 @@ mod tests {
         let sent = bytes.clone();
         let writes = thread::spawn(move || {
             one.writer.write_all(&sent).unwrap();
-            // Its reader goes on.
+            // The reader of the dropped end can still be used.
             drop(one.writer);
             let mut end = Vec::new();
             one.reader.read_to_end(&mut end).unwrap();

@@ -1,26 +1,43 @@
-//! Changes that storage was asked for, through whichever connection: each is made once, and none that its client does not want any more.
+//! The changes that storage was asked for, through any connection. Each is made at most once, and a
+//! change that its client has given up is not made.
 //!
-//! A client that hears nothing asks again, perhaps through another compute server, while the first one goes on asking as well; and what a client has asked for may come when it has long given it
-//! up. A change that was made then could undo another one that its client made meanwhile. So clients number their changes, and say with each for which of them they wait
-//! ([`Wanted`]): all others up to there are over for ever, and nothing more need be known of them (as in Lee et al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP 2015, §3).
-//! Of those that are waited for it is known how they ended, also where they failed: who asks again is told the same. Of all others nothing is said but that they are over ([`Reason::Over`]).
+//! A client that gets no answer asks again, perhaps through another compute server, while the first
+//! one keeps asking too. A request may also arrive long after its client gave it up. If storage
+//! made that change then, it could undo a later change of the same client. Clients therefore number
+//! their changes, and each request lists the changes that its client still waits for ([`Wanted`]).
+//! All others up to the newest are over for ever, and nothing about them need be kept (as in Lee et
+//! al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP 2015, §3). For the
+//! wanted changes the outcome is kept, also a failure, and a repeated request gets the same answer.
+//! Any other change is answered only with the statement that it is over ([`Reason::Over`]).
 //!
-//! Storage that was started anew knows of none. So a token says for which run of storage it is, and another one refuses it; then its client, which alone
-//! knows whether it was told of it already, asks for it again.
+//! A storage server that was restarted knows no changes. A token therefore names the run of storage
+//! that it is for, and another run refuses it. Only the client knows whether it already got an
+//! answer, so the client decides whether to ask the new run.
 //!
-//! Whoever knows the secret may invent clients, and what is known of them has to have room: of many those are forgotten of which nothing has come for longest, but for those of which a change waits or is being made. Another *run* begins with
-//! that, though the process is the same: what a client that was forgotten asked for is refused as one of a run before, so that it is not made again without its client's hearing that it may have been. Clients that are known keep their run.
+//! Anyone who knows the secret can invent clients, so the memory for their changes is bounded. Over
+//! the bound, the clients that have been silent for longest are forgotten, except those with a
+//! change that waits or is being made. Another *run* begins with that, though the process is the
+//! same. A change of a forgotten client is refused as a change of an earlier run. Its client thus
+//! learns that the change may already have been made, before it is made again. Clients that are
+//! still known keep their run.
 //!
-//! **What is guaranteed.** After a call of a client has returned,
+//! **Guarantees.** After a call of a client has returned:
 //!
-//! - answered: the change is durable, was made once by this run of storage, and is made no second time;
-//! - failed or interrupted: whatever became of it, it is not made behind a later change of the same client that was acknowledged, nor behind the client's being told that it is given up
-//!   ([`Message::GiveUp`](crate::wire::Message::GiveUp), of which a client that ends so asks and waits a moment for the answer). Who was not told so knows that it may still be made: then another client's change may come before it. It is asked for as long
-//!   as its client has said that it waits (30 s by default), and no longer than its client is connected to the compute server that asks. Storage counts that time from when a request arrives: how
-//!   long one lies in the buffers of a connection has no bound.
-//! - A client that died without a word is gone for a compute server when its connection is over: it does not ask for its changes any more. Storage still makes what it has got by then.
+//! - With an answer: the change is durable, this run of storage made it once, and it is not made
+//!   again.
+//! - With a failure or an interruption: the change is not made after a later acknowledged change of
+//!   the same client. Nor is it made after the client was told that it is given up
+//!   ([`Message::GiveUp`](crate::wire::Message::GiveUp); a client that ends so sends it and waits
+//!   briefly for the answer). A client that was not told so knows that the change may still be
+//!   made, perhaps after another client's change. Compute servers ask for a change as long as its
+//!   client has said that it waits (30 s by default), and no longer than the client is connected to
+//!   them. Storage counts that time from the arrival of a request, since a request can lie in the
+//!   buffers of a connection for any time.
+//! - If a client dies without a message, a compute server stops asking for its changes when the
+//!   connection ends. Storage still makes the changes that it has received by then.
 //!
-//! Not guaranteed: that a change that storage made, and was killed before it said so, is made once: the next run makes it again where its client still waits, and its client is told that this may be so
+//! Not guaranteed: if storage makes a change and is killed before it answers, the next run makes it
+//! again if its client still waits. The client is told that this may have happened
 //! ([`Outcome::Changed`](super::Outcome::Changed)).
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,19 +45,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::{Changed, Reason, Token, Wanted};
 
-/// Clients of which something is known, at most: far more than come while anybody asks for a change of one.
+/// The most clients that are known: far more than connect while a change is still being asked for.
 const MOST: usize = 1 << 16;
-/// Changes of all of them that they wait for, at most: some 15 MB, and four times that where each has failed with a long text.
+/// The most changes that all clients wait for: about 15 MB, and four times that if each has failed
+/// with a long text.
 const MOST_OPEN: usize = 1 << 18;
-/// Bytes of a text that is kept to be said again.
+/// Bytes that are kept of an error text, to repeat it.
 const MOST_KEPT: usize = 256;
 
-/// How a change ended.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It was made.
     Made(Changed),
-    /// It was not, or not all of it; why, and in words.
+    /// It was not made, or only in part: the reason, and the text.
     Not(Reason, Box<str>),
 }
 
@@ -68,16 +86,16 @@ impl End {
     }
 }
 
-/// What is known of a change that is asked for.
+/// The state of a change that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Nothing: whoever asks has to make it now.
+    /// Unknown: the caller has to make it now.
     New,
     /// It waits to be made, or is being made.
     Going,
     /// It is over.
     Ended(End),
-    /// It was to be made by another run than this one, to which it may be told.
+    /// It is for another run of storage. The client may be told the number of this run.
     OtherRun(u64),
 }
 
@@ -89,34 +107,35 @@ pub struct Changes {
 
 #[derive(Debug)]
 struct Clients {
-    /// What tells this run of the server from every other, which know other tokens: a change is for one of them, and refused by the next.
+    /// The random number of this run of the server. A token is for one run, and the next run
+    /// refuses it.
     run: u64,
-    /// Clients, and changes that they wait for, at most.
+    /// The most clients, and the most changes that they wait for.
     most: (usize, usize),
-    /// Changes that they wait for.
+    /// Changes that clients wait for.
     open: usize,
     of: HashMap<u64, Client>,
-    /// When something came of each: the oldest first.
+    /// The clients by the time of their last message, oldest first.
     recent: BTreeMap<u64, u64>,
     next: u64,
 }
 
-/// What is known of a client's changes.
+/// The known changes of a client.
 #[derive(Debug)]
 struct Client {
-    /// The run in which it came first.
+    /// The run in which the client was first seen.
     run: u64,
-    /// When something came of it.
+    /// The time of its last message, as a count.
     at: u64,
-    /// Of its changes up to this one those are over that are not in `open`.
+    /// The newest change. Changes up to this one that are not in `open` are over.
     newest: u64,
     open: BTreeMap<u64, Stage>,
 }
 
-/// How far a change is for which its client waits.
+/// The progress of a change that its client waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It was not asked for, or there was no room for it.
+    /// It was not asked for, or there was no space for it.
     Named,
     /// It waits to be made.
     Waits,
@@ -135,13 +154,15 @@ impl Client {
         }
     }
 
-    /// Whether a change of it is being made, or is about to be: of no more clients than changes may wait at once.
+    /// Whether a change of the client is being made, or waits. The number of such clients is
+    /// bounded by the number of waiting changes.
     fn is_being_served(&self) -> bool {
         let mut stages = self.open.values();
         stages.any(|stage| matches!(stage, Stage::Waits | Stage::Made))
     }
 
-    /// Takes what it says that it waits for. What it said earlier may come later. What is being made stays, whoever waits: it is not over.
+    /// Takes the list of changes that the client waits for. Lists may arrive out of order. A change
+    /// that is being made is kept in any case, since it is not over.
     fn hear(&mut self, wanted: &Wanted<'_>) {
         let before = self.newest;
         self.open.retain(|&number, stage| {
@@ -157,15 +178,16 @@ impl Client {
 }
 
 impl Changes {
-    /// None yet. `run`: a random number.
+    /// No changes. `run`: a random number.
     pub fn new(run: u64) -> Changes {
         Changes::bounded(run, MOST, MOST_OPEN)
     }
 
-    /// The same, that knows of so many clients at most, and of so many changes that these wait for; one may wait for more.
+    /// As [`new`](Self::new), with at most `clients` clients and `open` changes that they wait for.
+    /// A single client may wait for more.
     pub fn bounded(run: u64, clients: usize, open: usize) -> Changes {
         let kept = Clients {
-            // 0 is what clients say that know none.
+            // Clients that know no run name 0.
             run: run.max(1),
             most: (clients, open),
             open: 0,
@@ -182,7 +204,8 @@ impl Changes {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody asks for a change. Where it is new, it is to be [made](Self::starts), or [`back`](Self::back) said of it.
+    /// Registers a request for a change. If the change is new, the caller then calls
+    /// [`starts`](Self::starts) to make it, or [`back`](Self::back).
     pub(super) fn begin(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -199,7 +222,7 @@ impl Changes {
         }
     }
 
-    /// Its client does not want a change any more: it is not made, unless that has begun. Never [`Known::New`].
+    /// Withdraws a change: it is not made unless it has begun. Never returns [`Known::New`].
     pub(super) fn give_up(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -216,7 +239,8 @@ impl Changes {
         }
     }
 
-    /// Whether a change that has waited is to be made now: then [`end`](Self::end) is to be said of it.
+    /// Whether a change that has waited is to be made now. If so, the caller reports its outcome
+    /// with [`end`](Self::end).
     pub(super) fn starts(&self, token: Token) -> bool {
         let mut kept = self.kept();
         match kept.open(token) {
@@ -228,14 +252,14 @@ impl Changes {
         }
     }
 
-    /// There is no room for a change: it may be asked for again.
+    /// There is no space for a change: its client may ask for it again.
     pub(super) fn back(&self, token: Token) {
         if let Some(stage @ Stage::Waits) = self.kept().open(token) {
             *stage = Stage::Named;
         }
     }
 
-    /// It was made, or is not to be made any more.
+    /// Records the outcome of a change.
     pub(super) fn end(&self, token: Token, end: End) {
         if let Some(stage @ (Stage::Waits | Stage::Made)) = self.kept().open(token) {
             *stage = Stage::Ended(end);
@@ -251,7 +275,8 @@ impl Clients {
         client?.open.get_mut(&token.number)
     }
 
-    /// Takes what a client says with a change, unless that is for another run than this: then it gives which this is.
+    /// Takes the list of wanted changes that came with a change. If the token is for another run,
+    /// returns this run's number and takes nothing.
     fn hear(&mut self, token: Token, wanted: &Wanted<'_>) -> Option<u64> {
         let known = self.of.get(&token.client);
         let run = known.map_or(self.run, |client| client.run);
@@ -272,8 +297,10 @@ impl Clients {
         None
     }
 
-    /// Forgets some of those of which nothing has come for longest, all at once, and goes on as another run, in which these are not known. Not the one that is served just now, nor one of which a change waits or is being
-    /// made: it would be told that nothing more is made of it.
+    /// Forgets the clients that have been silent for longest, several at once, and begins another
+    /// run, in which they are unknown. The client that is being served is kept, and so are clients
+    /// with a change that waits or is being made. Otherwise they would be told that no further part
+    /// of that change is made.
     fn forget(&mut self, but: u64) {
         let enough = |most: usize| most - most / 8;
         let (clients, open) = (enough(self.most.0), enough(self.most.1));
@@ -314,7 +341,7 @@ mod tests {
         }
     }
 
-    /// What a client says that waits for these, through bytes.
+    /// The list of changes that a client waits for, after encoding and decoding.
     fn told<T>(newest: u64, numbers: &[u64], then: impl FnOnce(&Wanted<'_>) -> T) -> T {
         let mut bytes = Vec::new();
         let of = token(1, numbers[0]);

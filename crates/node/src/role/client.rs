@@ -1,4 +1,4 @@
-//! A client of a compute server: what it has asked, until it is answered or too late.
+//! A client of a compute server: its requests, until each is answered or its deadline passes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,37 +12,37 @@ use crate::wire::{
     append_give_up,
 };
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The server refused.
     #[error("the compute server at {server} {}: {text}", has(*.reason))]
     Refused {
-        /// Which.
+        /// The server's name.
         server: String,
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// In its words.
+        /// The reason in the server's words.
         text: String,
-        /// What may have become of a change.
+        /// The possible effects of a change.
         doubt: Doubt,
     },
-    /// The time was over.
+    /// The deadline passed.
     #[error("the compute server at {server} did not answer within {waited}: {trouble}", waited = Span(*.waited))]
     Deadline {
-        /// Which.
+        /// The server's name.
         server: String,
-        /// How long it was waited for.
+        /// How long the client waited.
         waited: Duration,
-        /// What went wrong on the way.
+        /// The last error on the way.
         trouble: String,
-        /// What may have become of a change.
+        /// The possible effects of a change.
         doubt: Doubt,
     },
 }
 
 impl Failure {
-    /// Why a server refused; `None` where it said nothing.
+    /// The server's reason; `None` if it did not answer.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Failure::Refused { reason, .. } => Some(*reason),
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// What may have become of a change that ended so.
+    /// The possible effects of a change that failed so.
     pub fn doubt(&self) -> Doubt {
         match self {
             Failure::Refused { doubt, .. } | Failure::Deadline { doubt, .. } => *doubt,
@@ -58,7 +58,7 @@ impl Failure {
     }
 }
 
-/// What a server has done that refuses something for this reason.
+/// The part of an error text that says how a server refused, for each reason.
 fn has(reason: Reason) -> String {
     match reason {
         Reason::Invalid => "refuses what can never be done".to_owned(),
@@ -70,70 +70,72 @@ fn has(reason: Reason) -> String {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// Ids, nearest first.
     pub ids: Vec<u64>,
-    /// A distance each.
+    /// A distance for each id.
     pub distances: Vec<f32>,
-    /// What it took.
+    /// The costs of the search.
     pub counters: Counters,
     /// The state of the index that was searched.
     pub state: u64,
 }
 
-/// What a client asked for.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// What a search found.
+    /// The result of a search.
     Found(Found),
-    /// What is searched.
+    /// The description of the collection.
     Collection(Collection),
     /// A change was made.
     Changed {
-        /// What it did.
+        /// Its effect.
         changed: Changed,
-        /// A run of storage that is no more may have made it before, or some of it: then `deleted` counts what was still there.
+        /// Whether an earlier run of storage may have made the change, or a part of it, before.
+        /// Then `deleted` counts the ids that were still there.
         again: bool,
     },
 }
 
-/// How a request ended, and which.
+/// The number of a request that ended, and its answer.
 pub type Ended = (u64, Result<Outcome, Failure>);
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// What is searched?
+    /// Asks for a description of the collection.
     Describe {
-        /// It is to be changed, for which a compute server needs storage alone.
+        /// The collection will be changed, and a compute server needs storage alone for that.
         for_changes: bool,
     },
-    /// Which are nearest?
+    /// Asks for the nearest vectors of a query.
     Search {
-        /// How many are wanted.
+        /// The number of answers wanted.
         k: u32,
-        /// D_high; 0: what the server takes.
+        /// D_high; 0: the server's default.
         list: u32,
-        /// 0: what the server takes.
+        /// Beam width; 0: the server's default.
         beam: u32,
         /// The query.
         row: Vec<u8>,
     },
-    /// Vectors that are to be in the index, in place of what has their ids, and ids that are to be no more.
+    /// Vectors to put into the index, each in place of the vector with the same id, and ids to
+    /// delete.
     Change {
         /// Ids of `rows`.
         upserts: Vec<u64>,
-        /// One row behind the other.
+        /// Rows, back to back.
         rows: Vec<u8>,
-        /// Ids that are deleted, if they are there.
+        /// Ids to delete, if they exist.
         deletes: Vec<u64>,
     },
 }
 
 impl Asked {
-    /// Whether it is, or is for, a change.
+    /// Whether the request is a change, or a description for changes.
     fn is_for_changes(&self) -> bool {
         match self {
             Asked::Describe { for_changes } => *for_changes,
@@ -143,21 +145,22 @@ impl Asked {
     }
 }
 
-/// What is kept at most of a query's time to hear why it has no answer.
+/// The most of a query's time that the client keeps back, so that a server can still report why
+/// there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// How long servers pass on that a change is not wanted any more, where nobody waits to hear what became of it.
+/// How long servers pass on the withdrawal of a change if the client does not wait for its outcome.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 struct Request {
-    /// `None`: what became of a change that is given up.
+    /// `None`: a request for the outcome of a change that is given up.
     asked: Option<Asked>,
-    /// Which change that is.
+    /// The change that it makes or gives up.
     change: Option<Meant>,
     began: Duration,
     deadline: Duration,
     backoff: Backoff,
-    /// Where the server has too much to do, or is about to start.
+    /// The pauses while the server is overloaded or starting.
     busy: Backoff,
     again: Duration,
     trouble: String,
@@ -169,29 +172,30 @@ pub struct ClientState {
     retry: Duration,
     next: u64,
     up: bool,
-    /// Since when the server has answered nothing that it was asked.
+    /// Since when the server has answered no request.
     unanswered: Option<Duration>,
-    /// When it was asked for a sign of run, and has given none.
+    /// When the server was asked for a sign of life that it has not given yet.
     probed: Option<Duration>,
     requests: BTreeMap<u64, Request>,
-    /// There are others that could be asked.
+    /// Whether the client knows other servers.
     others: bool,
-    /// Why this one cannot answer now, as it says.
+    /// The server's reason why it cannot answer now.
     waits: Option<String>,
-    /// Which run of storage makes changes, as far as is known.
+    /// The run of storage that makes changes, if known; else 0.
     run: u64,
-    /// What tells its changes from those of others: drawn at random.
+    /// The client's random number, which distinguishes its changes from the changes of others.
     client: u64,
-    /// The number of its last change.
+    /// The number of the newest change.
     newest: u64,
-    /// Changes that ended, of which it is not known whether they are made yet.
+    /// Changes that ended with the client but may still be made.
     open: BTreeMap<u64, Meant>,
-    /// Whether what was asked last is, or is for, a change.
+    /// Whether the last request was a change, or a description for changes.
     changes: bool,
 }
 
 impl ClientState {
-    /// A client that is not connected yet. `first`: a random number, so that no id and no change is one of another client.
+    /// A client without a connection. `first`: a random number, so that its ids and changes differ
+    /// from other clients'.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -211,7 +215,8 @@ impl ClientState {
         }
     }
 
-    /// The same where another server could be asked: each is asked whether it can answer now ([`waits`](Self::waits)), when it is connected and when it says nothing.
+    /// As `self`, for a client that knows other servers. Each server is asked whether it can answer
+    /// now ([`waits`](Self::waits)), when it is connected and when it is silent.
     #[must_use]
     pub fn with_others(self) -> ClientState {
         ClientState {
@@ -225,7 +230,8 @@ impl ClientState {
         self.requests.len()
     }
 
-    /// Asks, and gives the number of the request. A change that ends with [`Doubt::Yet`] is to be [given up](Self::give_up) or [forgotten](Self::forget).
+    /// Sends a request and returns its number. If a change ends with [`Doubt::Yet`], the caller
+    /// passes it to [`give_up`](Self::give_up) or [`forget`](Self::forget).
     pub fn ask(
         &mut self,
         now: Duration,
@@ -253,7 +259,7 @@ impl ClientState {
     ) -> u64 {
         self.next = self.next.wrapping_add(1);
         if self.requests.is_empty() {
-            // It was asked for nothing meanwhile, and did not have to say anything.
+            // There was no request meanwhile, so silence says nothing about the server.
             (self.unanswered, self.probed) = (None, None);
         }
         self.changes = asked.as_ref().is_none_or(Asked::is_for_changes);
@@ -270,7 +276,7 @@ impl ClientState {
         };
         self.requests.insert(id, request);
         if self.up {
-            // Only changes say it, and there may be thousands of searches.
+            // Only changes need the list, which takes time with thousands of searches in flight.
             let wants = change.map(|_| self.wants()).unwrap_or_default();
             if let Some(request) = self.requests.get_mut(&id) {
                 request.send(now, id, &wants, out);
@@ -280,7 +286,8 @@ impl ClientState {
         id
     }
 
-    /// For which changes it waits: also those that ended and are not given up yet, or storage would forget what it is to say of them then.
+    /// The changes that the client waits for. Changes that ended and are not given up yet are
+    /// included, since storage would otherwise forget their outcome.
     fn wants(&self) -> Wants {
         let changes = self.requests.values();
         let changes = changes.filter_map(|request| request.change.as_ref());
@@ -288,7 +295,8 @@ impl ClientState {
         Wants::new(self.client, self.newest, numbers.collect())
     }
 
-    /// Nobody wants the answer any more. A change is not to be made any more then, which is said once: the next change says it again.
+    /// Drops a request whose answer is not wanted. If it is a change, servers are told once that it
+    /// is given up. The next change of the client tells them again.
     pub fn forget(&mut self, id: u64, out: &mut Vec<u8>) {
         let Some(meant) = self.ended(id).filter(|_| self.up) else {
             return;
@@ -296,22 +304,25 @@ impl ClientState {
         let mut wants = self.wants();
         if meant.doubt() != Doubt::Nothing && wants.add(meant.number) {
             let token = wants.token(&meant);
-            // Nobody listens to the answer; servers tell such requests apart by their ids, and drop them soon.
+            // The answer is ignored. The new id distinguishes the withdrawal from other requests,
+            // and servers drop it soon.
             self.next = self.next.wrapping_add(1);
             let head = Head::until(self.next, 0, FORGOTTEN);
             append_give_up(head, token, wants.told(), out);
         }
     }
 
-    /// The change that a request was for, of which it is not known what became.
+    /// Removes a request, and returns the change that it made if its outcome is not known.
     fn ended(&mut self, id: u64) -> Option<Meant> {
         let asked = self.requests.remove(&id);
         let asked = asked.and_then(|request| request.change);
         asked.or_else(|| self.open.remove(&id))
     }
 
-    /// Nobody wants a change any more: asks what became of it, and that it is not made where that has not begun. Gives the number of this request, which ends with [`Outcome::Changed`] where it was made, and
-    /// with what is in doubt otherwise ([`Failure::doubt`]). `None`: that is nothing, or it is no change.
+    /// Gives up a change: asks for its outcome, and that it is not made if it has not begun.
+    /// Returns the number of this request. It ends with [`Outcome::Changed`] if the change was
+    /// made, and otherwise with its possible effects ([`Failure::doubt`]). `None`: the change has
+    /// no effect, or the request is no change.
     pub fn give_up(
         &mut self,
         now: Duration,
@@ -326,7 +337,7 @@ impl ClientState {
         Some(self.begin(now, deadline, (None, Some(meant)), out))
     }
 
-    /// The server is connected: what is not answered is asked again.
+    /// The server is connected: sends all unanswered requests again.
     pub fn up(&mut self, now: Duration, out: &mut Vec<u8>) {
         (self.up, self.probed, self.waits) = (true, None, None);
         self.unanswered = (!self.requests.is_empty()).then_some(now);
@@ -350,17 +361,18 @@ impl ClientState {
         }
     }
 
-    /// Takes a frame; gives which request it ends, and how.
+    /// Takes a frame, and returns the request that it answers, with the answer.
     ///
     /// # Errors
-    /// It is nothing that a compute server sends: the connection is over.
+    /// The frame is nothing that a compute server sends. The connection has to be closed.
     pub fn message(
         &mut self,
         now: Duration,
         frame: &Frame<'_>,
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
-        // The server lives. What else was asked may take its time from now on; that it can answer is no answer where another one could be asked.
+        // The server is alive, so the other requests get their time again. With other servers at
+        // hand, a mere sign of life does not count.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -398,7 +410,8 @@ impl ClientState {
                 },
                 Some(Asked::Change { .. }),
             ) => {
-                // Storage was started since: what was sent to the one before it never makes. This is asked of that which there is now, since it is still wanted.
+                // Storage was restarted, and its new run never makes a change for the old one. The
+                // change is still wanted, so it is sent for the new run.
                 self.run = frame.head.state;
                 text.clone_into(&mut request.trouble);
                 let new = request.change.as_mut();
@@ -435,25 +448,28 @@ impl ClientState {
         Ok(Some((id, outcome)))
     }
 
-    /// A request has ended: of a change that may be made yet it is known which it is, until that is given up.
+    /// Keeps a change that ended but may still be made, until it is given up.
     fn keep_open(&mut self, id: u64, ended: &Request, doubt: Doubt) {
         let open = doubt == Doubt::Yet && ended.asked.is_some();
         self.open
             .extend(ended.change.filter(|_| open).map(|meant| (id, meant)));
     }
 
-    /// Since when the server has answered nothing that it was asked, or given no sign of run ([`probe`](Self::probe)), if it was asked for anything.
+    /// Since when the server has answered no request, or has not given the sign of life that
+    /// [`probe`](Self::probe) asked for. `None` without requests.
     pub fn unanswered(&self) -> Option<Duration> {
         let since = self.probed.or(self.unanswered);
         since.filter(|_| !self.requests.is_empty())
     }
 
-    /// Why the server cannot answer now, if it has said so since it was last asked for this: where there is another, that one is to be connected.
+    /// The server's reason why it cannot answer now, if it gave one since the last call. If the
+    /// client knows another server, it should connect to that one.
     pub fn waits(&mut self) -> Option<String> {
         self.waits.take()
     }
 
-    /// Asks for a sign of run: a server answers what is searched at once, however many queries wait. False: it was asked before, and has said nothing.
+    /// Asks for a sign of life. A server answers a request for a description at once, however many
+    /// queries wait. False: it was asked before and has not answered.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
             return false;
@@ -463,7 +479,8 @@ impl ClientState {
         true
     }
 
-    /// Asks for a description, which a server that waits for another one refuses: for the memory server it need not wait where all that is asked are changes.
+    /// Asks for a description, which a server refuses while it waits for another server. If all
+    /// requests are changes, the server need not wait for the memory server.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
         let head = Head {
@@ -478,13 +495,14 @@ impl ClientState {
         Message::Describe { for_changes }.append(head, out);
     }
 
-    /// When [`timer`](Self::timer) has something to do.
+    /// When to call [`timer`](Self::timer).
     pub fn next_timer(&self) -> Option<Duration> {
         let due = |request: &Request| request.again.min(request.deadline);
         self.requests.values().map(due).min()
     }
 
-    /// Asks again where it is time, and gives up what is too late: those are appended to `over`.
+    /// Repeats the requests that are due. Requests whose deadline has passed are removed, and
+    /// appended to `over`.
     pub fn timer(&mut self, now: Duration, out: &mut Vec<u8>, over: &mut Vec<(u64, Failure)>) {
         let late = |(&id, request): (&u64, &Request)| (now >= request.deadline).then_some(id);
         let late: Vec<u64> = self.requests.iter().filter_map(late).collect();
@@ -511,23 +529,25 @@ impl ClientState {
             }
         }
         if again && self.others {
-            // It may have lost what it needs.
+            // The server may have lost its connection to memory or storage.
             self.describe(out);
         }
     }
 }
 
 impl Request {
-    /// What may become of it that is refused, or not answered.
+    /// The possible effects of the request if it is refused, or not answered.
     fn doubt(&self, refused: Option<Reason>) -> Doubt {
         let Some(meant) = &self.change else {
             return Doubt::Nothing;
         };
         match refused {
             Some(Reason::Invalid | Reason::GivenUp) => meant.refused(),
-            // Only storage says so of a change, perhaps behind a part of it, and makes nothing more of it then.
+            // Only storage refuses a change so. A part of the change may have been made, and
+            // storage makes no further part.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // To who gives it up: the run that was to make it is no more, or does not know it any more.
+            // An answer to a withdrawal: the run that was to make the change is gone, or has
+            // forgotten the change.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
         }
@@ -540,7 +560,8 @@ impl Request {
                 .clone_into(&mut self.trouble);
             return;
         }
-        // A little less, so that a server that knows who did not answer can still say so.
+        // A little less than the time left, so that a server that knows which server did not answer
+        // can still report it.
         let left = self.deadline.saturating_sub(now);
         let head = Head::until(id, 0, left - (left / 10).min(HEARD));
         let token = wants.token(&self.change.unwrap_or_default());

@@ -1,7 +1,9 @@
-//! The compute role: one worker's searches, each a walk with the memory server and a ranking by storage, and its changes, which it hands on to storage.
+//! The compute role: the requests of one worker. A search is a walk with the memory server and a
+//! ranking by storage. A change is passed on to storage.
 //!
-//! A worker has a few searches in flight, its *coroutines* (§4.1): while one waits for an answer the others go on. Workers share nothing but the low codes
-//! ([`Shelf`]). Which of them an answer is for stands in its id: the lower 16 bits are the worker's lane.
+//! A worker has a few searches in flight, its *coroutines* (§4.1): while one waits for an answer,
+//! the others continue. Workers share only the low codes ([`Shelf`]). The lower 16 bits of an id
+//! are the worker's lane, by which answers are dispatched.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,30 +17,33 @@ use super::waiting::GIVEN_UP;
 use super::{HalfError, LowHalf, Missing, Narrowing, Request, Shelf, Wants};
 use crate::wire::{Counters, Frame, HEADER, Head, Message, Reason, Token, WireError};
 
-/// For each search that walks so many may be ranked.
+/// Searches that may be in ranking for each search that walks.
 const RANKED: usize = 8;
 
 /// Changes that may wait for storage at once.
 const CHANGES: usize = 8;
 
-/// What a worker goes by.
+/// The parameters of a worker.
 #[derive(Clone, Debug)]
 pub struct ComputeOptions {
     /// Searches that walk at once.
     pub in_flight: usize,
-    /// What it makes of low codes.
+    /// How low codes narrow the candidates.
     pub narrowing: Narrowing,
-    /// Bytes that low codes may take; those of unpopular nodes are offloaded to the memory server where they take more (§3.3).
+    /// The most bytes of low codes. If all codes take more, the codes of unpopular nodes are
+    /// offloaded to the memory server (§3.3).
     pub low_memory: u64,
-    /// After how long something that is not answered is asked for again; the pause doubles each time.
+    /// The time after which an unanswered message is repeated. Each pause is twice the one before.
     pub retry: Duration,
-    /// After how long without any answer a connection is taken for dead ([`Out::memory_silent`]).
+    /// The time without any answer after which a connection counts as dead
+    /// ([`Out::memory_silent`]).
     pub silence: Duration,
-    /// How often storage is told which state the memory server has, so that it keeps that: several times a minute. [`Duration::MAX`]: never.
+    /// How often the worker tells storage the memory server's state, so that storage keeps it:
+    /// several times a minute. [`Duration::MAX`]: never.
     pub vouch: Duration,
-    /// What the memory server is called in messages.
+    /// The memory server's name in error texts.
     pub memory: String,
-    /// What storage is called.
+    /// Storage's name in error texts.
     pub storage: String,
 }
 
@@ -64,7 +69,8 @@ pub struct Worker<L: LowHalf> {
 }
 
 impl<L: LowHalf> Worker<L> {
-    /// A worker that is not connected yet. `first`: a random number, so that no id is one of another run. Lanes of workers that share a connection differ.
+    /// A worker without connections. `first`: a random number, so that its ids differ from the ids
+    /// of other runs. Workers that share a connection need different lanes.
     pub fn new(shelf: Arc<Shelf<L>>, options: ComputeOptions, lane: u16, first: u64) -> Worker<L> {
         Worker {
             queries: Vec::new(),
@@ -88,16 +94,19 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Whose answer a frame is: the lane of the worker that asked.
+    /// The lane of the worker that sent the request to which a frame is the answer.
     pub fn lane_of(id: u64) -> u16 {
         id as u16
     }
 
-    /// Whether it can take one more search: it could begin it at once, since the memory server is there and has sent its low codes; less than `in_flight` walk, and not too many more are being ranked. Those that are ranked keep nobody from
-    /// walking (§4.3), and changes keep no search from beginning.
+    /// Whether the worker can begin one more search at once. That needs a connected memory server,
+    /// its low codes, fewer than `in_flight` searches that walk, and a bounded number in ranking.
+    /// Searches in ranking do not take the place of walks (§4.3), and changes take no place of
+    /// searches.
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
-        // While it waits for the memory server others may have one that answers.
+        // While this worker waits for the memory server, another may have a connection that
+        // answers.
         let begins = self.common.memory.up && self.common.low.is_some();
         let searches = || self.busy().filter(|query| !query.request.is_change());
         let walks =
@@ -107,7 +116,7 @@ impl<L: LowHalf> Worker<L> {
             && searches().count() < most * (1 + RANKED)
     }
 
-    /// Whether it can take one more change, which waits for storage alone.
+    /// Whether the worker can take one more change, which needs storage alone.
     pub fn has_room_for_change(&self) -> bool {
         let changes = self.busy().filter(|query| query.request.is_change());
         changes.count() < CHANGES
@@ -124,7 +133,8 @@ impl<L: LowHalf> Worker<L> {
             .filter(|query| query.stage != Stage::Free)
     }
 
-    /// What keeps searches from going on, if anything does: what those are told that wait for a worker in vain.
+    /// The obstacle that keeps searches from continuing, if there is one. Clients whose search
+    /// waits for a worker in vain get this text.
     pub fn trouble(&self, now: Duration) -> Option<String> {
         let Common {
             options,
@@ -144,7 +154,8 @@ impl<L: LowHalf> Worker<L> {
         Some(format!("the memory server at {} {what}", options.memory))
     }
 
-    /// Begins a search or a change, for which there has to be room ([`has_room`](Self::has_room), [`has_room_for_change`](Self::has_room_for_change)).
+    /// Begins a search or a change. The caller checks for space before
+    /// ([`has_room`](Self::has_room), [`has_room_for_change`](Self::has_room_for_change)).
     pub fn take(&mut self, now: Duration, request: Request, out: &mut Out) {
         let free = self
             .queries
@@ -162,7 +173,7 @@ impl<L: LowHalf> Worker<L> {
         query.trouble = None;
         query.backoff.reset();
         query.found.clear();
-        // It is this worker's from here on, also where its half panics.
+        // From here on the request is this worker's, also if its half panics.
         query.stage = Stage::Held(Peer::Memory);
         match query.request.wants {
             Wants::Change { .. } => self.common.change(now, query, out),
@@ -173,12 +184,12 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Fails all of its searches: it is not to be used any more, since a half has panicked.
+    /// Fails all requests of a worker that must not be used any more, since a half has panicked.
     pub fn abandon(&mut self, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
                 let text = "the worker of the compute server that was at it, or at something else beside it, failed";
-                // Storage goes on with a change, of which its client asks again.
+                // Storage continues with the change, and its client asks again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
                     false => Reason::Failed,
@@ -188,7 +199,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// A client is gone: nobody wants its answers, and storage is not asked again for its changes.
+    /// A client is gone: its answers are dropped, and storage is not asked again for its changes.
     pub fn gone(&mut self, now: Duration, client: u64, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.client == client {
@@ -200,7 +211,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// A change is not wanted any more: storage is not asked for it again.
+    /// A change is given up: storage is not asked for it again.
     pub fn given_up(&mut self, token: Token, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.is(token) {
@@ -209,7 +220,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// The memory server is connected. It may have another state than it had: so the low codes are fetched anew, unless they are of the one that it has.
+    /// The memory server is connected. It may have another state than before, so the low codes are
+    /// fetched again unless they have its state.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));
@@ -218,17 +230,18 @@ impl<L: LowHalf> Worker<L> {
         self.resume(now, Peer::Memory, out);
     }
 
-    /// The memory server has said to somebody else that it does not have the state of the low codes any more: others are fetched, also while no search is in progress that would
-    /// be refused. Clients that wait until others are here would wait for ever.
+    /// The memory server has told another worker that it no longer has the state of the low codes.
+    /// This worker fetches other codes, even if no search of its own is in progress that would be
+    /// refused. Otherwise clients that wait for the new state would wait for ever.
     pub fn outdated(&mut self, now: Duration, out: &mut Out) {
-        // Else others are being fetched already, or will be when a pause is over.
+        // If the codes are stale already, others are being fetched, or will be after a pause.
         if !self.common.stale {
             self.common.stale = true;
             self.common.renew(now, out);
         }
     }
 
-    /// The connection to the memory server is over, with all that was asked through it.
+    /// The connection to the memory server is over, and its requests are lost.
     pub fn memory_down(&mut self, why: &str) {
         self.common.memory.set(false);
         self.common.vouch_from(None);
@@ -240,12 +253,13 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Something came from the memory server at that time, for this worker or for another one with the same connection.
+    /// The memory server sent something at that time, to this worker or to another one with the
+    /// same connection.
     pub fn memory_heard(&mut self, at: Duration) {
         self.common.memory.heard(at);
     }
 
-    /// The same of storage.
+    /// The same for storage.
     pub fn storage_heard(&mut self, at: Duration) {
         self.common.storage.heard(at);
     }
@@ -268,7 +282,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// What waits for a server goes on.
+    /// Continues the requests that waited for a server.
     fn resume(&mut self, now: Duration, peer: Peer, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage == Stage::Held(peer) {
@@ -280,7 +294,7 @@ impl<L: LowHalf> Worker<L> {
     /// Takes a frame of the memory server.
     ///
     /// # Errors
-    /// It is nothing that a memory server sends: the connection is over.
+    /// The frame is nothing that a memory server sends. The connection has to be closed.
     pub fn memory(
         &mut self,
         now: Duration,
@@ -301,7 +315,8 @@ impl<L: LowHalf> Worker<L> {
         if let Message::Description { collection, .. } = message
             && frame.head.id == 0
         {
-            // It has another state by now. Walks go on in the one before, which it keeps for a while.
+            // The server has another state by now. Walks continue in the state before, which it
+            // keeps for a while.
             let known = self.common.low.as_ref();
             if known.is_some_and(|low| low.collection().state != collection.state) {
                 self.common.stale = true;
@@ -340,7 +355,7 @@ impl<L: LowHalf> Worker<L> {
             }
             Message::Lists { step, lists } if step == current => {
                 let Some(low) = common.low_of(query.state) else {
-                    // Others came meanwhile, which begins all walks anew.
+                    // Other low codes arrived meanwhile, and all walks began again.
                     return Ok(());
                 };
                 let expanded = low.expand(&mut query.low, lists);
@@ -379,7 +394,7 @@ impl<L: LowHalf> Worker<L> {
             Message::Refused { reason, text } => {
                 common.refused(now, query, Peer::Memory, (reason, text), out);
             }
-            // Late, or what nobody asked for.
+            // A late answer, or an answer without a request.
             _ => {}
         }
         Ok(())
@@ -388,7 +403,7 @@ impl<L: LowHalf> Worker<L> {
     /// Takes a frame of storage.
     ///
     /// # Errors
-    /// It is nothing that storage sends: the connection is over.
+    /// The frame is nothing that storage sends. The connection has to be closed.
     pub fn storage(
         &mut self,
         now: Duration,
@@ -401,7 +416,8 @@ impl<L: LowHalf> Worker<L> {
             query.id == frame.head.id
                 && match query.stage {
                     Stage::Rank | Stage::Change => true,
-                    // Storage has said that it is at it, and is to be asked again: it may say before that what came of it.
+                    // Storage was busy with the change and is to be asked again. It may answer
+                    // before that.
                     Stage::Held(Peer::Storage) => query.request.is_change(),
                     _ => false,
                 }
@@ -412,7 +428,7 @@ impl<L: LowHalf> Worker<L> {
         query.counters.storage_wire += frame.bytes() as u64;
         let common = &mut self.common;
         match message {
-            // It was not asked for that.
+            // No ranking was requested.
             Message::Ranked { .. } if query.request.is_change() => {}
             Message::Ranked { answers, .. } if answers.len() > query.k() as usize => {
                 let text = format!(
@@ -462,7 +478,7 @@ impl<L: LowHalf> Worker<L> {
                 reason: reason @ Reason::OtherState,
                 text,
             } if query.request.is_change() => {
-                // Which run of storage this is.
+                // The run of storage.
                 query.state = frame.head.state;
                 common.fail(query, reason, text, out);
             }
@@ -474,7 +490,7 @@ impl<L: LowHalf> Worker<L> {
         Ok(())
     }
 
-    /// When [`timer`](Self::timer) has something to do.
+    /// When to call [`timer`](Self::timer).
     pub fn next_timer(&self) -> Option<Duration> {
         let busy = self
             .queries
@@ -502,7 +518,8 @@ impl<L: LowHalf> Worker<L> {
         next.filter(|&next| next < Duration::MAX)
     }
 
-    /// Does what is due: asks again, gives up what is too late, takes low codes that another worker has fetched.
+    /// Does the work that is due: repeats messages, fails requests whose deadline has passed, and
+    /// takes low codes that another worker has fetched.
     pub fn timer(&mut self, now: Duration, out: &mut Out) {
         if let Some(loading) = &mut self.common.loading {
             loading.timer(now, &mut out.memory);
@@ -538,7 +555,8 @@ impl<L: LowHalf> Worker<L> {
                 self.common.go_on(now, query, out);
             }
         }
-        // Where nobody waits for an answer, none is late: what a query asked that has been given up says nothing of a connection that all workers share.
+        // If no query waits for an answer, no answer is late. An unanswered message of a query that
+        // was given up says nothing about a connection that all workers share.
         let asked =
             |stage: fn(&Stage) -> bool| self.queries.iter().any(|query| stage(&query.stage));
         let walks = asked(|stage| matches!(stage, Stage::Walk(_)));
@@ -551,7 +569,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Takes the low codes of the shelf: walks by others begin anew.
+    /// Takes the low codes of the shelf. Walks with other codes begin again.
     fn adopt(&mut self, now: Duration, out: &mut Out) {
         let common = &mut self.common;
         common.low = common.shelf.low();
@@ -571,7 +589,7 @@ impl<L: LowHalf> Worker<L> {
 
 impl<L: LowHalf> Drop for Worker<L> {
     fn drop(&mut self) {
-        // Another worker may fetch what this one was about to.
+        // Another worker may fetch the codes in its place.
         self.common.give_up_loading();
     }
 }

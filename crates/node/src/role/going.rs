@@ -1,14 +1,14 @@
-//! By which state of the index each connection of a storage server goes, as it has said: so that the state before a merge
-//! is given up once all go by the one behind it.
+//! The state of the index that each connection of a storage server uses, as the connection last
+//! named it. When all use the state after a merge, storage gives up the state before.
 //!
-//! Memory servers have no connection to storage. Compute servers speak for them: with each ranking, and where nobody
-//! searches by vouching for what their memory server has (`vouching.rs`).
+//! Memory servers have no connection to storage, so compute servers name their state. They do so
+//! with each ranking, and without searches by renewing their memory server's state (`vouching.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What the connections of a storage server have said.
+/// The states that the connections of a storage server have named.
 #[derive(Debug, Default)]
 pub struct Going {
     known: Mutex<Known>,
@@ -17,21 +17,21 @@ pub struct Going {
 #[derive(Debug, Default)]
 struct Known {
     next: u64,
-    /// Of each connection the state that it named last; 0 before it has named one.
+    /// The state that each connection named last; 0 before the first.
     open: HashMap<u64, u64>,
-    /// Of those that are over the same, and until when who had it is expected to come back.
+    /// The same for connections that are over, and until when each is expected back.
     gone: Vec<(Duration, u64)>,
 }
 
 impl Going {
-    /// How long who is gone is expected to come back, and to go by the state that it named last.
+    /// How long a lost connection is expected back, with the state that it named last.
     pub const BACK: Duration = Duration::from_secs(60);
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection has been made: gives what it is called here.
+    /// Registers a new connection, and returns its number here.
     pub(super) fn come(&self) -> u64 {
         let mut known = self.known();
         known.next += 1;
@@ -40,22 +40,22 @@ impl Going {
         name
     }
 
-    /// It has named a state.
+    /// A connection has named a state.
     pub(super) fn names(&self, name: u64, state: u64) {
         self.known().open.insert(name, state);
     }
 
-    /// It is over.
+    /// A connection is over.
     pub(super) fn left(&self, now: Duration, name: u64) {
         let mut known = self.known();
-        // One that has named none is not known to come back to any.
+        // A connection that has named no state is not waited for.
         if let Some(state) = known.open.remove(&name).filter(|&state| state != 0) {
             known.gone.push((now + Self::BACK, state));
         }
     }
 
-    /// The state that all have named last: those that are connected, and those that are expected back. `None` where they
-    /// differ, where one has named none, and where nobody is connected.
+    /// The state that all connections have named last, those that are open and those that are
+    /// expected back. `None` if they differ, if one has named none, or if none is open.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(at(0), Some(8));
         going.names(one, 7);
         assert_eq!(at(0), None, "one worker of it is behind");
-        // Who is gone may come back, with the same memory server.
+        // A lost connection may come back, with the same memory server.
         going.left(seconds(5), one);
         assert_eq!(at(64), None);
         assert_eq!(at(65), Some(8));

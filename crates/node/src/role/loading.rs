@@ -1,29 +1,30 @@
-//! How a compute server gets its low codes: a description of the collection, then the codes, piece by piece, all of one state.
+//! How a compute server gets its low codes: first a description of the collection, then the codes,
+//! piece by piece, all of one state.
 
 use std::time::Duration;
 
 use super::{Backoff, LowHalf};
 use crate::wire::{Collection, Frame, Head, Message, Reason};
 
-/// What comes of a message.
+/// The effect of a message.
 pub(super) enum Loaded {
-    /// It is asked for more.
+    /// More is needed, and has been asked for.
     Not,
-    /// The memory server has the state that is known already.
+    /// The memory server has the state of the codes that are here already.
     Same,
-    /// All of it.
+    /// All codes have arrived.
     All(Begun),
 }
 
-/// What has come so far.
+/// The part that has arrived so far.
 pub(super) struct Begun {
     pub(super) collection: Collection,
     pub(super) centroids: Vec<u8>,
-    /// Of how many nodes codes are wanted: the most popular ones.
+    /// The number of nodes whose codes are wanted, the most popular ones.
     kept: u32,
-    /// Of how many nodes they came, or that there is none of them.
+    /// The number of nodes that were received, with or without a code.
     nodes: u32,
-    /// Which of these have codes, where not all do.
+    /// A bit for each of these nodes, set if it has a code. Empty if all have.
     pub(super) bits: Vec<u8>,
     pub(super) codes: Vec<u8>,
 }
@@ -34,10 +35,10 @@ impl Begun {
         self.kept < self.collection.nodes
     }
 
-    /// Takes a piece; false if it is none, or not the next one.
+    /// Takes a piece. False if it is invalid or not the next one.
     fn take(&mut self, from: u32, count: u32, sent: &[u8]) -> bool {
         let left = self.collection.nodes - self.nodes;
-        // Whole bytes of bits, but at the end.
+        // The bits of a piece fill whole bytes, except in the last piece.
         let even = count.is_multiple_of(8) || count == left;
         if from != self.nodes || count == 0 || count > left || !even {
             return false;
@@ -56,7 +57,8 @@ impl Begun {
         if codes.len() != width * coded as usize || codes.len() > all - self.codes.len() {
             return false;
         }
-        // As much room as there will be need of, but no more than twice what came: who says that much comes need not be right.
+        // Reserves the space that will be needed, but at most twice the bytes received so far,
+        // since the announced size may be wrong.
         let room = (all - self.codes.len()).min(codes.len().max(self.codes.len()));
         self.codes.reserve_exact(room);
         self.codes.extend_from_slice(codes);
@@ -66,10 +68,10 @@ impl Begun {
     }
 }
 
-/// Low codes that are on their way.
+/// Low codes that are being loaded.
 pub(super) struct Loading {
     id: u64,
-    /// Bytes that they may take.
+    /// The most bytes that they may take.
     room: u64,
     /// `None` until the collection is described.
     begun: Option<Begun>,
@@ -100,7 +102,7 @@ impl Loading {
         loading
     }
 
-    /// Asks for what is next.
+    /// Asks for the next part.
     fn ask(&self, out: &mut Vec<u8>) {
         let mut head = Head {
             id: self.id,
@@ -120,7 +122,7 @@ impl Loading {
         }
     }
 
-    /// Asks once more, where it is time.
+    /// Asks again if it is time.
     pub(super) fn timer(&mut self, now: Duration, out: &mut Vec<u8>) {
         if now >= self.again {
             self.again = self.backoff.pause(now);
@@ -128,7 +130,7 @@ impl Loading {
         }
     }
 
-    /// Takes the answer to what was asked for. `known`: the state of the low codes that there are.
+    /// Takes an answer. `known`: the state of the low codes that are here.
     pub(super) fn message<L: LowHalf>(
         &mut self,
         now: Duration,
@@ -161,12 +163,12 @@ impl Loading {
                 });
             }
             (Message::Codes { from, count, codes }, Some(begun)) => {
-                // What comes twice, or cannot be, is no piece.
+                // A repeated or an invalid piece.
                 if frame.head.state != begun.collection.state || !begun.take(*from, *count, codes) {
                     return Loaded::Not;
                 }
             }
-            // It has another state by now.
+            // The server has another state by now.
             (
                 Message::Refused {
                     reason: Reason::OtherState,
@@ -174,7 +176,8 @@ impl Loading {
                 },
                 begun,
             ) => *begun = None,
-            // It counts how popular nodes are, and is asked as often as at first.
+            // The server is counting the popularity of nodes. It is asked again as soon as at
+            // first, without growing pauses.
             (
                 Message::Refused {
                     reason: Reason::Waiting,

@@ -1,33 +1,35 @@
-//! What a client knows of its changes: for which run of storage each is meant, what may become of it, and for which it waits.
+//! A client's knowledge of its changes: the run of storage that each is for, its possible effects,
+//! and the changes that the client waits for.
 
 use crate::wire::{MOST_WANTED, Token};
 
-/// What may have become of a change that its client was not told to be made; of what is no change, nothing.
+/// The possible effects of a change that was not acknowledged. For a request that is no change,
+/// `Nothing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Doubt {
-    /// It was not made, and will not be.
+    /// The change was not made and will not be.
     #[default]
     Nothing,
-    /// It, or some of it, may have been made. Nothing more of it will be.
+    /// The change, or a part of it, may have been made. No further part will be.
     Perhaps,
-    /// It may be made yet.
+    /// The change may still be made.
     Yet,
 }
 
-/// Which change it is, or is about.
+/// A change, or the subject of a withdrawal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meant {
     pub(super) number: u64,
-    /// The run of storage that is to make it; 0 while none is known: then none makes it.
+    /// The run of storage that is to make it; 0 while none is known, and then none makes it.
     pub(super) run: u64,
-    /// That run was asked for it.
+    /// Whether that run was asked for it.
     pub(super) sent: bool,
-    /// One before that may have made it.
+    /// Whether an earlier run may have made it.
     pub(super) before: bool,
 }
 
 impl Meant {
-    /// What may become of it, where no storage has said anything of it.
+    /// The possible effects, before storage has answered.
     pub(super) fn doubt(&self) -> Doubt {
         match (self.run, self.sent) {
             (0, _) => Doubt::Nothing,
@@ -36,7 +38,7 @@ impl Meant {
         }
     }
 
-    /// Where this run of storage has not made it, and will not.
+    /// The possible effects if this run has not made it and will not.
     pub(super) fn refused(&self) -> Doubt {
         match self.before {
             true => Doubt::Perhaps,
@@ -44,7 +46,7 @@ impl Meant {
         }
     }
 
-    /// This is the run of storage that there is. False: it was meant for that before.
+    /// Sets the run of storage. False if the change was for this run already.
     pub(super) fn is_for(&mut self, run: u64) -> bool {
         let other = self.run != run;
         self.before |= other && self.run != 0 && self.sent;
@@ -54,22 +56,22 @@ impl Meant {
     }
 }
 
-/// For which changes a client waits, as it says with each.
+/// The list of changes that a client waits for, which goes with each change.
 #[derive(Default)]
 pub(super) struct Wants {
     client: u64,
-    /// The last change that it says something of.
+    /// The newest change that the list is about.
     pub(super) newest: u64,
-    /// Ascending, but for one that is given up without waiting for what became of it.
+    /// Ascending. A change that is given up without waiting for its outcome may be last.
     numbers: Vec<u64>,
 }
 
 impl Wants {
-    /// Of a client of which `newest` is the last change, and `numbers` are those that it waits for.
+    /// `newest`: the client's newest change. `numbers`: the changes that it waits for.
     pub(super) fn new(client: u64, mut newest: u64, mut numbers: Vec<u64>) -> Wants {
         numbers.sort_unstable();
         if numbers.len() > MOST_WANTED {
-            // Nothing is said of those behind it, which are not asked for yet.
+            // The list ends before the changes over the limit, which are not sent yet.
             numbers.truncate(MOST_WANTED);
             newest = numbers.last().copied().unwrap_or(0);
         }
@@ -80,7 +82,7 @@ impl Wants {
         }
     }
 
-    /// Names one more, so that it can be given up. False: there is no room for it.
+    /// Adds a change, so that it can be given up. False if the list is full.
     pub(super) fn add(&mut self, number: u64) -> bool {
         let room = self.numbers.len() < MOST_WANTED;
         if room {
@@ -89,7 +91,7 @@ impl Wants {
         room
     }
 
-    /// What tells a change of this client from every other.
+    /// The token of a change of this client.
     pub(super) fn token(&self, meant: &Meant) -> Token {
         Token {
             run: meant.run,
@@ -98,7 +100,7 @@ impl Wants {
         }
     }
 
-    /// The newest that it says something of, and those that it waits for.
+    /// The newest change that the list is about, and the changes in it.
     pub(super) fn told(&self) -> (u64, &[u64]) {
         (self.newest, &self.numbers)
     }

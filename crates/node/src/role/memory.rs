@@ -1,4 +1,5 @@
-//! The memory role: one connection's walks. Connections have nothing in common but the half, so that each may have a thread and none a lock.
+//! The memory role: the walks of one connection. Connections share only the half, so that each can
+//! have a thread and none needs a lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use crate::wire::{
     append_codes, append_done, append_lists, append_met,
 };
 
-/// What a connection may take.
+/// The limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryOptions {
     /// The most walks at once.
     pub most: usize,
-    /// How long a walk is kept of which nothing is heard.
+    /// How long a walk is kept without a message.
     pub idle: Duration,
-    /// Bytes of low codes that one answer has at most: less than [`MOST_BODY`].
+    /// The most bytes of low codes in one answer, less than [`MOST_BODY`].
     pub piece: usize,
 }
 
@@ -35,21 +36,22 @@ impl Default for MemoryOptions {
 /// One walk.
 #[derive(Default)]
 struct Walk<Q> {
-    /// In which state of the index.
+    /// Its state of the index.
     state: u64,
     query: Q,
-    /// The last step that was answered, and the frame that did so: it is sent again where the request comes again.
+    /// The last step that was answered, and its frame, which is sent again if the request is
+    /// repeated.
     step: u32,
     answer: Vec<u8>,
-    /// Whether that said that it is done.
+    /// Whether that answer ended the walk.
     done: bool,
-    /// When it is given up.
+    /// When the walk is given up.
     until: Duration,
-    /// D_high, by which its buffers grow.
+    /// D_high, which determines the size of its buffers.
     list: usize,
 }
 
-/// Room for the nodes of a step.
+/// Scratch space for the nodes of a step.
 #[derive(Default)]
 struct Room {
     nodes: Vec<u32>,
@@ -59,10 +61,11 @@ struct Room {
 }
 
 impl Room {
-    /// Takes nodes of a message: those whose low codes are missing, and what is refined or offered.
+    /// Takes the nodes of a message: the nodes whose low codes are missing, and the nodes that are
+    /// refined or offered.
     ///
     /// # Errors
-    /// They are none of a collection of so many nodes.
+    /// The nodes are no valid set for a collection of `end` nodes.
     fn read(
         &mut self,
         end: u32,
@@ -91,8 +94,8 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The checkpoints of an index in which a memory server answers: the last, and the one before it as long as somebody goes by that. All of its connections have them in
-/// common.
+/// The checkpoints of an index that a memory server serves: the last one, and the one before it
+/// while some server still uses it. All connections of the server share them.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -108,7 +111,7 @@ impl<H> Clone for Checkpoints<H> {
 }
 
 impl<H: HighHalf> Checkpoints<H> {
-    /// With one checkpoint, and none before it.
+    /// A single checkpoint, with none before it.
     pub fn of(high: Arc<H>) -> Checkpoints<H> {
         Checkpoints {
             last: Held {
@@ -119,23 +122,23 @@ impl<H: HighHalf> Checkpoints<H> {
         }
     }
 
-    /// The last one.
+    /// The last checkpoint.
     pub fn last(&self) -> &Arc<H> {
         &self.last.high
     }
 
-    /// Whether there is one before the last.
+    /// Whether there is a checkpoint before the last.
     pub fn has_before(&self) -> bool {
         self.before.is_some()
     }
 
-    /// The index has another checkpoint by now. What was the last is the one before.
+    /// Adds a newer checkpoint. The last one becomes the one before.
     pub fn go_on(&mut self, high: Arc<H>) {
         let next = Checkpoints::of(high).last;
         self.before = Some(std::mem::replace(&mut self.last, next));
     }
 
-    /// Gives up the one before the last: whoever goes by it is refused.
+    /// Drops the checkpoint before the last. Requests that name it are refused from now on.
     pub fn forget_before(&mut self) {
         self.before = None;
     }
@@ -148,33 +151,35 @@ impl<H: HighHalf> Checkpoints<H> {
 
 /// A connection of the memory role.
 pub struct MemoryState<H: HighHalf> {
-    /// The last state that the other side was told of without being asked.
+    /// The last state that the other side was told without asking.
     told: u64,
-    /// Whether it has gone by the checkpoint before the last one since that was asked.
+    /// Whether the other side has used the checkpoint before the last since the last
+    /// [`was_behind`](Self::was_behind).
     behind: bool,
     options: MemoryOptions,
     walks: HashMap<u64, Walk<H::Query>>,
-    /// Those that are over, for the next ones.
+    /// Completed walks, whose buffers the next walks reuse.
     spare: Vec<Walk<H::Query>>,
     room: Room,
-    /// When to look for walks that are to be given up.
+    /// When to look for walks to give up.
     sweep: Duration,
-    /// Of which it was asked for what goes by how popular nodes are, before that was known.
+    /// The half that was asked for a selection by popularity before the popularity was known.
     uncounted: Option<Arc<H>>,
 }
 
-/// What those are told who have to ask again.
+/// The refusal while the popularity of nodes is being counted.
 const COUNTS: &str =
     "it counts how popular nodes are, which is done once after it was started: ask again";
 
 impl<H: HighHalf> MemoryState<H> {
-    /// The most walks that are kept for the next ones.
+    /// The most completed walks that are kept.
     const SPARE: usize = 64;
-    /// Lists and bytes of an answer beyond which a walk is not kept: few queries ask for as much, and all that are kept would have the buffers of the largest.
+    /// The list length and the bytes of an answer beyond which a walk is not kept. Few queries are
+    /// so large, and without a limit all kept walks would grow to the buffers of the largest.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
-    /// A connection that has just been made.
+    /// A new connection.
     pub fn new(options: MemoryOptions) -> MemoryState<H> {
         MemoryState {
             told: 0,
@@ -188,13 +193,13 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// The half that is to [count](HighHalf::count_popular) how popular nodes are, if it was asked for what goes by that since this was asked: whoever asks is told to ask again until it is
-    /// known.
+    /// The half whose popularity is to be counted ([`count_popular`](HighHalf::count_popular)), if
+    /// it was needed since the last call. Requests that need it are refused until it is known.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
 
-    /// Whether what goes by how popular nodes are can be asked for; where not, that is said.
+    /// Whether the popularity of nodes is known. If not, the request is refused.
     fn knows_popular(&mut self, held: &Held<H>, head: Head, out: &mut Vec<u8>) -> bool {
         let knows = held.high.knows_popular();
         if !knows {
@@ -204,7 +209,7 @@ impl<H: HighHalf> MemoryState<H> {
         knows
     }
 
-    /// Whether the other side has gone by the checkpoint before the last one since this was asked.
+    /// Whether the other side has used the checkpoint before the last since the last call.
     pub fn was_behind(&mut self) -> bool {
         std::mem::take(&mut self.behind)
     }
@@ -214,12 +219,12 @@ impl<H: HighHalf> MemoryState<H> {
         self.walks.len()
     }
 
-    /// When [`expire`](Self::expire) has something to do; `None` while there is no walk.
+    /// When to call [`expire`](Self::expire); `None` without walks.
     pub fn next_expiry(&self) -> Option<Duration> {
         (self.sweep < Duration::MAX).then_some(self.sweep)
     }
 
-    /// Gives up walks of which nothing was heard for long, or whose time is over.
+    /// Gives up walks that were idle for long, or whose deadline has passed.
     pub fn expire(&mut self, now: Duration) {
         if now < self.sweep {
             return;
@@ -238,10 +243,10 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Takes a frame, and appends the answer, if there is one, by one of the checkpoints that there are.
+    /// Takes a frame, and appends the answer, if there is one, from one of the checkpoints.
     ///
     /// # Errors
-    /// It is nothing that a compute server sends: the connection is over.
+    /// The frame is nothing that a compute server sends. The connection has to be closed.
     pub fn message(
         &mut self,
         now: Duration,
@@ -279,7 +284,7 @@ impl<H: HighHalf> MemoryState<H> {
             return Ok(());
         }
         let Some(held) = checkpoints.held(asked) else {
-            // Nobody waits for an answer to an end.
+            // An end gets no answer.
             if message != Message::End {
                 append_refusal(
                     head,
@@ -301,7 +306,7 @@ impl<H: HighHalf> MemoryState<H> {
                 }
                 let most = self.options.piece.min(MOST_BODY / 2)
                     / (held.collection.low_bytes as usize).max(1);
-                // Whole bytes of bits.
+                // A multiple of 8, so that the bits fill whole bytes.
                 let count = count.min((most as u32).next_multiple_of(8).max(8));
                 let end = from.saturating_add(count).min(held.collection.nodes);
                 let from = from.min(end);
@@ -361,7 +366,7 @@ impl<H: HighHalf> MemoryState<H> {
         let head = Head { left: 0, ..asked };
         self.expire(now);
         if let Some(walk) = self.walks.get(&head.id) {
-            // It came twice.
+            // A repeated request.
             if walk.step == 0 {
                 out.extend(&walk.answer);
             }
@@ -418,7 +423,7 @@ impl<H: HighHalf> MemoryState<H> {
         };
         walk.until = walk.until.max(now + self.options.idle);
         let (reason, text) = match step.checked_sub(walk.step) {
-            // Late ones are of no use to anybody.
+            // A late request is of no use.
             None => return,
             Some(0) => return out.extend(&walk.answer),
             Some(1) if !walk.done => {
@@ -432,7 +437,7 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // Steps in between were lost, with who knew of them.
+            // Steps are missing in between, and the server that knew them is gone.
             Some(_) => (
                 Reason::Unknown,
                 "the query is not as far here as its next step".to_owned(),
@@ -449,7 +454,7 @@ impl<Q> Walk<Q> {
     /// Takes the nodes of a step.
     ///
     /// # Errors
-    /// What the half says.
+    /// The half's own.
     fn take<H: HighHalf<Query = Q>>(&mut self, high: &H, room: &mut Room) -> Result<(), HalfError> {
         let Room {
             scored,
@@ -463,10 +468,11 @@ impl<Q> Walk<Q> {
         }
     }
 
-    /// Expands the nearest candidates, and says which neighbours they have, or that all is done; and of what was asked for by this step what low codes estimate.
+    /// Expands the nearest candidates. Appends their neighbours, or the end of the walk, and the
+    /// estimates that this step asked for.
     ///
     /// # Errors
-    /// That is more than a frame carries, which would cost the connection, and with it everybody's walks.
+    /// The answer exceeds a frame, which would end the connection and with it all of its walks.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,
         high: &H,

@@ -1,11 +1,13 @@
-//! The three roles of DistVS (§3.2) and their client, as state machines: each takes messages and a time, and gives messages and the time at
-//! which it wants to be asked again. No sockets, no threads, no clocks, no random numbers: [`serve`](crate::serve) has these, and so has a simulation
-//! (`tests/distvs/network.rs`, run by `schedules.rs`), which therefore tests what runs.
+//! The three roles of DistVS (§3.2) and their client, as state machines. Each takes messages and a
+//! time, and returns messages and the time at which it wants to be called again. The roles use no
+//! sockets, threads, clocks or random numbers: [`serve`](crate::serve) provides them. A simulation
+//! provides them too (`tests/distvs/network.rs`, run by `schedules.rs`), so that the tests run the
+//! code of production.
 //!
 //! ```text
 //!   client ──search──> compute ──begin──────> memory    L_high: the graph, high codes
 //!                      L_low    <──lists 0────
-//!                               ──refine 1───>          scores the chosen by the rests of their codes, expands the nearest
+//!                               ──refine 1───>          scores by high codes, expands the nearest
 //!                               <──lists 1────
 //!                                    ...
 //!                               <──done s─────          all of L_high is visited
@@ -17,13 +19,16 @@
 //!          <──changed──         <──changed────────────────────────
 //! ```
 //!
-//! What is lost on the way is asked for again, with growing pauses, until the query's deadline; a query whose memory server has forgotten it, was restarted or is of
-//! another state of the index begins anew. Each query is answered rightly or fails by its deadline, and says for whom it waited.
+//! A lost message is sent again, after growing pauses, until the query's deadline. If the memory
+//! server has forgotten a query, was restarted, or serves another checkpoint of the index, the
+//! query begins again. Each query either gets a correct answer or fails by its deadline, and the
+//! error names the server that it waited for.
 //!
-//! **Halves.** What a role computes is behind three small traits, so that nothing here knows vectors or graphs: [`HighHalf`], [`LowHalf`], [`Ranker`].
-//! All that matters of nodes that are handed from one to another is which they are, never their order: they are sorted on the way.
+//! **Halves.** The computation of each role is behind a small trait ([`HighHalf`], [`LowHalf`],
+//! [`Ranker`]), so that this module knows neither vectors nor graphs. The order of the nodes in a
+//! message carries no meaning, since messages sort them.
 //!
-//! **Time** is a [`Duration`] since any fixed moment of the process that has the state machine.
+//! **Time** is a [`Duration`] since any fixed instant of the process that runs the state machine.
 
 mod changes;
 mod client;
@@ -55,7 +60,7 @@ pub use waiting::{Request, Taken, Waiting, Wants};
 
 use crate::wire::{Changed, Collection, Ranked};
 
-/// What a half could not do, in its words.
+/// Why a half failed, in the half's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HalfError(pub String);
@@ -63,33 +68,36 @@ pub struct HalfError(pub String);
 /// Why storage did not make a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChanged {
-    /// It can never be made, and nothing of it was: an id that is none, a row that no index takes, storage that takes no changes.
+    /// The change can never be made, and no part of it was made. Examples: an invalid id, a row
+    /// that no index accepts, or storage that takes no changes.
     #[error("{0}")]
     Invalid(String),
-    /// Something failed, perhaps behind a part of it, which is durable then: asked for again it replaces what is there.
+    /// Something failed, perhaps after a part of the change became durable. If the change is
+    /// requested again, it replaces that part.
     #[error("{0}")]
     Failed(String),
 }
 
-/// How long the lists of a walk are (§3.1).
+/// The list sizes and the beam width of a walk (§3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// D_high.
+    /// D_high: the length of L_high.
     pub list: usize,
-    /// D_full.
+    /// D_full: the number of candidates that storage ranks.
     pub full: usize,
-    /// Candidates that a step expands.
+    /// Candidates that one step expands.
     pub beam: usize,
 }
 
-/// What a compute server makes of low codes.
+/// How a compute server uses low codes to narrow the candidates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Narrowing {
     /// D_low as a multiple of D_high; 2 in the paper (§3.1).
     pub low: f64,
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
-    /// Nodes that are looked at first: near the nearest of them a search begins. 0: at the graph's entry node, as in the paper.
+    /// Nodes that a search scores by low codes first. It begins near the nearest of them. 0 begins
+    /// at the graph's entry node, as in the paper.
     pub seeds: usize,
 }
 
@@ -103,14 +111,16 @@ impl Default for Narrowing {
     }
 }
 
-/// Nodes that a step asks for, since their low codes are offloaded. In any order.
+/// The nodes of a step whose low codes are offloaded, in any order. The compute server asks the
+/// memory server for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// Which, at most [`MOST_NODES`](crate::wire::MOST_NODES). None: there is nothing to ask for.
+    /// The nodes, at most [`MOST_NODES`](crate::wire::MOST_NODES). Empty: no code is needed.
     pub nodes: Vec<u32>,
-    /// Of these and of what is offered with them, so many are to be looked at by high codes.
+    /// The number of nodes to score by high codes, out of these and the nodes that are offered with
+    /// them.
     pub most: u32,
-    /// Estimates above this are of no use.
+    /// The largest useful estimate of a distance.
     pub bound: f32,
 }
 
@@ -126,52 +136,63 @@ impl Default for Missing {
 
 /// The memory role's half of PRESS: the graph and the high-precision codes.
 pub trait HighHalf: Send + Sync + 'static {
-    /// One query's L_high. Reused from query to query.
+    /// The L_high of one query. Reused from query to query.
     type Query: Default + Send + 'static;
 
-    /// What is searched.
+    /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// What [`LowHalf::load`] needs besides codes.
+    /// The centroids of the low codes, which [`LowHalf::load`] needs besides the codes.
     fn low_centroids(&self) -> Vec<u8>;
 
-    /// Appends the low codes of some nodes, `low_bytes` each: of those among the `kept` most popular of the collection, behind a bit for each node, from the lowest of the first
-    /// byte on. Without bits where the collection has no more nodes than that. Of some nodes alone only once it [knows](HighHalf::knows_popular) which are popular.
+    /// Appends the low codes of `nodes`, `low_bytes` each, for the nodes among the `kept` most
+    /// popular of the collection. Before the codes comes a bit for each node, from the lowest bit
+    /// of the first byte on. If the collection has at most `kept` nodes, there are no bits, and all
+    /// codes are appended. A selection by popularity is possible only after
+    /// [`knows_popular`](HighHalf::knows_popular) returns true.
     ///
     /// # Errors
-    /// It cannot know how popular nodes are.
+    /// The popularity of nodes cannot be determined.
     fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), HalfError>;
 
-    /// Whether it knows how popular nodes are, or that it cannot, which it says when it is asked for what goes by that: low codes of some nodes alone.
+    /// Whether the popularity of nodes is known, or is known to be unavailable. If it is
+    /// unavailable, [`low_codes`](HighHalf::low_codes) fails when it is asked for the codes of some
+    /// nodes only.
     fn knows_popular(&self) -> bool;
 
-    /// Counts on with that, for some milliseconds: all of it takes longer than anybody waits for an answer. Gives whether it is known now. From any thread.
+    /// Continues to count the popularity of nodes for some milliseconds, since the whole count
+    /// takes longer than a client waits. Returns whether it is known now. May be called from any
+    /// thread.
     ///
     /// # Errors
-    /// It cannot be counted.
+    /// The popularity cannot be counted.
     fn count_popular(&self) -> Result<bool, HalfError>;
 
-    /// Bytes of a query as [`LowHalf::sent`] gives it.
+    /// Bytes of a query as [`LowHalf::sent`] returns it.
     fn query_bytes(&self) -> usize;
 
-    /// Begins a query, which is [`query_bytes`](HighHalf::query_bytes) long: its L_high is empty before the first nodes are [refined](HighHalf::refine) or [looked](HighHalf::look) at.
+    /// Begins a query of [`query_bytes`](HighHalf::query_bytes) bytes. Its L_high is empty until
+    /// the first nodes are passed to [`refine`](HighHalf::refine) or [`look`](HighHalf::look).
     ///
     /// # Errors
-    /// It is none that can be searched for.
+    /// The bytes are no valid query.
     fn begin(&self, query: &mut Self::Query, sent: &[u8], sizes: Sizes) -> Result<(), HalfError>;
 
-    /// Scores nodes by their high codes and inserts them into L_high; they are ascending, each once and below the collection's `nodes`, and come with what the
-    /// low half says of their distances.
+    /// Scores nodes by their high codes and inserts them into L_high. The nodes are ascending,
+    /// unique and below the collection's `nodes`. Each comes with the low half's estimate of its
+    /// distance.
     ///
     /// # Errors
-    /// What the half says; the query is over then.
+    /// The half's own. The query is over then.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// As [`refine`](HighHalf::refine) where low codes are asked for: estimates by low codes the distances of the nodes in `missing`, and refines the nearest of these and of what is `offered`, which come as those that are
-    /// refined. `estimates` gets, in place of what was there, those that are within the bound.
+    /// As [`refine`](HighHalf::refine), for a step that asks for low codes. It estimates the
+    /// distances of the nodes in `missing` by their low codes. Then it refines the nearest of these
+    /// and of the `offered` nodes, which have the form of the nodes of `refine`. `estimates` is
+    /// overwritten with the estimates that are within the bound.
     ///
     /// # Errors
-    /// What the half says; the query is over then.
+    /// The half's own. The query is over then.
     fn look(
         &self,
         query: &mut Self::Query,
@@ -180,32 +201,35 @@ pub trait HighHalf: Send + Sync + 'static {
         estimates: &mut Vec<(u32, f32)>,
     ) -> Result<(), HalfError>;
 
-    /// Takes up to `beam` unvisited candidates of L_high, nearest first, and appends their adjacency lists, packed. Where all are visited it appends
-    /// nothing and gives false. It may leave some for the next step; more than a frame carries ends the query.
+    /// Takes up to `beam` unvisited candidates of L_high, nearest first, and appends their packed
+    /// adjacency lists. If all candidates are visited, it appends nothing and returns false. It may
+    /// leave some candidates for the next step. Lists that exceed a frame end the query.
     fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
 
-    /// Appends the D_full nearest of L_high.
+    /// Appends the D_full nearest nodes of L_high.
     fn best(&self, query: &Self::Query, nodes: &mut Vec<u32>);
 
-    /// Distances by high codes that the query has taken so far.
+    /// Distances by high codes that the query has computed so far.
     fn computations(&self, query: &Self::Query) -> u64;
 
-    /// By low codes, where these are offloaded.
+    /// Distances by low codes that the query has computed here so far, for offloaded codes.
     fn low_computations(&self, query: &Self::Query) -> u64;
 }
 
-/// The compute role's half: the low-precision codes.
+/// The compute role's half of PRESS: the low-precision codes.
 pub trait LowHalf: Sized + Send + Sync + 'static {
-    /// One query's L_low. Reused from query to query.
+    /// The L_low of one query. Reused from query to query.
     type Query: Default + Send + 'static;
 
-    /// How many low codes fit in so many bytes.
+    /// The number of low codes that fit in `bytes`.
     fn room(collection: &Collection, bytes: u64) -> u32;
 
-    /// Of what the memory role gives: a collection, its centroids and low codes, one behind the other, of all nodes, or where there are `bits`, of those that have one.
+    /// Builds the half from the memory role's data: the collection, the centroids, and the low
+    /// codes back to back. `codes` has the codes of all nodes, or, with `bits`, of the nodes whose
+    /// bit is set.
     ///
     /// # Errors
-    /// They do not belong together.
+    /// The parts do not belong together.
     fn load(
         collection: Collection,
         centroids: &[u8],
@@ -213,20 +237,21 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
         codes: Vec<u8>,
     ) -> Result<Self, HalfError>;
 
-    /// Of how many nodes it has codes, where the others are offloaded.
+    /// The number of nodes whose codes are here, if the others are offloaded.
     fn kept(&self) -> Option<u32>;
 
-    /// Bytes of low codes, and of what says of which nodes they are.
+    /// Bytes of the low codes and of the table that says which nodes they belong to.
     fn code_bytes(&self) -> u64;
 
-    /// What is searched.
+    /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// Begins a query, of which `list` is D_high, and appends the nodes at which it begins, with what low codes say of their distances: the
-    /// first that the high half is to refine. Where their codes are offloaded they are in `missing`, in place of what was there.
+    /// Begins a query with D_high `list`. Appends the nodes at which the search begins and their
+    /// estimates by low codes: the first nodes that the high half refines. If the low codes of
+    /// these nodes are offloaded, `missing` is overwritten with the nodes.
     ///
     /// # Errors
-    /// The row is none that can be searched for.
+    /// The row is no valid query.
     fn begin(
         &self,
         query: &mut Self::Query,
@@ -237,46 +262,54 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
         missing: &mut Missing,
     ) -> Result<(), HalfError>;
 
-    /// A query that was begun, as the memory server is to have it.
+    /// The bytes of a query that was begun, as the memory server expects them.
     fn sent(query: &Self::Query) -> &[u8];
 
-    /// Scores the neighbours in packed lists that were not seen before, and inserts them into L_low.
+    /// Scores the new neighbours in packed lists and inserts them into L_low.
     ///
     /// # Errors
-    /// They are no such lists.
+    /// The bytes are no valid lists.
     fn expand(&self, query: &mut Self::Query, lists: &[u8]) -> Result<(), HalfError>;
 
-    /// Hears what the memory server said of what was asked for, before it expands the lists that came with that.
+    /// Takes the memory server's estimates of the missing nodes, before the query expands the lists
+    /// that came with them.
     fn hear(&self, query: &mut Self::Query, estimates: &[(u32, f32)]);
 
-    /// Appends the nearest unvisited of L_low and their distances, at most µ of its length: they count as visited from now on. May be none. `missing` gets, in place of what was there, the
-    /// nodes in lists that were not seen before and whose low codes are offloaded: where there are any, what is appended is an offer ([`HighHalf::look`]).
+    /// Appends the nearest unvisited nodes of L_low and their distances, at most µ of its length,
+    /// and marks them as visited. The result may be empty. `missing` is overwritten with the new
+    /// nodes of the lists whose low codes are offloaded. If there are any, the appended nodes are
+    /// an offer ([`HighHalf::look`]).
     fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing);
 
-    /// Distances by low codes that the query has taken so far.
+    /// Distances by low codes that the query has computed so far.
     fn computations(&self, query: &Self::Query) -> u64;
 }
 
-/// Called once with what storage found, on any thread.
+/// Called once with the result of a ranking, on any thread.
 pub type Done = Box<dyn FnOnce(Result<Ranked, HalfError>) + Send>;
 
-/// Whether anybody still waits for a ranking, from any thread.
+/// Whether a client still waits for a ranking. May be called from any thread.
 pub type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The storage role's half: exact vectors, and what changes of them.
+/// The storage role's half: exact vectors, and changes of the index.
 pub trait Ranker: Send + Sync + 'static {
-    /// What is searched: the last checkpoint of the index.
+    /// The collection of the last checkpoint of the index.
     fn collection(&self) -> Collection;
 
-    /// What is searched in a state: that of the last checkpoint, or one before it that others still go by. `None` where it cannot rank in that state.
+    /// The collection of a state: the last checkpoint, or the one before it that some servers still
+    /// use. `None` if this server cannot rank in that state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
-    /// Finds the `k` nearest of some nodes to a row, by exact distance; `of` is the state that they are of, and the row. It takes them together with what is in the index and in no checkpoint yet, on threads of its own, and calls `done`
-    /// on one of them. Returns at once. Nodes are ascending, each once and below the collection's `nodes`. Before it reads anything it asks whether that is still `wanted`,
-    /// and gives up where it is not. It drops `done` when nothing of the ranking is left in memory, not before.
+    /// Finds the `k` nodes nearest to a row by exact distance. `of` is the state of the nodes, and
+    /// the row. The ranking includes the vectors of the index that are in no checkpoint yet.
+    ///
+    /// It returns at once, ranks on threads of its own, and calls `done` on one of them. Nodes are
+    /// ascending, unique and below the collection's `nodes`. Before each read it calls `wanted`,
+    /// and gives up if that returns false. It drops `done` only when no part of the ranking is left
+    /// in memory.
     ///
     /// # Errors
-    /// It cannot begin; `done` is not called then.
+    /// The ranking cannot begin; `done` is not called then.
     fn rank(
         &self,
         of: (u64, &[u8]),
@@ -286,20 +319,23 @@ pub trait Ranker: Send + Sync + 'static {
         done: Done,
     ) -> Result<(), HalfError>;
 
-    /// Is called several times a second, but not while a change is being made: to give up what nobody needs any more. A state is needed as long as somebody asks for it several times a minute:
-    /// compute servers do so for that of their memory server, also while nobody searches. `all_by`: the state by which all of
-    /// them have said that they go, if it is one ([`Going::all_by`]): then nobody needs another.
+    /// Releases the states that no server needs any more. Called several times a second, but not
+    /// while a change is being made. A state is needed while some server asks for it several times
+    /// a minute. Compute servers do this for the state of their memory server, also without
+    /// searches. If all compute servers have named the same state, it is `all_by`
+    /// ([`Going::all_by`]), and no other state is needed.
     fn tidy(&self, _all_by: Option<u64>) {}
 
-    /// Puts rows into the index, in place of what has their ids, and deletes other ids, where they are there. Returns when that is durable, and every ranking that begins
-    /// sees it.
+    /// Puts rows into the index, replaces the vectors that have the same ids, and deletes other ids
+    /// if they exist. Returns when the change is durable. Every ranking that begins later sees it.
     ///
     /// # Errors
-    /// [`NotChanged`]: the index takes no changes, or not these; or something failed, perhaps behind a part of them.
+    /// [`NotChanged`]: the index takes no changes, or not these changes. Or something failed,
+    /// perhaps after a part of them.
     fn change(&self, upserts: (&[u64], &[u8]), deletes: &[u64]) -> Result<Changed, NotChanged>;
 }
 
-/// When something is to be asked for again that is not answered: after pauses that double.
+/// When to repeat a request that is not answered: after pauses that double.
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     first: Duration,
@@ -307,32 +343,32 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// A pause is at most so many times the first.
+    /// The longest pause, as a multiple of the first.
     const MOST: u32 = 16;
 
     fn new(first: Duration) -> Backoff {
         Backoff { first, next: first }
     }
 
-    /// The end of the pause that begins now.
+    /// Returns the end of the pause that begins now.
     fn pause(&mut self, now: Duration) -> Duration {
         let end = now + self.next;
         self.next = (self.next * 2).min(self.first * Self::MOST);
         end
     }
 
-    /// Something came: the next pause is the first again.
+    /// An answer arrived: the next pause is the first one again.
     fn reset(&mut self) {
         self.next = self.first;
     }
 }
 
-/// What is said to who asks with a row of another length.
+/// The refusal of a row of the wrong length.
 fn other_row(found: usize, right: u32) -> String {
     format!("a row of {found} bytes, and those of this collection have {right}")
 }
 
-/// What a server of one state says to who goes by another.
+/// The refusal of a request that names another state than the server's.
 fn other_state(own: u64, theirs: u64) -> String {
     format!(
         "this server has state {own:016x} of the index, and was asked by one that goes by {theirs:016x}"

@@ -1,38 +1,39 @@
-//! What a worker of the compute role has to say.
+//! The output of a worker of the compute role.
 
 use crate::wire::{Head, Message, Reason};
 
-/// Bytes of each kind for which room is kept: changes take mebibytes, and come seldom.
+/// Bytes of each buffer that are kept. Changes take mebibytes and are rare.
 const KEPT: usize = 256 << 10;
 
-/// What a worker has to say, as frames.
+/// The output of a worker, as frames.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// To the memory server.
+    /// Frames for the memory server.
     pub memory: Vec<u8>,
-    /// To storage.
+    /// Frames for storage.
     pub storage: Vec<u8>,
-    /// To clients, one behind the other: [`answers`](Self::answers).
+    /// Frames for clients, back to back: [`answers`](Self::answers).
     clients: Vec<u8>,
-    /// Whom each is for, its id, and where it ends.
+    /// For each frame in `clients`: the client, the id of the request, and the end of the frame.
     answered: Vec<(u64, u64, usize)>,
-    /// There are other low codes: the other workers are to look ([`Worker::timer`](super::Worker::timer)).
+    /// The shelf has other low codes: the other workers have to look
+    /// ([`Worker::timer`](super::Worker::timer)).
     pub renewed: bool,
-    /// The memory server has answered nothing for too long: its connection is to be ended, and another one begun.
+    /// The memory server has been silent for too long: its connection is to be replaced.
     pub memory_silent: bool,
-    /// The same of storage.
+    /// The same for storage.
     pub storage_silent: bool,
 }
 
 impl Out {
-    /// What clients are answered: the client, its name for what it asked, the frame.
+    /// The answers to clients: the client, its id for the request, and the frame.
     pub fn answers(&self) -> impl Iterator<Item = (u64, u64, &[u8])> {
         let starts = std::iter::once(0).chain(self.answered.iter().map(|&(.., end)| end));
         let answered = self.answered.iter().zip(starts);
         answered.map(|(&(client, id, end), start)| (client, id, &self.clients[start..end]))
     }
 
-    /// Whether there is nothing in it.
+    /// Whether there is no output.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
             && self.storage.is_empty()
@@ -42,7 +43,7 @@ impl Out {
             && !self.storage_silent
     }
 
-    /// Forgets all, and keeps some room.
+    /// Removes all output. Small buffers are kept.
     pub fn clear(&mut self) {
         for bytes in [&mut self.memory, &mut self.storage, &mut self.clients] {
             bytes.clear();
@@ -59,12 +60,12 @@ impl Out {
     }
 }
 
-/// Appends a frame that refuses something.
+/// Appends a refusal.
 pub(super) fn append_refusal(head: Head, reason: Reason, text: &str, out: &mut Vec<u8>) {
     Message::Refused { reason, text }.append(head, out);
 }
 
-/// Tells a client that there is no answer.
+/// Refuses a client's request.
 pub(super) fn refuse(out: &mut Out, client: u64, head: Head, reason: Reason, text: &str) {
     out.client(client, head.id, head, &Message::Refused { reason, text });
 }

@@ -1,4 +1,5 @@
-//! One search of a worker, and what all searches of a worker have in common: how they begin, ask, wait, go on and fail.
+//! One search of a worker, and the part that all searches of a worker share: how they begin, ask,
+//! wait, continue and fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::wire::{
     append_look, append_rank, append_refine,
 };
 
-/// Bits of an id that say which worker it belongs to.
+/// Bits of an id that name the worker.
 pub(super) const LANES: u32 = 16;
 
-/// Who is waited for.
+/// The server that a search waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Memory,
@@ -28,17 +29,17 @@ pub(super) enum Peer {
 pub(super) enum Stage {
     /// There is no search.
     Free,
-    /// It cannot go on before somebody is there, or a pause is over.
+    /// The search continues when the server is connected, or a pause is over.
     Held(Peer),
-    /// The memory server was asked for a step.
+    /// The memory server was asked for this step.
     Walk(u32),
-    /// Storage was asked.
+    /// Storage was asked for a ranking.
     Rank,
-    /// Storage was asked to change something, or what became of a change.
+    /// Storage was asked for a change, or for the outcome of one.
     Change,
 }
 
-/// What is wanted where there is no search.
+/// The request of a free slot.
 const NOTHING: Wants = Wants::Search {
     k: 0,
     list: 0,
@@ -53,32 +54,33 @@ pub(super) struct Query<Q> {
     pub(super) low: Q,
     /// When it began.
     pub(super) began: Duration,
-    /// D_high of this attempt: longer than what was asked for, where much of what a shorter one finds is deleted.
+    /// D_high of this attempt. It is larger than requested if much of the result of a shorter list
+    /// is deleted.
     pub(super) list: u32,
-    /// Of this attempt.
+    /// The id of this attempt.
     pub(super) id: u64,
     pub(super) state: u64,
-    /// What the walk found; none before it is over.
+    /// The result of the walk; empty until it is over.
     pub(super) found: Vec<u32>,
-    /// What was asked last, to be asked again.
+    /// The last message, to repeat it.
     pub(super) asked: Vec<u8>,
     pub(super) backoff: Backoff,
     pub(super) again: Duration,
     pub(super) counters: Counters,
-    /// Of walks that were given up.
+    /// Distances by low codes in walks that were given up.
     pub(super) low_before: u64,
-    /// What went wrong last.
+    /// The last error.
     pub(super) trouble: Option<String>,
 }
 
 /// A server that is asked.
 #[derive(Default)]
 pub(super) struct Line {
-    /// It is connected.
+    /// Whether it is connected.
     pub(super) up: bool,
-    /// Since when it has answered nothing that it was asked. Time while nothing was asked does not count.
+    /// Since when it has answered no request. Time without requests does not count.
     pub(super) unanswered: Option<Duration>,
-    /// How long that was when the last question was given up.
+    /// How long that was when the last request was given up.
     before: Duration,
 }
 
@@ -90,39 +92,40 @@ impl Line {
         };
     }
 
-    /// It is asked something.
+    /// A request was sent.
     pub(super) fn asked(&mut self, now: Duration) {
         let since = now.saturating_sub(self.before);
         self.unanswered.get_or_insert(since);
     }
 
-    /// It has answered this worker.
+    /// An answer to this worker arrived.
     pub(super) fn answered(&mut self) {
         self.set(self.up);
     }
 
-    /// It has said something to whomever of those who share the connection.
+    /// The server sent something to one of the workers that share the connection.
     pub(super) fn heard(&mut self, at: Duration) {
         if let Some(since) = self.unanswered.filter(|&since| since < at) {
             (self.unanswered, self.before) = (Some(since.max(at)), Duration::ZERO);
         }
     }
 
-    /// Nobody waits for it any more.
+    /// No request waits for the server any more.
     pub(super) fn settle(&mut self, now: Duration) {
         if let Some(since) = self.unanswered.take() {
             self.before = now.saturating_sub(since);
         }
     }
 
-    /// When it is taken for dead.
+    /// When the server counts as dead.
     pub(super) fn dead(&self, silence: Duration) -> Duration {
         self.unanswered
             .map_or(Duration::MAX, |since| since + silence)
     }
 }
 
-/// The share of what walks found that does not count any more, in the mean of some tens of them.
+/// The share of the nodes found by walks that are deleted or replaced, as a moving mean over some
+/// tens of walks.
 #[derive(Debug, Default)]
 pub(super) struct Share(f32);
 
@@ -133,7 +136,7 @@ impl Share {
         }
     }
 
-    /// A list that has as many as `list` besides those that do not count; no longer than twice that.
+    /// The list length that has about `list` live nodes; at most twice `list`.
     fn beyond(&self, list: u32, nodes: u32) -> u32 {
         if self.0 < 0.01 {
             return list;
@@ -143,26 +146,26 @@ impl Share {
     }
 }
 
-/// What all searches of a worker have in common.
+/// The part that all searches of a worker share.
 pub(super) struct Common<L> {
     pub(super) options: ComputeOptions,
     pub(super) shelf: Arc<Shelf<L>>,
     pub(super) low: Option<Arc<L>>,
     pub(super) lane: u16,
-    /// How much of what walks find is not in the index any more.
+    /// The share of the nodes found by walks that are not in the index any more.
     pub(super) refused_share: Share,
-    /// What the memory server is to look at; scratch.
+    /// The nodes for the memory server to score; scratch.
     pub(super) scored: Vec<(u32, f32)>,
-    /// What a step asks for.
+    /// The nodes of a step whose low codes are missing.
     pub(super) missing: Missing,
-    /// What it hears of that.
+    /// The estimates of these nodes.
     pub(super) estimates: Vec<(u32, f32)>,
     pub(super) next: u64,
     pub(super) memory: Line,
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether other low codes are wanted than there are, and when to see again whether they are here, or to fetch them.
+    /// Whether other low codes are needed, and when to fetch them or to look for them again.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -200,7 +203,7 @@ impl<Q: Default> Query<Q> {
         )
     }
 
-    /// How many answers are wanted; of a change none.
+    /// Number of answers wanted; 0 for a change.
     pub(super) fn k(&self) -> u32 {
         match self.request.wants {
             Wants::Search { k, .. } => k,
@@ -208,13 +211,13 @@ impl<Q: Default> Query<Q> {
         }
     }
 
-    /// It is over. What may be large is given back: a change has up to two mebibytes.
+    /// The search is over. Large buffers are freed, since a change has up to two mebibytes.
     pub(super) fn free(&mut self) {
         self.stage = Stage::Free;
         self.request.wants = NOTHING;
     }
 
-    /// Waits for somebody, until something happens.
+    /// Waits for a server, until it is connected or a time is set.
     pub(super) fn hold(&mut self, peer: Peer, why: &str) {
         self.stage = Stage::Held(peer);
         self.again = Duration::MAX;
@@ -229,13 +232,13 @@ impl<L: LowHalf> Common<L> {
         self.next << LANES | u64::from(self.lane)
     }
 
-    /// The low codes, if they are those of a walk.
+    /// The low codes, if they have the state of a walk.
     pub(super) fn low_of(&self, state: u64) -> Option<Arc<L>> {
         let low = self.low.as_ref();
         low.filter(|low| low.collection().state == state).cloned()
     }
 
-    /// A walk begins, the first one or anew.
+    /// Begins a walk, the first one or another.
     pub(super) fn begin(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         let Some(low) = self.low.clone() else {
             return query.hold(Peer::Memory, "has not sent the low codes yet");
@@ -255,7 +258,8 @@ impl<L: LowHalf> Common<L> {
             let text = other_row(row.len(), collection.row_bytes);
             return self.fail(query, Reason::Invalid, &text, out);
         }
-        // D_low is what the options say (`Narrowing`), D_high = 2 D_full (§3.1); no list is shorter than what is wanted.
+        // D_low follows from the options (`Narrowing`), and D_high = 2 D_full (§3.1). No list is
+        // shorter than the number of answers.
         let list = list.clamp(1, MOST_NODES as u32);
         let full = (list / 2).max(k).min(list);
         if query.id != 0 {
@@ -291,8 +295,9 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Whether a search that storage has ranked is to walk again, since too much of what it found is not in the index any more: then its list is made longer and what it found is
-    /// forgotten. Lists and codes are those of the last merge, and know of no deletes.
+    /// Whether a ranked search has to walk again, since too many of its nodes are deleted. If so,
+    /// its list is made longer and its result is forgotten. Lists and codes are of the last merge
+    /// and know no deletes.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -310,10 +315,10 @@ impl<L: LowHalf> Common<L> {
         };
         let (k, list) = (*k, *list);
         let counted = (query.found.len() as u32).saturating_sub(refused);
-        // As many as it would rank were nothing deleted, but for few.
+        // Almost as many as a ranking would have without deletes.
         let enough = (list / 2).max(k);
         let is_enough = counted >= enough || refused <= enough / 4 && counted >= k;
-        // A walk of a longer list takes longer than all so far.
+        // A walk with a longer list takes longer than all walks so far.
         let took = now.saturating_sub(query.began);
         if is_enough || query.list >= most || now + 2 * took >= deadline {
             return false;
@@ -324,7 +329,8 @@ impl<L: LowHalf> Common<L> {
         true
     }
 
-    /// What the memory server sent of a step has been taken: asks for the next one, or fails where it was nothing of the kind.
+    /// The memory server's answer to a step was taken. Asks for the next step, or fails if the
+    /// answer was invalid.
     pub(super) fn next_step(
         &mut self,
         now: Duration,
@@ -362,7 +368,7 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Storage is asked for the exact distances of what the walk found.
+    /// Asks storage for the exact distances of the nodes that the walk found.
     pub(super) fn rank(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return query.hold(Peer::Storage, "is not connected");
@@ -377,13 +383,15 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Storage is asked to make a change. Where it is not there its client hears so, and asks again as long as it wants to: a change that waited here, or was asked for again behind a
-    /// storage that has forgotten it, could be made when its client has long been told that it is, and undo what came later.
+    /// Asks storage to make a change. If storage is not connected, the client is told and asks
+    /// again as long as it wants to. A change must not wait here, nor be repeated to a storage that
+    /// has forgotten it. Otherwise it could be made long after its client was answered, and undo
+    /// later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
         }
-        // Whichever time it is asked for, any answer is one.
+        // One id for all attempts, since any answer will do.
         if query.id == 0 {
             query.id = self.id();
         }
@@ -391,13 +399,13 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// A change that storage was to make, or was asked for, may be asked for again by its client.
+    /// Fails a change that storage was to make, so that its client may ask again.
     pub(super) fn no_storage(&mut self, query: &mut Query<L::Query>, why: &str, out: &mut Out) {
         let text = format!("the storage server at {} {why}", self.options.storage);
         self.fail(query, Reason::Busy, &text, out);
     }
 
-    /// Sends what is asked.
+    /// Sends the message of the current stage.
     pub(super) fn ask(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         query.again = query.backoff.pause(now);
         let head = query.head(now);
@@ -412,7 +420,7 @@ impl<L: LowHalf> Common<L> {
         line.asked(now);
         let before = to.len();
         match query.request.wants {
-            // Its body is not kept twice.
+            // The body is kept in the request only.
             Wants::Change {
                 gives_up, ref body, ..
             } => append_change_body(head, gives_up, body, to),
@@ -421,12 +429,13 @@ impl<L: LowHalf> Common<L> {
         *bytes += (to.len() - before) as u64;
     }
 
-    /// A pause is over, or somebody is there again.
+    /// Continues after a pause, or when a server is connected again.
     pub(super) fn go_on(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy, and is still connected as it was when this was asked (`no_storage` ends changes where it is not): ask again.
+            // Storage was busy, and its connection is the same (`no_storage` ends changes when it
+            // ends): ask again.
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
             Stage::Held(_) => {
@@ -438,7 +447,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// A search has no answer.
+    /// Fails a search.
     pub(super) fn fail(
         &mut self,
         query: &mut Query<L::Query>,
@@ -455,7 +464,7 @@ impl<L: LowHalf> Common<L> {
         query.free();
     }
 
-    /// A server refuses what it was asked for: the search ends, waits to ask again, or begins anew in another state.
+    /// A server refused: the search fails, waits to ask again, or begins again in another state.
     pub(super) fn refused(
         &mut self,
         now: Duration,
@@ -476,14 +485,15 @@ impl<L: LowHalf> Common<L> {
             Reason::Unknown | Reason::Busy | Reason::Deadline | Reason::Waiting => {
                 query.hold(peer, &format!("has said: {text}"));
                 query.again = match query.request.wants {
-                    // Its client does not wait for long.
+                    // The client waits only briefly.
                     Wants::Change { gives_up: true, .. } => now + self.options.retry / 8,
                     _ => query.backoff.pause(now),
                 };
             }
             Reason::OtherState => {
                 if peer == Peer::Storage {
-                    // What the walk found are nodes of another state: it begins anew, with what the memory server has by then.
+                    // The walk's nodes are of another state. The search begins again in the state
+                    // that the memory server then has.
                     query.found.clear();
                 }
                 query.hold(peer, &format!("has another state of the index: {text}"));
@@ -494,7 +504,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// A search's time is over: says who did not answer.
+    /// Fails a search whose deadline has passed, and names the server that did not answer.
     pub(super) fn too_late(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         let (role, name) = match query.stage {
             Stage::Rank | Stage::Change | Stage::Held(Peer::Storage) => {
@@ -514,7 +524,7 @@ impl<L: LowHalf> Common<L> {
         self.fail(query, Reason::Deadline, &text, out);
     }
 
-    /// Whether the shelf has other low codes than this worker goes by.
+    /// Whether the shelf has other low codes than this worker uses.
     pub(super) fn differs(&self) -> bool {
         match (self.shelf.low(), &self.low) {
             (Some(new), Some(own)) => !Arc::ptr_eq(&new, own),
@@ -522,7 +532,8 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Has other low codes fetched: by this worker, unless another one is at it, which is looked for then.
+    /// Fetches other low codes, unless another worker does so already. Then this worker looks for
+    /// them later.
     pub(super) fn renew(&mut self, now: Duration, out: &mut Out) {
         if !self.stale || self.loading.is_some() {
             return;
@@ -543,7 +554,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Says so where there is no room for a single low code, unless it was so before.
+    /// Logs a warning if not a single low code fits, unless that was so before.
     fn warn_of_none(&self, low: &L) {
         let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
         if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {
@@ -564,7 +575,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Takes what may be part of the low codes. Gives whether the shelf has others now.
+    /// Takes a message that may be part of the low codes. Returns whether the shelf has others now.
     pub(super) fn load(
         &mut self,
         now: Duration,

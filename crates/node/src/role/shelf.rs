@@ -1,10 +1,10 @@
-//! The low codes of a compute server, which all of its workers have in common.
+//! The low codes of a compute server, which all its workers share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LowHalf;
 
-/// The low codes that all workers of a compute server have.
+/// The low codes that all workers of a compute server share.
 #[derive(Debug)]
 pub struct Shelf<L> {
     kept: Mutex<Kept<L>>,
@@ -13,12 +13,12 @@ pub struct Shelf<L> {
 #[derive(Debug)]
 pub(super) struct Kept<L> {
     pub(super) low: Option<Arc<L>>,
-    /// Which worker fetches others.
+    /// The worker that fetches other codes.
     pub(super) loader: Option<u16>,
 }
 
 impl<L: LowHalf> Shelf<L> {
-    /// With what there is, or without: then the first worker fetches it.
+    /// `low`: the codes, or `None`. Without codes the first worker fetches them.
     pub fn new(low: Option<L>) -> Shelf<L> {
         Shelf {
             kept: Mutex::new(Kept {
@@ -32,7 +32,7 @@ impl<L: LowHalf> Shelf<L> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The low codes, once they are there.
+    /// The low codes, once they have arrived.
     pub fn low(&self) -> Option<Arc<L>> {
         self.kept().low.clone()
     }

@@ -1,4 +1,4 @@
-//! The storage role: one connection's queries that are being ranked, and the changes that it asks for.
+//! The storage role: the rankings in progress of one connection, and the changes that it asks for.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,26 +11,27 @@ use super::out::append_refusal;
 use super::{HalfError, NotChanged, Ranker, other_row, other_state};
 use crate::wire::{Changed, Frame, Head, Ids, Message, Ranked, Reason, Token, Wanted, WireError};
 
-/// What a server may have ranked at once, for all of its connections together.
+/// The number of rankings that a server may have at once, for all its connections together.
 #[derive(Debug)]
 pub struct Slots {
     most: usize,
     taken: AtomicUsize,
 }
 
-/// One of them. It is taken until this is dropped, which is to be when nothing of the ranking is left: neither a deadline nor the end of its connection frees what
-/// waits for a storage that has stalled.
+/// A ranking's place among the [`Slots`], which is free again when this is dropped. That must be
+/// after the last resource of the ranking is released. Neither a deadline nor the end of the
+/// connection frees a ranking that waits for a stalled device.
 #[derive(Debug)]
 pub struct Slot(Arc<Slots>);
 
 impl Slots {
-    /// So many.
+    /// At most `most` rankings.
     pub fn new(most: usize) -> Arc<Slots> {
         let taken = AtomicUsize::new(0);
         Arc::new(Slots { most, taken })
     }
 
-    /// Rankings that there are.
+    /// Rankings in progress.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
@@ -50,47 +51,49 @@ impl Drop for Slot {
     }
 }
 
-/// What a storage server is to do.
+/// Work for a storage server.
 #[derive(Debug)]
 pub enum Job<'a> {
-    /// To rank nodes.
+    /// Rank nodes.
     Rank(RankJob<'a>),
-    /// To change what is in the index, if that is still wanted then ([`StorageState::starts`]), which its sender is to be told of ([`StorageState::changed`]).
+    /// Make a change, if it is still wanted then ([`StorageState::starts`]). The result goes to
+    /// [`StorageState::changed`].
     Change {
-        /// Whom to say the result of.
+        /// The id of the request.
         id: u64,
-        /// Which change.
+        /// The change.
         token: Token,
-        /// Until when somebody waits.
+        /// The client's deadline.
         until: Duration,
     },
 }
 
-/// Something to be ranked.
+/// A ranking to be made.
 #[derive(Debug)]
 pub struct RankJob<'a> {
-    /// Whom to say the result of: [`StorageState::ranked`].
+    /// The id of the request, for [`StorageState::ranked`].
     pub id: u64,
-    /// In which state of the index.
+    /// The state of the index.
     pub state: u64,
-    /// How many are wanted.
+    /// The number of answers wanted.
     pub k: usize,
     /// The query.
     pub row: &'a [u8],
-    /// Of these nodes.
+    /// The nodes to rank.
     pub nodes: &'a [u32],
-    /// Until when somebody waits.
+    /// The client's deadline.
     pub until: Duration,
-    /// To be dropped when nothing of it is left.
+    /// To be dropped when no part of the ranking is left.
     pub slot: Slot,
 }
 
 /// Why there is no ranking.
 #[derive(Clone, Copy, Debug)]
 pub struct NotRanked<'a> {
-    /// In the half's words.
+    /// The half's error.
     pub why: &'a HalfError,
-    /// Whether it is because storage has given up the state meanwhile: then the search begins anew.
+    /// Whether the reason is that storage has given up the state meanwhile. Then the search begins
+    /// again.
     pub gone: bool,
 }
 
@@ -99,18 +102,19 @@ pub struct NotRanked<'a> {
 pub struct StorageState {
     slots: Arc<Slots>,
     changes: Arc<Changes>,
-    /// By id, in which state, and until when somebody waits.
+    /// Rankings in progress by id: the state, and the client's deadline.
     ranking: HashMap<u64, (u64, Duration)>,
     nodes: Vec<u32>,
-    /// Where it says by which state it goes, how it is called there, and what it said last.
+    /// Where the connection names the state that it uses, its number there, and the last state that
+    /// it named.
     line: Option<(Arc<Going>, u64, u64)>,
 }
 
 impl StorageState {
-    /// How long one is waited for that says nothing of it.
+    /// How long a client without a deadline is waited for.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A connection that has just been made, to a server that may have so many queries ranked at once, and knows these changes.
+    /// A new connection to a server with these slots and changes.
     pub fn new(slots: Arc<Slots>, changes: Arc<Changes>) -> StorageState {
         StorageState {
             slots,
@@ -121,29 +125,30 @@ impl StorageState {
         }
     }
 
-    /// Has it say by which state of the index it goes, until it [has left](Self::left).
+    /// Makes the connection record the state of the index that it uses in `going`, until
+    /// [`left`](Self::left).
     pub fn among(mut self, going: Arc<Going>) -> StorageState {
         let name = going.come();
         self.line = Some((going, name, 0));
         self
     }
 
-    /// The connection is over. `now`: a time of the [`Going`] that it is among.
+    /// The connection is over. `now`: a time on the clock of the [`Going`].
     pub fn left(&mut self, now: Duration) {
         if let Some((going, name, _)) = self.line.take() {
             going.left(now, name);
         }
     }
 
-    /// Queries that are being ranked.
+    /// Rankings in progress.
     pub fn ranking(&self) -> usize {
         self.ranking.len()
     }
 
-    /// Takes a frame: appends the answer, or gives what is to be done first, by this ranker.
+    /// Takes a frame. Appends the answer, or returns the work to be done first by this ranker.
     ///
     /// # Errors
-    /// It is nothing that a compute server sends: the connection is over.
+    /// The frame is nothing that a compute server sends. The connection has to be closed.
     pub fn message<'a, R: Ranker>(
         &'a mut self,
         now: Duration,
@@ -196,10 +201,10 @@ impl StorageState {
         }))
     }
 
-    /// What is to be ranked, unless it is already.
+    /// The ranking to be made, or `None` if it is in progress already.
     ///
     /// # Errors
-    /// It cannot be: with what it is refused.
+    /// The reason and the text of the refusal.
     fn rank<'a, R: Ranker>(
         &'a mut self,
         Head { id, state, .. }: Head,
@@ -210,7 +215,7 @@ impl StorageState {
         let Message::Rank { k, row, nodes } = message else {
             return Ok(None);
         };
-        // 0 is named by who has no low codes yet.
+        // A compute server without low codes names state 0.
         if let Some((going, name, said)) = self.line.as_mut().filter(|_| state != 0)
             && *said != state
         {
@@ -221,7 +226,7 @@ impl StorageState {
             let text = other_state(ranker.collection().state, state);
             return Err((Reason::OtherState, text));
         };
-        // One that came twice is answered once.
+        // A repeated request is answered once.
         if self.ranking.contains_key(&id) {
             return Ok(None);
         }
@@ -246,7 +251,8 @@ impl StorageState {
         })))
     }
 
-    /// What is to be changed, unless it was already, or is not to be any more: that is answered at once.
+    /// The change to be made, or `None` if its outcome is known or it must not be made any more.
+    /// Then the answer is appended.
     fn change<'a>(
         &self,
         head: Head,
@@ -268,7 +274,7 @@ impl StorageState {
         }
     }
 
-    /// Takes what a ranking gave, and appends the answer, or that it comes too late.
+    /// Takes the result of a ranking, and appends the answer, or that it is too late.
     pub fn ranked(
         &mut self,
         now: Duration,
@@ -281,7 +287,7 @@ impl StorageState {
         };
         let head = Head { id, state, left: 0 };
         if until < now {
-            // Said all the same: who has asked hears that storage lives.
+            // Answered all the same, so that the requester knows that storage is alive.
             let text = "the ranking took until its time was over";
             let reason = Reason::Deadline;
             return append_refusal(head, reason, text, out);
@@ -295,13 +301,16 @@ impl StorageState {
         }
     }
 
-    /// There is no room for a change that [`message`](Self::message) gave: it may be asked for again.
+    /// There is no space for a change that [`message`](Self::message) returned: its client may ask
+    /// for it again.
     pub fn no_room(&self, (id, token): (u64, Token), text: &str, out: &mut Vec<u8>) {
         self.changes.back(token);
         append_refusal(head_of(id), Reason::Busy, text, out);
     }
 
-    /// Whether a change that [`message`](Self::message) gave is to be made now: false where its time is over, of which the answer is appended, or its client has given it up meanwhile, who was told so then.
+    /// Whether a change that [`message`](Self::message) returned is to be made now. False if its
+    /// deadline has passed, in which case the answer is appended. False too if its client has given
+    /// it up meanwhile and was told so.
     pub fn starts(
         &self,
         now: Duration,
@@ -309,7 +318,8 @@ impl StorageState {
         out: &mut Vec<u8>,
     ) -> bool {
         if now >= until {
-            // Nobody is to find it made who has given up on it, and perhaps changed the same again.
+            // A client that has given up on the change may have changed the same ids again, so it
+            // must not be made now.
             let text = "it waited until its time was over: it was not made, and will not be";
             let end = End::not(Reason::GivenUp, text);
             self.changes.end(token, end.clone());
@@ -319,7 +329,8 @@ impl StorageState {
         self.changes.starts(token)
     }
 
-    /// Takes what a change came to that [started](Self::starts), and appends the answer. To be called also where its connection is over.
+    /// Takes the outcome of a change for which [`starts`](Self::starts) returned true, and appends
+    /// the answer. To be called also if the connection is over.
     pub fn changed(
         &self,
         (id, token): (u64, Token),
@@ -349,7 +360,7 @@ fn head_of(id: u64) -> Head {
     }
 }
 
-/// Says what is known of a change.
+/// Appends the answer for a change with a known state.
 fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
     match known {
         Known::New => {}
@@ -357,7 +368,7 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
             let text = "it is at this change, which is not durable yet";
             append_refusal(head, Reason::Busy, text, out);
         }
-        // With which run this is, so that it can be asked for again.
+        // The answer names this run, so that the client can ask it.
         Known::OtherRun(run) => {
             let text = "this change was to be made before storage was started, or before it forgot what this client waits for";
             append_refusal(Head { state: run, ..head }, Reason::OtherState, text, out);
@@ -367,7 +378,7 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
     }
 }
 
-/// Why a change can never be made of a collection with such rows, if it cannot.
+/// Why a change does not fit a collection with rows of `row_bytes` bytes, if it does not.
 fn misfit((upserts, rows): (Ids<'_>, &[u8]), deletes: Ids<'_>, row_bytes: u32) -> Option<String> {
     let right = upserts.len() * row_bytes as usize;
     if rows.len() != right {

@@ -1,15 +1,20 @@
-//! What keeps storage from giving up the state in which the memory server answers, also while nobody searches.
+//! Keeps storage from giving up the state of the memory server, also without searches: a compute
+//! server renews it, as one renews a lease.
 //!
 //! ```text
 //!   compute ──low codes of no nodes, in the state of those that are here──> memory
 //!           <──codes: it has that state, or refused: it has this one──
-//!           ──rank nothing, in the state that it has──> storage             goes by it for a minute more
+//!           ──rank nothing, in the state that it has──> storage   keeps it another minute
 //! ```
 //!
-//! Storage has the checkpoint before a merge until nobody has gone by it for a minute, and merges not before that. Memory servers do not know storage, and compute servers know both: so each
-//! of these vouches for its memory server, several times a minute. A memory server that does not follow merges, or takes long to, so has its searches ranked for as long as it answers; one that
-//! is gone, or answers nothing, holds merges up for no more than that minute. Once all compute servers have said that they go by the state behind the merge, which they say as soon as they have
-//! its low codes, storage does not wait for that minute (`going.rs`).
+//! Storage keeps the checkpoint before a merge until no server has used it for a minute, and does
+//! not merge again before that. Memory servers do not know storage, and compute servers know both.
+//! So each compute server vouches for its memory server, several times a minute.
+//!
+//! A memory server that does not follow merges, or follows slowly, thus has its searches ranked for
+//! as long as it answers. A memory server that is gone, or silent, delays merges for at most that
+//! minute. A compute server names the state after a merge as soon as it has its low codes. When all
+//! have named it, storage does not wait for the minute (`going.rs`).
 
 use std::time::Duration;
 
@@ -18,12 +23,12 @@ use super::out::Out;
 use super::searching::Common;
 use crate::wire::{Frame, Head, Message, Reason, append_rank};
 
-/// What a worker has asked its memory server for that.
+/// The renewals of a worker.
 #[derive(Debug)]
 pub(super) struct Vouching {
-    /// When it asks next; never while there is no memory server.
+    /// When to ask the memory server next; never without a connection.
     pub(super) next: Duration,
-    /// What it asked last, if that is not answered: the id.
+    /// The id of the last request, while it is unanswered.
     asked: Option<u64>,
 }
 
@@ -37,7 +42,7 @@ impl Default for Vouching {
 }
 
 impl<L: LowHalf> Common<L> {
-    /// The memory server is there, or gone: what it was asked before is not answered any more.
+    /// The memory server is connected, or gone. Earlier requests will not be answered.
     pub(super) fn vouch_from(&mut self, now: Option<Duration>) {
         let pause = self.options.vouch;
         self.vouching = Vouching {
@@ -46,7 +51,7 @@ impl<L: LowHalf> Common<L> {
         };
     }
 
-    /// Other low codes are here: storage is told at once, so that it need not keep a state by which nobody goes any more.
+    /// Other low codes arrived. Storage is told at once, so that it can give up the state before.
     pub(super) fn vouch_soon(&mut self, now: Duration, out: &mut Out) {
         if self.vouching.next < Duration::MAX {
             self.vouching.next = now;
@@ -54,7 +59,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Asks the memory server in which state it answers, where it is time.
+    /// Asks the memory server for its state, if it is time.
     pub(super) fn vouch(&mut self, now: Duration, out: &mut Out) {
         if now < self.vouching.next {
             return;
@@ -62,14 +67,15 @@ impl<L: LowHalf> Common<L> {
         self.vouch_from(Some(now));
         let id = self.id();
         self.vouching.asked = Some(id);
-        // None before there are low codes: then it says which it has.
+        // State 0 before there are low codes; then the server answers with the state that it has.
         let state = (self.low.as_ref()).map_or(0, |low| low.collection().state);
         let head = Head { id, state, left: 0 };
         let (from, count, kept) = (0, 0, u32::MAX);
         Message::LowCodes { from, count, kept }.append(head, &mut out.memory);
     }
 
-    /// Takes the answer to that, and tells storage. Gives whether it was one, and of another state than that of the low codes.
+    /// Takes the memory server's answer, and names its state to storage. `None` if the frame is no
+    /// such answer. Otherwise returns whether the state differs from the state of the low codes.
     pub(super) fn vouched(
         &mut self,
         frame: &Frame<'_>,
@@ -83,12 +89,12 @@ impl<L: LowHalf> Common<L> {
                 reason: Reason::OtherState,
                 ..
             } => true,
-            // It does not say.
+            // The answer names no state.
             _ => return Some(false),
         };
         let state = frame.head.state;
         if self.storage.up && state != 0 {
-            // Its row is of another length than any: there is nothing to be ranked.
+            // The row has an invalid length, so that storage ranks nothing.
             let head = Head { id, state, left: 0 };
             append_rank(head, 1, &[0], &mut Vec::new(), &mut out.storage);
         }

@@ -1,4 +1,5 @@
-//! Searches and changes that wait for a worker of a compute server: as many as there may be, each for as long as its client waits.
+//! Searches and changes that wait for a worker of a compute server. Their number is bounded, and
+//! each waits until its client's deadline.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -7,50 +8,50 @@ use super::other_row;
 use super::out::{Out, refuse};
 use crate::wire::{Collection, Frame, Head, Message, Reason, Token, WireError};
 
-/// What a client asked a compute server for, that a worker is to do.
+/// A client's request that a worker is to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which client: the number of its connection.
+    /// The number of the client's connection.
     pub client: u64,
-    /// The client's name for it.
+    /// The client's id for it.
     pub id: u64,
-    /// When nobody waits for it any more.
+    /// When the client stops waiting.
     pub deadline: Duration,
-    /// What it is.
+    /// The request.
     pub wants: Wants,
 }
 
-/// What is wanted.
+/// The content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// What is nearest to a row.
+    /// The vectors nearest to a row.
     Search {
-        /// How many are wanted.
+        /// The number of answers wanted.
         k: u32,
         /// D_high.
         list: u32,
-        /// Candidates that a step expands.
+        /// Candidates that one step expands.
         beam: u32,
         /// The query.
         row: Vec<u8>,
     },
     /// A change of the index, by storage.
     Change {
-        /// Which.
+        /// The token of the change.
         token: Token,
-        /// It is not wanted any more: what became of it is.
+        /// Whether the request withdraws the change and asks for its outcome.
         gives_up: bool,
-        /// The body of its message, as it goes there.
+        /// The body of its message, which is passed on unchanged.
         body: Vec<u8>,
     },
 }
 
-/// What is to be done about something that a client sent ([`Waiting::message`]).
+/// The work that a client's message leaves to the caller ([`Waiting::message`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// One more waits for a worker.
+    /// One more request waits for a worker.
     pub waits: bool,
-    /// Workers are to [give this change up](super::Worker::given_up).
+    /// A change that workers are to [give up](super::Worker::given_up).
     pub given_up: Option<Token>,
 }
 
@@ -60,7 +61,7 @@ impl Request {
         matches!(self.wants, Wants::Change { .. })
     }
 
-    /// Bytes that it keeps in memory while it waits.
+    /// Bytes that the request keeps in memory while it waits.
     fn bytes(&self) -> usize {
         match &self.wants {
             Wants::Search { row, .. } => row.len(),
@@ -68,7 +69,7 @@ impl Request {
         }
     }
 
-    /// Whether it is this change, whichever run of storage it is meant for, and not that it is given up.
+    /// Whether the request makes this change, for any run of storage. A withdrawal does not count.
     pub(super) fn is(&self, token: Token) -> bool {
         match self.wants {
             Wants::Change {
@@ -88,36 +89,40 @@ impl Request {
     }
 }
 
-/// What is said of a change that its client has given up; it does not listen any more.
+/// The answer to a change that its client has given up. The client does not read it.
 pub(super) const GIVEN_UP: &str = "its client has given it up";
 
-/// Searches that wait, and which there are.
+/// Requests that wait, and requests that are known.
 #[derive(Debug)]
 pub struct Waiting {
     most: usize,
-    /// D_high and the beam, for clients that leave them to the server.
+    /// D_high and the beam width, for clients that leave them to the server.
     usual: (u32, u32),
     patience: Duration,
     queue: VecDeque<Request>,
-    /// None of them is over before this: so they need not be looked at each time that a worker comes for one.
+    /// No request expires before this, so the queue need not be scanned each time that a worker
+    /// takes one.
     next: Duration,
-    /// Of the rows in it.
+    /// Bytes of the rows in the queue.
     bytes: usize,
-    /// What kept workers from taking them when one last said so.
+    /// The trouble of workers when one last reported it.
     trouble: Option<String>,
-    /// Those that wait or are worked on, by client and id.
+    /// Requests that wait or are in progress, by client and id.
     known: HashSet<(u64, u64)>,
 }
 
 impl Waiting {
-    /// The longest list that a client may ask for, and the most answers. A server whose usual list is longer takes that.
+    /// The longest list, and the most answers, that a client may ask for. If the server's default
+    /// list is longer, that is the limit.
     pub const MOST_LIST: u32 = 8192;
     /// The widest beam, in the same way.
     pub const MOST_BEAM: u32 = 256;
-    /// Bytes of rows that wait at most. A client may have half of these waiting, and half of the queries, so that there is room for others.
+    /// The most bytes of rows that wait. A client may have half of these, and half of the queries,
+    /// so that there is space for others.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Room for so many. `list`, `beam`: where a client does not say. `patience`: how long a client waits that does not say.
+    /// Space for `most` requests. `list`, `beam`: the defaults for clients that name none.
+    /// `patience`: how long a client without a deadline waits.
     pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
         Waiting {
             most,
@@ -131,22 +136,26 @@ impl Waiting {
         }
     }
 
-    /// How many wait.
+    /// Number of requests that wait.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether none does.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Takes what a client sends: answers what can be answered at once, and those that are too late where there is no room, and keeps a search. One that came before and is not answered yet is not
-    /// taken again; one for which there is no room is refused. `collection`: what is searched, if that is known yet. `trouble`: why nothing could be answered now, which who asks for a description is
-    /// told; searches wait all the same.
+    /// Takes a client's message. A search or a change is queued. A message that can be answered at
+    /// once is answered. If there is no space, requests whose deadline has passed are answered, and
+    /// a new one is refused. A repeated request that is not answered yet is ignored.
+    ///
+    /// `collection`: the collection that is searched, if it is known yet. `trouble`: why no search
+    /// could be answered now. A request for a description is answered with it, while searches wait
+    /// all the same.
     ///
     /// # Errors
-    /// It is nothing that a client sends: the connection is over.
+    /// The frame is nothing that a client sends. The connection has to be closed.
     pub fn message(
         &mut self,
         now: Duration,
@@ -175,7 +184,7 @@ impl Waiting {
                 let or = |asked: u32, usual: u32| if asked == 0 { usual } else { asked };
                 Wants::Search {
                     k,
-                    // A list that is shorter than what is wanted could not have the answers.
+                    // A list shorter than the number of answers could not hold them.
                     list: or(list, self.usual.0).max(k),
                     beam: or(beam, self.usual.1),
                     row: row.to_vec(),
@@ -228,7 +237,7 @@ impl Waiting {
         Ok(taken)
     }
 
-    /// A change is not wanted any more: it does not go to storage from here.
+    /// A change is given up: it is not sent to storage from here.
     fn give_up(&mut self, token: Token, out: &mut Out) {
         let (known, bytes) = (&mut self.known, &mut self.bytes);
         self.queue.retain(|request| {
@@ -248,7 +257,8 @@ impl Waiting {
         });
     }
 
-    /// What one client asks for all others wait for: says so where a k, a list or a beam is more than may be.
+    /// The refusal of a k, a list or a beam over the limit, since a large request delays all
+    /// others.
     fn too_much(&self, [k, list, beam]: [u32; 3]) -> Option<String> {
         let (most_list, most_beam) = (
             Self::MOST_LIST.max(self.usual.0),
@@ -265,14 +275,15 @@ impl Waiting {
         ))
     }
 
-    /// Says so where there is no room for one more, behind those that are too late.
+    /// The refusal if there is no space for one more request, after requests whose deadline has
+    /// passed were removed.
     fn no_room(&mut self, now: Duration, request: &Request, out: &mut Out) -> Option<String> {
         if self.is_greedy(request.client, request.bytes()) {
             let text = "as many queries and changes of this connection wait for this compute server as may be: ask another one, or later";
             return Some(text.to_owned());
         }
         if self.queue.len() >= self.most {
-            // No worker may have come to look for those that are too late.
+            // Workers may not have come to remove the requests whose deadline has passed.
             let trouble = self.trouble.take();
             self.expire(now, trouble.as_deref(), out);
         }
@@ -285,7 +296,7 @@ impl Waiting {
         })
     }
 
-    /// Whether a client has its share already, or would have more than that with one more row.
+    /// Whether a client has its share already, or would exceed it with `row` more bytes.
     fn is_greedy(&self, client: u64, row: usize) -> bool {
         let (most, most_bytes) = ((self.most / 2).max(1), Self::MOST_BYTES / 2);
         if self.queue.len() < most && self.bytes + row <= most_bytes {
@@ -298,13 +309,16 @@ impl Waiting {
         count >= most || bytes > most_bytes
     }
 
-    /// The next search for a worker, which says what is in its way ([`Worker::trouble`](super::Worker::trouble)) and [`over`](Self::over) of it when it is answered.
+    /// The next search for a worker. The worker reports its trouble
+    /// ([`Worker::trouble`](super::Worker::trouble)), and calls [`over`](Self::over) when the
+    /// search is answered.
     pub fn pop(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) -> Option<Request> {
         self.expire(now, trouble, out);
         self.next_of(|request| !request.is_change())
     }
 
-    /// The next change for a worker, whatever keeps searches from going on: changes need no memory server.
+    /// The next change for a worker. Changes need no memory server, so the trouble of searches does
+    /// not matter.
     pub fn pop_change(&mut self) -> Option<Request> {
         self.next_of(Request::is_change)
     }
@@ -321,12 +335,13 @@ impl Waiting {
         self.queue.iter().any(Request::is_change)
     }
 
-    /// When one of those that wait has done so for too long, at the earliest: it may have been taken since.
+    /// The earliest deadline of the requests that wait. Its request may have been taken since.
     pub fn next_expiry(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then_some(self.next)
     }
 
-    /// Refuses those that have waited for too long. `trouble`: what keeps workers from taking them.
+    /// Refuses requests whose deadline has passed. `trouble`: the obstacle that keeps workers from
+    /// taking them.
     pub fn expire(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) {
         if self.trouble.as_deref() != trouble {
             self.trouble = trouble.map(str::to_owned);
@@ -353,12 +368,12 @@ impl Waiting {
         self.next = deadlines.min().unwrap_or(Duration::MAX);
     }
 
-    /// A search was answered.
+    /// A request was answered.
     pub fn over(&mut self, client: u64, id: u64) {
         self.known.remove(&(client, id));
     }
 
-    /// A client is gone, and nobody wants its answers.
+    /// A client is gone, and its requests are dropped.
     pub fn gone(&mut self, client: u64) {
         self.queue.retain(|request| request.client != client);
         self.bytes = self.queue.iter().map(Request::bytes).sum();
@@ -366,7 +381,8 @@ impl Waiting {
     }
 }
 
-/// Says what is searched, or why nothing could be answered now.
+/// Answers with a description of the collection, or with the reason why no search could be answered
+/// now.
 fn describe(
     client: u64,
     head: Head,

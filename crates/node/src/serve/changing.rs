@@ -1,4 +1,5 @@
-//! Changes of a client, in parts: what `stratann cluster upsert` and `delete` and the Python package do.
+//! A client's changes, made in parts. `stratann cluster upsert` and `delete` and the Python package
+//! use this.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,38 +8,39 @@ use super::client::Client;
 use crate::role::{Asked, Doubt, Failure};
 use crate::wire::{Changed, MOST_ASKED, MOST_NODES, MOST_WANTED};
 
-/// Ids of a part of a change, and bytes of its rows, at most.
+/// The most ids of a part, and the most bytes of its rows.
 const MOST_IDS: usize = MOST_NODES / 2;
 const MOST_ROWS: usize = 1 << 20;
 const _: () = assert!(MOST_ROWS + 16 * MOST_IDS + 8 * MOST_WANTED + 64 < MOST_ASKED);
 
-/// Why a change went no further.
+/// Why a change ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// A part was refused, not made, or not answered in time.
     #[error(transparent)]
     Server(#[from] Failure),
-    /// Rows, or ids, that cannot be asked for.
+    /// The rows or ids are invalid.
     #[error("{0}")]
     Wrong(String),
-    /// Whoever asked wants it no more.
+    /// The caller interrupted it.
     #[error("it was interrupted")]
     Interrupted,
 }
 
-/// What a change did.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Ids whose vectors are in the index now.
+    /// Ids that were inserted or replaced.
     pub upserted: u64,
-    /// Ids that were in it and are no more.
+    /// Ids that were deleted.
     pub deleted: u64,
-    /// Ids that were to be deleted and were not there, of which nobody knows whether they had been: storage was started anew meanwhile, and may have deleted them before that.
+    /// Ids to delete that did not exist and may have existed before. Storage was restarted
+    /// meanwhile, and may have deleted them in the run before.
     pub unsure: u64,
 }
 
 impl Done {
-    /// One more part, of so many ids. `again`: it may have been made before.
+    /// Adds a part with `ids` ids. `again`: it may have been made before.
     fn add(&mut self, part: Changed, again: bool, ids: usize) {
         self.upserted += u64::from(part.upserted);
         self.deleted += u64::from(part.deleted);
@@ -52,17 +54,18 @@ impl Done {
 /// A change that ended before all of it was made.
 #[derive(Debug, thiserror::Error)]
 pub struct Unfinished {
-    /// What was made of it, durably.
+    /// The durable part.
     pub done: Done,
-    /// How many of its ids that were: also ids that were to be deleted and were not there.
+    /// Number of ids in the durable part, with ids to delete that did not exist.
     pub acknowledged: usize,
-    /// How many of the ids behind those may have been changed as well, or some of them: nobody knows.
+    /// Number of the following ids that may have been changed as well, all or some.
     pub unknown: usize,
-    /// Whether these may still be changed, after this: servers could not be told that nobody wants it any more.
+    /// Whether these may still be changed later, since servers could not be told that the change is
+    /// given up.
     pub yet: bool,
-    /// How many ids it has in all.
+    /// Number of all ids.
     pub total: usize,
-    /// Why it went no further.
+    /// Why it ended.
     #[source]
     pub why: ChangeError,
 }
@@ -101,21 +104,30 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// An id that is there twice, if any is: which of its vectors is meant nobody could tell, so a change has each id once.
+/// An id that occurs twice, if there is one. A change must have each id once, since it would be
+/// ambiguous which of its vectors is meant.
 pub fn twice(ids: &[u64]) -> Option<u64> {
     let mut seen = HashSet::with_capacity(ids.len());
     ids.iter().copied().find(|&id| !seen.insert(id))
 }
 
 impl Client {
-    /// Puts rows into the index, in place of what has their ids: the next `row_bytes` bytes are asked of `read` for each part, by the number of its first row. When this returns they are
-    /// durable on storage, and every search that is asked for then sees them. It is made in parts of a mebibyte, one after the other; behind each `goes_on` is told how many
-    /// rows it had, and says whether to go on, as it does several times a second, with 0, while a part is waited for.
+    /// Puts rows into the index, and replaces the vectors that have the same ids. When it returns,
+    /// the rows are durable on storage, and every search that begins then sees them.
+    ///
+    /// The change is made in parts of a mebibyte, one after the other. For each part `read` gets
+    /// the number of its first row, and a buffer for its rows of `row_bytes` bytes. After each part
+    /// `goes_on` gets the number of its rows and returns whether to continue. While a part is
+    /// waited for, it is also called several times a second, with 0.
     ///
     /// # Errors
-    /// [`Unfinished`]: what `read` says; a part that was refused, failed, or was not answered in time: how much is in, and of how much nobody knows. Of a part that is not answered in time, or
-    /// interrupted, storage is asked what became of it, for a second more. The same change may be made again, since it replaces what is there. Whatever became of a change
-    /// that ended so, it is not made behind a later change of this client that was acknowledged; where nothing is said to come [yet](Unfinished::yet), it is not made behind this call.
+    /// [`Unfinished`], with the durable part and the part in doubt. `read` failed; or a part was
+    /// refused, failed, or was not answered in time. If a part is not answered in time or is
+    /// interrupted, storage is asked for its outcome, for one more second.
+    ///
+    /// The same change may be made again, since it replaces the rows that are there. An unfinished
+    /// change is not made after a later acknowledged change of this client. Unless
+    /// [`yet`](Unfinished::yet) is set, it is not made after this call.
     pub fn upsert(
         &self,
         ids: &[u64],
@@ -132,10 +144,10 @@ impl Client {
         self.in_parts(ids, most, part, goes_on)
     }
 
-    /// Deletes ids, as far as there are such vectors. Else as [`upsert`](Self::upsert).
+    /// Deletes ids, if they exist. Otherwise as [`upsert`](Self::upsert).
     ///
     /// # Errors
-    /// As those of [`upsert`](Self::upsert).
+    /// As [`upsert`](Self::upsert).
     pub fn delete(
         &self,
         ids: &[u64],
@@ -145,7 +157,8 @@ impl Client {
         self.in_parts(ids, MOST_IDS, part, goes_on)
     }
 
-    /// Makes a change of `most` ids at a time. `part` gives what is to be asked for: ids that are upserted, their rows, ids that are deleted.
+    /// Makes a change, `most` ids at a time. `part` returns the ids to upsert, their rows, and the
+    /// ids to delete.
     fn in_parts(
         &self,
         ids: &[u64],
@@ -164,7 +177,7 @@ impl Client {
                     };
                     self.changed(asked, &mut || goes_on(0))
                 }
-                // It was not asked for.
+                // The part was not sent.
                 Err(why) => Err((why, Doubt::Nothing)),
             };
             let stopped = |done, acknowledged, doubt, why| Unfinished {

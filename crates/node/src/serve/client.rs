@@ -15,17 +15,19 @@ use crate::options::NodeError;
 use crate::role::{Asked, ClientState, Doubt, Failure, Found, Outcome};
 use crate::wire::{Changed, Collection, MOST_NODES};
 
-/// How often who waits for an answer looks whether it is to go on.
+/// How often a waiting thread asks whether to go on.
 const LOOKS: Duration = Duration::from_millis(50);
 
 /// How a client asks.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// How long a query may take, and connecting to the servers, all of them together.
+    /// The time for a query, and for connecting to the servers, all of them together.
     pub patience: Duration,
-    /// After how long it is asked again, at first.
+    /// The time after which an unanswered query is sent again. It grows with each repetition.
     pub retry: Duration,
-    /// After how long without any answer the next server is asked. One that says that it waits for others is left at once for the next. Where there is one only, it is asked for a sign of life then, and connected to anew after as long again.
+    /// The time without any answer after which the next server is asked. A server that says that it
+    /// waits for others is left at once. A client of a single server asks it for a sign of life
+    /// then, and connects again after as long.
     pub silence: Duration,
 }
 
@@ -39,7 +41,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client. It has one connection, with many queries in flight; where that ends it connects to the next of its servers and asks again.
+/// A client. It has one connection, with many queries in flight. If the connection ends, the client
+/// connects to the next of its servers and asks again.
 pub struct Client {
     keeper: Arc<Keeper>,
     shared: Arc<Shared>,
@@ -51,15 +54,16 @@ struct Shared {
     state: Mutex<State>,
     stirs: Condvar,
     counts: Arc<Counts>,
-    /// After how long without any answer the next server is asked.
+    /// The time without any answer after which the next server is asked.
     silence: Duration,
-    /// There is no other: it is asked for a sign of life before the connection is taken for dead, and connected to anew.
+    /// Whether there is no other server. Then the server is asked for a sign of life before the
+    /// connection counts as dead and is replaced.
     alone: bool,
 }
 
 struct State {
     state: ClientState,
-    /// Why there was no connection: kinds of what was logged since one was of use.
+    /// The kinds of connection errors that were logged since a connection was last of use.
     said: Vec<String>,
     outbox: Option<Arc<Outbox>>,
     ended: HashMap<u64, Result<Outcome, Failure>>,
@@ -82,7 +86,7 @@ impl Correspondent for Connection {
         state.state.up(self.shared.began.elapsed(), &mut out);
         state.outbox = Some(outbox.clone());
         drop(state);
-        // Who waits has other times to look at now.
+        // Waiting threads have other deadlines now.
         self.shared.stirs.notify_all();
         outbox.post(&out);
     }
@@ -127,27 +131,28 @@ impl Correspondent for Connection {
     }
 }
 
-/// How long who does not wait for a change any more waits to be told what became of it.
+/// How long the outcome of a change that is given up is waited for.
 const FATE: Duration = Duration::from_secs(1);
 
-/// What became of a change that is given up.
+/// The outcome of a change that is given up.
 enum Fate {
     /// It was not made, and will not be.
     Nothing,
     /// It had ended already.
     Ended(Result<Outcome, Failure>),
-    /// Servers were asked.
+    /// Servers were asked for the outcome.
     Asked(Pending),
 }
 
-/// A query in flight. Dropped, it is not waited for any more.
+/// A query in flight. If this is dropped, its answer is ignored.
 pub struct Pending {
     shared: Arc<Shared>,
     id: u64,
 }
 
 impl Pending {
-    /// Waits for its end, as long as it is to go on, which is asked from time to time; `None` where it is not.
+    /// Waits for the answer while `goes_on` returns true, which is called from time to time. `None`
+    /// if it returned false.
     fn outcome(&self, goes_on: &mut dyn FnMut() -> bool) -> Option<Result<Outcome, Failure>> {
         let (mut out, mut late) = (Vec::new(), Vec::new());
         let mut state = self.shared.state();
@@ -164,7 +169,7 @@ impl Pending {
                 continue;
             }
             let now = self.shared.began.elapsed();
-            // Whoever waits looks after what is due, of all.
+            // Each waiting thread does the work that is due, for all queries.
             state.state.timer(now, &mut out, &mut late);
             if !late.is_empty() {
                 state
@@ -187,14 +192,14 @@ impl Pending {
                 drop(state);
                 if let Some(outbox) = outbox {
                     match silent {
-                        // Its keeper goes on to the next.
+                        // The keeper continues with the next server.
                         true => outbox.close(),
                         false => outbox.post(&out),
                     }
                 }
                 out.clear();
                 state = self.shared.state();
-                // Its answer may have come meanwhile, and nobody tells of it twice.
+                // The answer may have arrived meanwhile, and its notification is not repeated.
                 if !silent || state.ended.contains_key(&self.id) {
                     continue;
                 }
@@ -210,16 +215,17 @@ impl Pending {
         }
     }
 
-    /// Waits for what was found.
+    /// Waits for the result.
     ///
     /// # Errors
-    /// [`Failure`]: it was refused, or not answered in time.
+    /// [`Failure`]: the search was refused, or not answered in time.
     pub fn wait(self) -> Result<Found, Failure> {
         self.wait_while(|| true)
             .unwrap_or_else(|| unreachable!("it goes on"))
     }
 
-    /// As [`wait`](Self::wait), as long as it `goes_on`, which is asked several times a second; `None` where it does not.
+    /// As [`wait`](Self::wait), while `goes_on` returns true. It is called several times a second.
+    /// `None` if it returned false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -232,12 +238,12 @@ impl Pending {
 }
 
 impl Pending {
-    /// A change is not waited for any more: asks what became of it, which is to hold from then on.
+    /// Gives up a change, and asks for its outcome, which is final.
     fn give_up(&self) -> Fate {
         let now = self.shared.began.elapsed();
         let mut out = Vec::new();
         let mut state = self.shared.state();
-        // It may have ended since its end was last looked for.
+        // It may have ended since the last look.
         if let Some(ended) = state.ended.remove(&self.id) {
             return Fate::Ended(ended);
         }
@@ -258,14 +264,14 @@ impl Drop for Pending {
         state.ended.remove(&self.id);
         let outbox = state.outbox.clone();
         drop(state);
-        // That a change is not to be made any more.
+        // Servers are told that the change is given up.
         if !out.is_empty() {
             outbox.into_iter().for_each(|outbox| outbox.post(&out));
         }
     }
 }
 
-/// What a change ended with.
+/// The effect of a change, from its answer.
 fn made(outcome: Result<Outcome, Failure>) -> Result<(Changed, bool), Failure> {
     match outcome? {
         Outcome::Changed { changed, again } => Ok((changed, again)),
@@ -276,19 +282,20 @@ fn made(outcome: Result<Outcome, Failure>) -> Result<(Changed, bool), Failure> {
 }
 
 impl Client {
-    /// Connects to the first of some compute servers that can be reached.
+    /// Connects to the first of several compute servers that can be reached.
     ///
     /// # Errors
-    /// None can within the time of a query: what is wrong with each of them.
+    /// None can be reached within the time of a query; the error lists the reason for each.
     pub fn connect(servers: Vec<Place>, options: ClientOptions) -> Result<Client, NodeError> {
         let connected = Client::connect_while(servers, options, || true)?;
         Ok(connected.unwrap_or_else(|| unreachable!("it goes on")))
     }
 
-    /// As [`connect`](Self::connect), as long as it `goes_on`, which is asked several times a second; `None` where it does not.
+    /// As [`connect`](Self::connect), while `goes_on` returns true. It is called several times a
+    /// second. `None` if it returned false.
     ///
     /// # Errors
-    /// As there; no thread.
+    /// As [`connect`](Self::connect); or no thread could be started.
     pub fn connect_while(
         servers: Vec<Place>,
         options: ClientOptions,
@@ -300,14 +307,14 @@ impl Client {
         let destination = Destination {
             places: servers.iter().map(|place| place.within(each)).collect(),
             protocol: Protocol::Compute,
-            // Who asks has a deadline.
+            // Requests have deadlines, so writes are handed over.
             batching: None,
             counts: counts.clone(),
         };
         let destination = Arc::new(destination);
         let (told, hears) = mpsc::sync_channel(1);
         let theirs = destination.clone();
-        // It ends by itself, at the latest when the time of a query is over.
+        // The thread ends by itself, at the latest when the time of a query is over.
         let connects = move || drop(told.send(theirs.connect(0)));
         let named = thread::Builder::new().name("stratann-connect".to_owned());
         named.spawn(connects).map_err(NodeError::Thread)?;
@@ -350,7 +357,7 @@ impl Client {
         }))
     }
 
-    /// The same client, with the same connection, of which each query may take so long.
+    /// The same client and connection, with another time for each query.
     #[must_use]
     pub fn within(&self, patience: Duration) -> Client {
         Client {
@@ -379,10 +386,12 @@ impl Client {
         }
     }
 
-    /// Asks for the `k` nearest of a row of the collection's element type, as bytes, and does not wait for them. `list`: D_high; `beam`: candidates that a step
-    /// expands; 0 for what the server takes.
+    /// Sends a query for the `k` nearest vectors, and does not wait. `row` is in the collection's
+    /// element type, as bytes. `list`: D_high; `beam`: candidates that a step expands. 0 stands for
+    /// the server's default.
     pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
-        // More than a message may say, which would end the connection, is more than any server allows: so it says that.
+        // Numbers over the limit of a message would end the connection. The limit of the message is
+        // still over every server's limit, so the server refuses it with a reason.
         let [k, list, beam] = [k, list, beam].map(|asked| asked.min(MOST_NODES as u32));
         self.ask(Asked::Search {
             k,
@@ -395,21 +404,22 @@ impl Client {
     /// As [`submit`](Self::submit), and waits.
     ///
     /// # Errors
-    /// As those of [`Pending::wait`].
+    /// As [`Pending::wait`].
     pub fn search(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Result<Found, Failure> {
         self.submit(row, k, list, beam).wait()
     }
 
-    /// What is searched.
+    /// The description of the collection.
     ///
     /// # Errors
-    /// As those of [`Pending::wait`].
+    /// As [`Pending::wait`].
     pub fn collection(&self) -> Result<Collection, Failure> {
         let found = self.collection_while(|| true);
         found.unwrap_or_else(|| unreachable!("it goes on"))
     }
 
-    /// As [`collection`](Self::collection), as long as it `goes_on`, which is asked several times a second; `None` where it does not.
+    /// As [`collection`](Self::collection), while `goes_on` returns true. It is called several
+    /// times a second. `None` if it returned false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -417,7 +427,8 @@ impl Client {
         self.described(false, &mut goes_on)
     }
 
-    /// As [`collection_while`](Self::collection_while), of what is to be changed: storage alone says what that is, so that changes go on while there is no memory server.
+    /// As [`collection_while`](Self::collection_while), for changes. Storage alone answers, so that
+    /// changes continue without a memory server.
     pub fn changeable_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -439,8 +450,9 @@ impl Client {
         }))
     }
 
-    /// Asks for a change, and waits while it `goes_on`. Where it ends before it is known to be made, it is given up, and what became of it is waited for a moment. Gives what it did, and
-    /// whether a run of storage that is no more may have made it before.
+    /// Makes a change, and waits while `goes_on` returns true. If it ends before its outcome is
+    /// known, it is given up, and the outcome is waited for briefly. Returns the effect, and
+    /// whether an earlier run of storage may have made the change before.
     pub(super) fn changed(
         &self,
         asked: Asked,
@@ -474,12 +486,13 @@ impl Client {
         }
     }
 
-    /// What went through its connections.
+    /// The messages on its connections.
     pub fn traffic(&self) -> Traffic {
         self.shared.counts.traffic()
     }
 
-    /// Ends its connection, once nobody else [has it](Self::within). Queries in flight fail when their time is over.
+    /// Closes the connection, once no clone from [`within`](Self::within) uses it. Queries in
+    /// flight fail at their deadline.
     pub fn close(self) {
         drop(self.keeper);
     }

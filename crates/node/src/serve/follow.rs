@@ -1,4 +1,5 @@
-//! A memory server's lists and codes are those of a checkpoint. This looks whether there is another one, and has the server go on to it.
+//! A memory server serves the lists and codes of one checkpoint. This module looks for newer
+//! checkpoints, and makes the server go on to them.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +12,11 @@ use super::Newest;
 use crate::options::NodeError;
 use crate::role::HighHalf;
 
-/// Whether the thread that looks is to end.
+/// Returns whether the thread is to end.
 pub type Over<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// A thread that looks for other lists and codes, and ends with this, behind what it is loading.
+/// A thread that looks for newer lists and codes. Dropping this ends the thread, after a load in
+/// progress.
 pub struct Follower {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -28,8 +30,10 @@ struct Stop {
 }
 
 impl Follower {
-    /// Calls `look` again and again, so long after the last time, and [puts](Newest::put) what it gives; not while somebody still goes by what was there before the last. Where
-    /// it cannot tell, it is called again; the first of such errors is logged. `look` may take long: it is told whether it is to give up.
+    /// Calls `look` after each `every`, and [puts](Newest::put) its result. It is not called while
+    /// a server still uses the checkpoint before the last. If it fails, it is called again; the
+    /// first of such errors is logged. `look` may take long, and is passed a function that says
+    /// whether to give up.
     ///
     /// # Errors
     /// No thread could be started.
@@ -49,7 +53,7 @@ impl Follower {
             let mut trouble = false;
             while told.wait(every) {
                 newest.forget_unused();
-                // A third checkpoint would be in memory at once.
+                // Otherwise three checkpoints would be in memory at once.
                 if newest.has_before() {
                     continue;
                 }
@@ -86,7 +90,7 @@ impl Follower {
 }
 
 impl Stop {
-    /// Waits; false: it is over.
+    /// Waits. False if the thread is to end.
     fn wait(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let goes_on = |(): &mut ()| !self.stopped.load(Ordering::SeqCst);
@@ -107,7 +111,7 @@ impl Drop for Follower {
         }
         self.stop.stirs.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What it panicked of is on standard error.
+            // A panic has been reported on standard error.
             let _ = thread.join();
         }
     }

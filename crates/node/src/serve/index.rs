@@ -1,12 +1,13 @@
-//! The servers of an index: what `stratann memory-server INDEX` and its like start, and the Python package.
+//! The servers of an index, as `stratann memory-server INDEX` and the other commands start them,
+//! and the Python package.
 //!
 //! ```text
-//!   MemoryOfIndex    lists and high codes, read from the index; goes on to what merges make of it, if it is to
-//!   StorageOfIndex   its exact vectors; takes changes and merges them when that is due, if it is to
+//!   MemoryOfIndex    lists and high codes, read from the index; can follow its merges
+//!   StorageOfIndex   exact vectors; can take changes and merge them when due
 //!   ComputeServer    has no index: it fetches low codes from a memory server
 //! ```
 //!
-//! Each says how it is in a [`Report`].
+//! Each returns its condition as a [`Report`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use super::{ComputeServer, Follower, MemoryServer, Newest, Over, Page, Report, S
 use crate::options::{NodeError, Options};
 use crate::role::MemoryOptions;
 
-/// Queries that a storage server ranks at once, of all its compute servers together.
+/// Queries that a storage server ranks at once, for all its compute servers together.
 const MOST_RANKED: usize = 1024;
-/// How often a memory server that follows looks whether its index was merged.
+/// How often a memory server that follows looks for a merge.
 const FOLLOWS: Duration = Duration::from_secs(1);
-/// What the number of nodes is, in the words of the metrics.
+/// The description of the metric.
 const NODES: &str = "Nodes of the checkpoint that it goes by";
 
 /// Why a server of an index does not start.
@@ -32,14 +33,14 @@ pub enum StartError {
     /// The index.
     #[error(transparent)]
     Index(#[from] Error),
-    /// What serves it.
+    /// The server.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
 
-/// A memory server of an index, until it is dropped.
+/// A memory server of an index. Dropping it stops the server.
 pub struct MemoryOfIndex {
-    /// Dropped first: nobody puts other lists there then.
+    /// The first field, so that no new lists are put after its drop.
     _follower: Option<Follower>,
     server: MemoryServer,
     high: Newest<High>,
@@ -47,11 +48,13 @@ pub struct MemoryOfIndex {
 }
 
 impl MemoryOfIndex {
-    /// Reads the lists and codes of the index at `path`, of which `progress` is told, and serves them. `follow`: goes on to the next checkpoint within a second or so of its commit,
-    /// for which both are in memory for a while. `batch`: as that of [`MemoryServer::start`].
+    /// Reads the lists and codes of the index at `path`, reporting to `progress`, and serves them.
+    /// `follow`: go on to each later checkpoint within about a second of its commit; both are in
+    /// memory for a while. `batch`: as for [`MemoryServer::start`].
     ///
     /// # Errors
-    /// No index there, or one that servers cannot share; what [`MemoryServer::start`] says. An address that cannot be had is said before the index is read.
+    /// There is no index, or servers cannot share it; or the errors of [`MemoryServer::start`]. An
+    /// unavailable address is reported before the index is read.
     pub fn start(
         path: &Path,
         follow: bool,
@@ -80,12 +83,12 @@ impl MemoryOfIndex {
         &self.server
     }
 
-    /// Bytes of lists and codes that it has in memory.
+    /// Bytes of lists and codes in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.high.get().memory_bytes()
     }
 
-    /// How it is.
+    /// Its condition.
     pub fn report(&self) -> Report {
         let mut report = Report::default();
         let high = self.high.get();
@@ -108,7 +111,7 @@ impl MemoryOfIndex {
     }
 }
 
-/// What is said of a server that stays with a checkpoint where the index has another by now.
+/// The warning of a server that stays with a checkpoint although the index has another one.
 fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     let now = Collection::at(path).ok()?;
     (now.state != own.state).then(|| {
@@ -121,7 +124,7 @@ fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     })
 }
 
-/// Shows nothing, and ends when it is to.
+/// Reports nothing, and stops the work when the follower is to end.
 struct Until<'a>(&'a Over<'a>);
 
 impl Progress for Until<'_> {
@@ -134,7 +137,7 @@ impl Progress for Until<'_> {
     }
 }
 
-/// Has a memory server go on to what merges make of its index.
+/// Makes a memory server follow the merges of its index.
 fn followed(path: &Path, newest: &Newest<High>) -> Result<Follower, NodeError> {
     let path = path.to_owned();
     let look =
@@ -145,9 +148,9 @@ fn followed(path: &Path, newest: &Newest<High>) -> Result<Follower, NodeError> {
     Follower::start::<High, Error>(newest.clone(), FOLLOWS, look)
 }
 
-/// A storage server of an index, until it is dropped: then nobody has the index open any more.
+/// A storage server of an index. Dropping it stops the server and closes the index.
 pub struct StorageOfIndex {
-    /// Dropped in this order: nobody brings changes any more, nobody merges them any more.
+    /// Fields are dropped in this order: the source of changes first, then the merger.
     server: StorageServer,
     _merger: Option<Merger>,
     full: Arc<Full>,
@@ -155,11 +158,13 @@ pub struct StorageOfIndex {
 }
 
 impl StorageOfIndex {
-    /// Opens the exact vectors of the index at `path`, which so many threads are to rank, and serves them. `changes`: takes inserts and deletes, and merges them when that is
-    /// due; nobody else may have the index open for changes.
+    /// Opens the exact vectors of the index at `path`, with `threads` threads for ranking, and
+    /// serves them. `changes`: take inserts and deletes, and merge them when due. No other process
+    /// may have the index open for changes then.
     ///
     /// # Errors
-    /// As those of [`Full::open`] and [`Full::open_for_changes`]; what [`StorageServer::start`] says. An address that cannot be had is said before the index is opened.
+    /// As [`Full::open`] and [`Full::open_for_changes`], or [`StorageServer::start`]. An
+    /// unavailable address is reported before the index is opened.
     pub fn start(
         path: &Path,
         threads: usize,
@@ -187,7 +192,7 @@ impl StorageOfIndex {
         &self.server
     }
 
-    /// How it is.
+    /// Its condition.
     pub fn report(&self) -> Report {
         let mut report = Report::default();
         report.traffic("compute", self.server.traffic());
@@ -195,7 +200,7 @@ impl StorageOfIndex {
         report
     }
 
-    /// Adds what there is to tell of an index that takes changes.
+    /// Adds the figures of an index that takes changes.
     fn report_changes(&self, report: &mut Report) {
         let Some(live) = self.full.index() else {
             let remedy = "start it anew, with the other servers";
@@ -231,7 +236,8 @@ impl StorageOfIndex {
 }
 
 impl ComputeServer<Low> {
-    /// How it is. For [`Page::Health`] it asks the servers that it needs, and waits up to a second for them.
+    /// Its condition. For [`Page::Health`] it asks the servers that it needs, and waits up to a
+    /// second for them.
     pub fn report(&self, page: Page) -> Report {
         let (mut report, served) = (Report::default(), self.served());
         if page == Page::Health {

@@ -1,4 +1,5 @@
-//! A thread that keeps a connection: connects, reads, and connects anew when it is over.
+//! A thread that keeps a connection: it connects, reads, and connects again when the connection
+//! ends.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,19 +15,19 @@ use crate::link::{Batching, Broken, Counts, Inbox, Outbox};
 use crate::options::NodeError;
 use crate::wire::MOST_BODY;
 
-/// How long it waits before it tries again, at first and at most.
+/// The pause before a new attempt, at first and at most.
 const FIRST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_secs(1);
-/// How long a server may take for what it is sent at once, and for the rest of a frame.
+/// The time that a server has to take the bytes of one send, and to complete a frame.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no connection.
 pub(super) enum Lost {
-    /// None of its places can be asked.
+    /// None of the places can be reached.
     Unreached(Vec<TierError>),
-    /// It is over.
+    /// The connection ended.
     Broken {
-        /// With whom.
+        /// The server's name.
         place: String,
         protocol: Protocol,
         broken: Broken,
@@ -34,7 +35,7 @@ pub(super) enum Lost {
 }
 
 impl Lost {
-    /// What stands behind the name of the server that it is about.
+    /// The text after the name of the server.
     pub(super) fn why(&self) -> String {
         match self {
             Lost::Unreached(errors) => match &errors[..] {
@@ -53,7 +54,7 @@ impl Lost {
         }
     }
 
-    /// What two of a kind have in common, where texts differ in how long something took.
+    /// A key that is equal for two errors of a kind, although their texts differ in times.
     pub(super) fn kind(&self) -> String {
         match self {
             Lost::Broken { place, broken, .. } => {
@@ -79,24 +80,25 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What a connection is for.
+/// The user of a kept connection.
 pub(super) trait Correspondent: Send + 'static {
-    /// There is one, and what is put into this is sent.
+    /// There is a connection. Messages go into `outbox`.
     fn up(&mut self, outbox: Arc<Outbox>);
 
-    /// Something came.
+    /// Something was received.
     fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken>;
 
-    /// There is none, any more or yet.
+    /// There is no connection, yet or any more.
     fn down(&mut self, lost: &Lost);
 }
 
-/// Which connection is kept.
+/// The connection to keep.
 pub(super) struct Destination {
     /// Tried in turn.
     pub(super) places: Vec<Place>,
     pub(super) protocol: Protocol,
-    /// `None`: nobody who asks is to wait for a peer that does not take it ([`Outbox::handing_over`]).
+    /// `None`: senders must not wait for a peer that does not take bytes
+    /// ([`Outbox::handing_over`]).
     pub(super) batching: Option<Batching>,
     pub(super) counts: Arc<Counts>,
 }
@@ -104,7 +106,7 @@ pub(super) struct Destination {
 #[derive(Default)]
 struct State {
     over: bool,
-    /// It is connecting, which may take as long as a server's patience.
+    /// Whether it is connecting, which may take as long as a server's time limit.
     connects: bool,
     outbox: Option<Arc<Outbox>>,
 }
@@ -120,14 +122,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It connects from now on, or does not any more. Gives whether to go on.
+    /// Sets whether it is connecting. Returns whether to go on.
     fn connects(&self, connects: bool) -> bool {
         let mut state = self.state();
         state.connects = connects;
         !state.over
     }
 
-    /// Waits, and gives whether to go on.
+    /// Waits, and returns whether to go on.
     fn pause(&self, pause: Duration) -> bool {
         let state = self.state();
         let waited = self
@@ -144,7 +146,8 @@ pub(super) struct Keeper {
 }
 
 impl Destination {
-    /// Connects to the first place that can be reached, from that of a number on; gives which.
+    /// Connects to the first place that can be reached, beginning with number `from`. Returns its
+    /// number.
     pub(super) fn connect(&self, from: usize) -> Result<(usize, Duplex), Vec<TierError>> {
         let count = self.places.len();
         let mut failed = Vec::new();
@@ -162,7 +165,7 @@ impl Destination {
         Err(failed)
     }
 
-    /// Keeps it on a thread of its own. `first`: one that is there already.
+    /// Keeps a connection on a thread of its own. `first`: an existing connection.
     pub(super) fn keep(
         self: Arc<Self>,
         first: Option<(usize, Duplex)>,
@@ -228,7 +231,7 @@ impl Destination {
         }
     }
 
-    /// Reads until the connection is over; gives why, and whether anything came.
+    /// Reads until the connection ends. Returns the reason, and whether anything was received.
     fn attend(
         &self,
         duplex: Duplex,
@@ -261,7 +264,8 @@ impl Destination {
             match inbox.read().and_then(|()| correspondent.read(&mut inbox)) {
                 Ok(()) => of_use = true,
                 Err(broken) => {
-                    // Where all of its places wait, they are not asked without a pause.
+                    // If all places wait for other servers, there is a pause before they are asked
+                    // again.
                     of_use &= !matches!(broken, Broken::Waits(_));
                     break broken;
                 }
@@ -283,9 +287,9 @@ impl Drop for Keeper {
         let connects = state.connects;
         drop(state);
         self.shared.ends.notify_all();
-        // One that is connecting ends by itself, and tells nobody.
+        // A thread that is connecting ends by itself, without a call to its correspondent.
         if let Some(thread) = self.thread.take().filter(|_| !connects) {
-            // What it panicked of is on standard error.
+            // A panic has been reported on standard error.
             let _ = thread.join();
         }
     }

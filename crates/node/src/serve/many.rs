@@ -1,4 +1,5 @@
-//! Many queries of a client, so many of them in flight: what `stratann cluster search` and the Python package do.
+//! Many queries of a client, with a bounded number in flight. `stratann cluster search` and the
+//! Python package use this.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,48 +7,49 @@ use std::time::Instant;
 use super::client::{Client, Pending};
 use crate::role::{Failure, Found};
 
-/// How queries are asked for.
+/// The parameters of the queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// Answers a query.
+    /// Answers of each query.
     pub k: usize,
-    /// D_high; `None`: the server's.
+    /// D_high; `None`: the server's default.
     pub list: Option<usize>,
-    /// Nodes that a round visits; `None`: the server's.
+    /// Nodes that a round visits; `None`: the server's default.
     pub beam: Option<usize>,
     /// Queries in flight.
     pub in_flight: usize,
 }
 
-/// What many queries found, and what they took.
+/// The results of many queries, and their costs.
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
-    /// `k` ids a query, nearest first; where there are fewer answers the rest is `u64::MAX`, which is no id.
+    /// `k` ids for each query, nearest first. Missing answers are `u64::MAX`, which is no valid id.
     pub ids: Vec<u64>,
-    /// A distance each; infinite where there is no answer.
+    /// A distance for each id; infinite for missing answers.
     pub distances: Vec<f32>,
-    /// Of each query, from when it was asked until it was answered.
+    /// For each query, the microseconds from its sending to its answer.
     pub latencies_us: Vec<f32>,
-    /// Of all of them.
+    /// The time for all queries.
     pub seconds: f64,
-    /// Means a query.
+    /// Mean costs of a query.
     pub means: Means,
-    /// The longest list that a query was searched with: the server's, where none was asked for, and no less than `k`. 0 without queries.
+    /// The longest list of a search: the requested length or the server's default, and at least
+    /// `k`. 0 without queries.
     pub list: u32,
     /// The widest beam.
     pub beam: u32,
 }
 
-/// What a query took in the mean.
+/// The mean costs of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Means {
-    /// Distances by codes of low precision, on the compute server.
+    /// Distances by low codes, on the compute server.
     pub low: f64,
-    /// By codes of high precision, on the memory server.
+    /// Distances by high codes, on the memory server.
     pub high: f64,
-    /// By exact vectors, on storage.
+    /// Distances by exact vectors, on storage.
     pub full: f64,
-    /// Rounds between compute and memory server.
+    /// Rounds between compute server and memory server.
     pub steps: f64,
     /// Bytes between them, in both directions.
     pub wire: f64,
@@ -55,9 +57,9 @@ pub struct Means {
     pub storage_wire: f64,
     /// Reads of storage.
     pub reads: f64,
-    /// Their bytes.
+    /// Bytes of these reads.
     pub read_bytes: f64,
-    /// How often a search began anew.
+    /// Restarts of a search.
     pub restarts: f64,
 }
 
@@ -66,15 +68,17 @@ pub struct Means {
 pub enum Unanswered<E> {
     /// A server refused, or did not answer in time.
     Server(Failure),
-    /// What the caller said.
+    /// The caller's error.
     Caller(E),
 }
 
 impl Client {
-    /// Asks so many queries, of which `read` gives each row, and waits for all of them. `goes_on` is asked several times a second whether to go on.
+    /// Sends `rows` queries, and waits for all answers. `read` gives the row of each. `goes_on` is
+    /// called several times a second.
     ///
     /// # Errors
-    /// The first query that has no answer; what `read` and `goes_on` say. Queries in flight are given up then.
+    /// The first query that has no answer, or the first error of `read` or `goes_on`. Queries in
+    /// flight are given up then.
     pub fn search_all<E>(
         &self,
         rows: usize,
@@ -118,7 +122,8 @@ impl Client {
 }
 
 impl Answered {
-    /// Adds `k` answers of a query: a server that gives more is not trusted with the shape of what the caller gets.
+    /// Adds exactly `k` answers of a query. A server that sends more must not change the shape of
+    /// the result.
     fn add(&mut self, found: &Found, k: usize) {
         let ids = found.ids.iter().copied();
         let distances = found.distances.iter().copied();
@@ -143,7 +148,7 @@ impl Answered {
 }
 
 impl Means {
-    /// Of sums.
+    /// Divides sums by the number of queries.
     fn divide(&mut self, queries: usize) {
         let queries = queries.max(1) as f64;
         for sum in [

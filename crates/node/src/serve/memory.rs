@@ -17,11 +17,12 @@ use crate::options::{NodeError, Options};
 use crate::role::{Checkpoints, HighHalf, MemoryOptions, MemoryState};
 use crate::wire::MOST_ASKED;
 
-/// Answers that are collected before they are sent.
+/// Bytes of answers after which they are sent.
 const COLLECTED: usize = 256 << 10;
 
-/// A memory server that runs, until this is dropped. Each connection has a thread, which reads what came, answers all of it from memory
-/// and writes once; a compute server that is to use several threads of it makes several connections.
+/// A running memory server. Dropping it stops the server. Each connection has a thread, which reads
+/// all that was received, answers it from memory and writes once. A compute server that needs
+/// several threads makes several connections.
 pub struct MemoryServer {
     listening: Listening,
     shared: Arc<Shared>,
@@ -34,7 +35,8 @@ struct Shared {
     counter: Counter,
 }
 
-/// Has it counted how popular nodes are, once for all connections and on none of their threads: of many nodes that takes longer than a connection may be silent.
+/// Counts the popularity of nodes once for all connections, on a thread of its own. With many nodes
+/// the count takes longer than a connection may be silent.
 #[derive(Default)]
 struct Counter {
     over: Arc<AtomicBool>,
@@ -42,7 +44,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// Begins to count, unless something is being counted: who needs it asks again until it is known.
+    /// Begins to count, unless a count is running. Clients that need the result ask again until it
+    /// is known.
     fn count<H: HighHalf>(&self, high: Arc<H>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = thread.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -72,7 +75,7 @@ impl Counter {
         let named = thread::Builder::new().name("stratann-popular".to_owned());
         match named.spawn(counts) {
             Ok(begun) => *thread = Some(begun),
-            // Whoever asks again tries again.
+            // The next request tries again.
             Err(error) => tracing::warn!("no thread to count how popular nodes are: {error}"),
         }
     }
@@ -86,23 +89,24 @@ impl Drop for Counter {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // Some milliseconds. What it panicked of is on standard error.
+            // Waits for some milliseconds. A panic has been reported on standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// How long the checkpoint before the last is kept that nobody goes by.
+/// How long the checkpoint before the last is kept without use.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// The lists and codes that a memory server has by now: those of a later checkpoint may take their place while it runs.
+/// The lists and codes that a memory server serves now. A later checkpoint may replace them while
+/// it runs.
 pub struct Newest<H> {
     kept: Arc<Mutex<Kept<H>>>,
 }
 
 struct Kept<H> {
     checkpoints: Checkpoints<H>,
-    /// When somebody last went by the checkpoint before the last, or could not know of the last yet.
+    /// When a server last used the checkpoint before the last, or could not know of the last yet.
     behind: Instant,
 }
 
@@ -115,7 +119,7 @@ impl<H> Clone for Newest<H> {
 }
 
 impl<H: HighHalf> Newest<H> {
-    /// With those of the first checkpoint.
+    /// The lists and codes of the first checkpoint.
     pub fn new(high: Arc<H>) -> Newest<H> {
         let kept = Kept {
             checkpoints: Checkpoints::of(high),
@@ -130,24 +134,26 @@ impl<H: HighHalf> Newest<H> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last ones.
+    /// The lists and codes of the last checkpoint.
     pub fn get(&self) -> Arc<H> {
         self.kept().checkpoints.last().clone()
     }
 
-    /// Whether others are kept besides, which somebody goes by.
+    /// Whether the checkpoint before the last is kept too.
     pub fn has_before(&self) -> bool {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts others in their place. Walks go on in those of before as long as a compute server asks for them.
+    /// Puts a newer checkpoint in place. Walks continue in the one before as long as a compute
+    /// server asks for it.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
         kept.behind = Instant::now();
     }
 
-    /// Gives up those of before that nobody has gone by for half a minute. To be called now and then.
+    /// Drops the checkpoint before the last if it was not used for half a minute. To be called now
+    /// and then.
     pub fn forget_unused(&self) {
         let mut kept = self.kept();
         if kept.checkpoints.has_before() && kept.behind.elapsed() >= KEPT {
@@ -174,7 +180,7 @@ struct Memory<H> {
     shared: Arc<Shared>,
 }
 
-/// What ends a service's connection, as its caller takes it.
+/// The result of a service whose connection ended.
 pub(super) fn ended(broken: Broken) -> io::Result<()> {
     match broken {
         Broken::Over | Broken::Waits(_) => Ok(()),
@@ -212,7 +218,8 @@ impl<H: HighHalf> Memory<H> {
             inbox.read()?;
             let now = began.elapsed();
             state.expire(now);
-            // For as long as these messages take: a connection that rests keeps none of them in memory.
+            // Held only while these messages are processed, so that an idle connection keeps no
+            // checkpoint in memory.
             let checkpoints = self.high.checkpoints();
             while let Some(frame) = inbox.frame()? {
                 state.message(now, &frame, &checkpoints, &mut out)?;
@@ -237,10 +244,11 @@ impl<H: HighHalf> Memory<H> {
 }
 
 impl MemoryServer {
-    /// Listens, on threads of its own. `batch`: whether answers to what came together are written together, as they should be but to compare.
+    /// Starts the server on threads of its own. `batch`: whether answers to messages that were
+    /// received together are written together. False is for comparisons only.
     ///
     /// # Errors
-    /// As those of [`Running::start`](crate::Running::start).
+    /// As [`Running::start`](crate::Running::start).
     pub fn start<H: HighHalf>(
         high: Arc<H>,
         walks: MemoryOptions,
@@ -250,10 +258,11 @@ impl MemoryServer {
         MemoryServer::following(Newest::new(high), walks, batch, options)
     }
 
-    /// As [`start`](Self::start), and goes on to what is [put](Newest::put) in the place of what there is: compute servers hear of it, and fetch other low codes.
+    /// As [`start`](Self::start), and goes on to each checkpoint that is [put](Newest::put) in
+    /// place. Compute servers are told, and fetch other low codes.
     ///
     /// # Errors
-    /// As those of [`start`](Self::start).
+    /// As [`start`](Self::start).
     pub fn following<H: HighHalf>(
         high: Newest<H>,
         walks: MemoryOptions,
@@ -276,22 +285,22 @@ impl MemoryServer {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
 
-    /// The way to it within this process.
+    /// The connection point for clients in this process.
     pub fn door(&self) -> Door {
         self.listening.door()
     }
 
-    /// What went through its connections.
+    /// The messages on its connections.
     pub fn traffic(&self) -> Traffic {
         self.shared.counts.traffic()
     }
 
-    /// Connections that there are.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }

@@ -1,15 +1,16 @@
 //! The roles of DistVS on threads, and a client: [`role`](crate::role) with clocks and connections.
 //!
 //! ```text
-//!   MemoryServer    a thread a connection: reads what came, answers all of it, writes once
-//!   ComputeServer   workers, each with several queries in flight; a thread that keeps each connection to memory and storage; a thread a client
-//!   StorageServer   a thread a connection; ranks on threads of the ranker's own; one thread makes changes
-//!   Follower        a thread that has a memory server go on to the next checkpoint
-//!   Http            a thread that takes those who ask for health and metrics, and one for each of a few of them
-//!   Client          a thread that keeps the connection; many queries in flight, from any number of threads
+//!   MemoryServer    a thread a connection: reads all messages, answers them, writes once
+//!   ComputeServer   workers, each with several queries in flight; a thread for each connection
+//!                   to memory and storage; a thread for each client
+//!   StorageServer   a thread a connection; ranks on the ranker's threads; one thread makes changes
+//!   Follower        a thread that makes a memory server go on to the next checkpoint
+//!   Http            a thread that accepts requests for health and metrics, and a few that answer
+//!   Client          a thread that keeps the connection; many queries, from any number of threads
 //! ```
 //!
-//! Each ends what it began when it is dropped, or stopped.
+//! Each ends its threads when it is dropped or stopped.
 
 mod changing;
 mod client;
@@ -43,10 +44,10 @@ pub use storage::StorageServer;
 use crate::link::duplex::Duplex;
 use crate::listen::Door;
 
-/// Where a server is.
+/// The location of a server.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// `host:port`, with TLS or without, `shm:/path`, or `ucx:host:port`.
+    /// `host:port`, with or without TLS, `shm:/path`, or `ucx:host:port`.
     Remote(Server),
     /// In this process.
     Local(Door),
@@ -61,29 +62,31 @@ impl fmt::Display for Place {
     }
 }
 
-/// Whether what goes to a server is encrypted, and whose certificates are believed.
+/// Whether a connection is encrypted, and the certificates to trust.
 #[derive(Clone, Copy, Debug)]
 pub enum Encryption<'a> {
-    /// It is not.
+    /// No encryption.
     None,
-    /// By the certificates in the file that the environment names ([`Tls::AUTHORITY`]).
+    /// Trusts the certificates in the file that the environment names ([`Tls::AUTHORITY`]).
     OfEnvironment,
-    /// By those in a file (PEM).
+    /// Trusts the certificates in a file (PEM).
     By(&'a Path),
 }
 
 impl Place {
-    /// A server by its name, as a user writes it: `host:port`, `[address]:port`, `shm:/path`, which is never encrypted, or `ucx:host:port`, which cannot be. Nothing is sent yet.
+    /// A server by its name, as a user writes it: `host:port`, `[address]:port`, `shm:/path` or
+    /// `ucx:host:port`. `shm:` is never encrypted, and `ucx:` cannot be. Nothing is sent yet.
     ///
     /// # Errors
-    /// Nobody knows the name; certificates that cannot be read, or UCX that is to be encrypted, or is not there.
+    /// The name is unknown, or the certificates cannot be read. Or UCX is not available, or is to
+    /// be encrypted.
     pub fn of(
         name: &str,
         secret: Option<&Secret>,
         encryption: Encryption<'_>,
     ) -> Result<Place, TierError> {
         let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-        // Certificates are for an address, not for how it is written in front of a port.
+        // Certificates name the address without the brackets that precede a port.
         let bare = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
@@ -106,7 +109,7 @@ impl Place {
         Ok(Place::Remote(Server::new(name, secret.cloned(), tls)?))
     }
 
-    /// The same, of which connecting and greeting take no longer than this.
+    /// The same place, with a limit for connecting and greeting.
     fn within(&self, limit: Duration) -> Place {
         match self {
             Place::Remote(server) => {
@@ -116,7 +119,8 @@ impl Place {
         }
     }
 
-    /// Connects, and is greeted. `limit`: how long the server may take for what it is sent at once.
+    /// Connects, and completes the greeting. `limit`: the time that the server has to take the
+    /// bytes of one send.
     fn connect(&self, protocol: Protocol, limit: Duration) -> Result<Duplex, Fault> {
         let failed = |error: std::io::Error| Fault::Unreachable(error.to_string());
         match self {

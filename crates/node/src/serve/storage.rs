@@ -22,21 +22,22 @@ use crate::role::{
 };
 use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 
-/// Changes that wait to be made: more are asked for again.
+/// Changes that may wait to be made. More are refused for now, and requested again.
 const CHANGES: usize = 32;
-/// How often the thread that makes them looks whether it is to end, and tidies.
+/// How often the thread that makes changes looks whether it is to end, and tidies.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A storage server that runs, until this is dropped. A thread a connection takes what comes; ranking is on the ranker's own threads (§4.3), which
-/// send their answers themselves. One thread makes the changes, one after the other, as they came.
+/// A running storage server. Dropping it stops the server. Each connection has a thread, which
+/// takes its messages. Rankings run on the ranker's own threads (§4.3), which send their answers
+/// themselves. One thread makes the changes, in the order of their arrival.
 pub struct StorageServer {
     listening: Listening,
     counts: Arc<Counts>,
-    /// Dropped behind what brings changes.
+    /// Dropped after the source of changes.
     _maker: Maker,
 }
 
-/// The thread that makes changes; ends with this, behind the change that it is at.
+/// The thread that makes changes. Dropping this ends the thread, after a change in progress.
 struct Maker {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -46,38 +47,38 @@ impl Drop for Maker {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // What it panicked of is on standard error.
+            // A panic has been reported on standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// A change that somebody asked for.
+/// A requested change.
 struct Change {
     connection: Arc<Connection>,
     id: u64,
     token: Token,
-    /// Until when somebody waits: since the connection began.
+    /// The client's deadline, since the beginning of the connection.
     until: Duration,
     upserts: Vec<u64>,
     rows: Vec<u8>,
     deletes: Vec<u64>,
 }
 
-/// By which states connections go, and the clock of that.
+/// The states that connections use, and the clock of that record.
 struct Lines {
     going: Arc<Going>,
     began: Instant,
 }
 
-/// Makes changes until it is over, or nobody can bring any.
+/// Makes changes until `over` is set, or no connection can send any.
 fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: &AtomicBool) {
     let mut tidied = Instant::now();
     while !over.load(Ordering::SeqCst) {
-        // Also where changes come without a pause.
+        // Done here too, so that a continuous stream of changes does not delay it.
         if tidied.elapsed() >= LOOK {
             let all_by = lines.going.all_by(lines.began.elapsed());
-            // A panic there is no reason to make no changes any more.
+            // After a panic in it, changes continue.
             if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
                     "what gives up states that nobody needs failed (its panic is on standard error): it is tried again, and changes go on"
@@ -114,7 +115,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
         });
         match &made {
             Ok(_) => {}
-            // That is for who asked to know.
+            // The client gets this error, so the log has it at a low level only.
             Err(NotChanged::Invalid(why)) => tracing::info!("a change is refused: {why}"),
             Err(NotChanged::Failed(why)) => {
                 tracing::warn!("a change was not made, or not to its end: {why}");
@@ -131,26 +132,26 @@ struct Storage<R> {
     changes: Arc<Changes>,
     lines: Arc<Lines>,
     maker: SyncSender<Change>,
-    /// What all connections together may have ranked at once.
+    /// The number of rankings that all connections together may have at once.
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
 
-/// A connection, for the threads that rank.
+/// A connection, as the threads that rank use it.
 struct Connection {
     state: Mutex<StorageState>,
     outbox: Arc<Outbox>,
     began: Instant,
-    /// It is over: nobody waits for what is being ranked.
+    /// The connection is over, and its rankings are not needed.
     gone: AtomicBool,
 }
 
-/// A ranking that somebody asked for. Dropped before its result is known, it says that there is none.
+/// A requested ranking. If it is dropped before its result is known, it answers that there is none.
 struct Ranking {
     connection: Arc<Connection>,
     id: u64,
     told: AtomicBool,
-    /// Dropped last of all.
+    /// The last field, so that it is dropped last.
     _slot: Slot,
 }
 
@@ -179,7 +180,7 @@ impl Connection {
         let mut state = self.state();
         state.ranked(self.began.elapsed(), id, result, &mut out);
         drop(state);
-        // With those of the other rankings that end in this turn of the thread.
+        // Sent with the other rankings that end in this turn of the thread.
         self.outbox.lay(&out);
         let outbox = self.outbox.clone();
         after_turn(move || outbox.send());
@@ -207,7 +208,7 @@ impl<R: Ranker> Storage<R> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Threads that rank put answers into it, and wait for no compute server.
+        // Threads that rank put answers here, and must not wait for a compute server.
         let outbox = Outbox::handing_over(sender, closer, self.counts.clone(), client.patience)?;
         let connection = Arc::new(Connection {
             state: Mutex::new(
@@ -231,7 +232,7 @@ impl<R: Ranker> Storage<R> {
                 break Err(broken);
             }
         };
-        // Threads that still rank have it for a while.
+        // Threads that still rank hold the connection for a while.
         connection.gone.store(true, Ordering::SeqCst);
         connection.state().left(self.lines.began.elapsed());
         connection.outbox.close();
@@ -295,7 +296,7 @@ impl<R: Ranker> Storage<R> {
         Ok(())
     }
 
-    /// Has a change made.
+    /// Queues a change.
     fn change(
         &self,
         connection: &Arc<Connection>,
@@ -330,11 +331,13 @@ impl<R: Ranker> Storage<R> {
 }
 
 impl StorageServer {
-    /// Listens, on threads of its own. `most`: queries that may be ranked at once, of all connections together, also of those that are over; a compute server has up to eight for each that walks
-    /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`), and waits a while with those for which there is no room.
+    /// Starts the server on threads of its own. `most`: rankings that may be in progress at once,
+    /// for all connections together, also connections that are over. A compute server has up to
+    /// eight for each search that walks ([`ComputeServerOptions`](super::ComputeServerOptions):
+    /// workers times `in_flight`). Over the limit it waits and asks again.
     ///
     /// # Errors
-    /// As those of [`Running::start`](crate::Running::start).
+    /// As [`Running::start`](crate::Running::start).
     pub fn start<R: Ranker>(
         ranker: Arc<R>,
         most: usize,
@@ -373,17 +376,17 @@ impl StorageServer {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
 
-    /// The way to it within this process.
+    /// The connection point for clients in this process.
     pub fn door(&self) -> Door {
         self.listening.door()
     }
 
-    /// What went through its connections.
+    /// The messages on its connections.
     pub fn traffic(&self) -> Traffic {
         self.counts.traffic()
     }

@@ -1,4 +1,5 @@
-//! Messages as frames: each [`Message`], and those that the roles make of what they have, without one that borrows it first.
+//! Messages as frames. [`Message::append`] encodes any message. The other functions encode messages
+//! straight from a role's own data, without a [`Message`] that borrows it.
 
 use std::convert::Infallible;
 
@@ -7,7 +8,8 @@ use super::kind::Kind;
 use super::{Answers, Head, MOST_TEXT, Message, Nodes, Open, Ranked, Scored, nodes};
 
 impl Message<'_> {
-    /// Appends it as a frame. Rows, lists, codes and centroids must be such that the body has at most [`MOST_BODY`](super::MOST_BODY) bytes.
+    /// Appends the message as a frame. Rows, lists, codes and centroids must be short enough for a
+    /// body of [`MOST_BODY`](super::MOST_BODY) bytes.
     pub fn append(&self, head: Head, out: &mut Vec<u8>) {
         let open = Open::new(out);
         let kind = match *self {
@@ -138,7 +140,7 @@ impl Message<'_> {
     }
 }
 
-/// A part of a body: as it came in a frame, or as a role has it.
+/// A part of a body, as received in a frame or as a role holds it.
 trait Part {
     fn put(self, out: &mut Vec<u8>);
 }
@@ -149,7 +151,7 @@ impl Part for Nodes<'_> {
     }
 }
 
-/// Sorts them.
+/// Sorts the nodes first.
 impl Part for &mut Vec<u32> {
     fn put(self, out: &mut Vec<u8>) {
         nodes::append(self, out);
@@ -162,7 +164,7 @@ impl Part for Scored<'_> {
     }
 }
 
-/// Sorts them.
+/// Sorts the nodes first.
 impl Part for &mut Vec<(u32, f32)> {
     fn put(self, out: &mut Vec<u8>) {
         nodes::append_scored(self, out);
@@ -187,7 +189,7 @@ impl Part for &Ranked {
     }
 }
 
-/// Numbers of eight bytes, of which is said before how many they are.
+/// Numbers of eight bytes. Their count is written separately, before them.
 trait Numbers {
     fn count(&self) -> u32;
     fn put(&self, out: &mut Vec<u8>);
@@ -230,7 +232,7 @@ fn append_all(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     true
 }
 
-/// Writes a number where there is room for it.
+/// Overwrites four reserved bytes with a number.
 fn put_at(out: &mut [u8], at: usize, number: usize) {
     out[at..at + 4].copy_from_slice(&(number as u32).to_le_bytes());
 }
@@ -239,7 +241,9 @@ fn put_token(out: &mut Vec<u8>, token: Token, newest: u64) {
     put_long(out, &[token.run, token.client, token.number, newest]);
 }
 
-/// Nodes whose low codes are missing, and what [`MissingNodes`](super::MissingNodes) says of them. Their bytes are said at `at`. Where there are none, nothing else is.
+/// Appends the nodes whose low codes are missing, with the numbers of
+/// [`MissingNodes`](super::MissingNodes). Writes their length in bytes at `at`. Without nodes,
+/// nothing else is written.
 fn put_missing(out: &mut Vec<u8>, at: usize, (missing, most, bound): (impl Part, u32, f32)) {
     let before = out.len();
     put(out, &[most, bound.to_bits()]);
@@ -280,7 +284,7 @@ fn put_refine(out: &mut Vec<u8>, step: u32, nodes: impl Part) {
     nodes.put(out);
 }
 
-/// What `pack` appends, if it says so.
+/// Appends a step and the lists that `pack` appends. Returns the answer of `pack`.
 fn put_lists(out: &mut Vec<u8>, step: u32, pack: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
     put(out, &[step]);
     pack(out)
@@ -301,7 +305,7 @@ fn put_met(
     any
 }
 
-/// A step, and distances by high and by low codes.
+/// Appends a step, its distances by high and by low codes, and nodes.
 fn put_done(out: &mut Vec<u8>, counts: [u32; 3], nodes: impl Part) {
     put(out, &counts);
     nodes.put(out);
@@ -313,7 +317,8 @@ fn put_rank(out: &mut Vec<u8>, k: u32, row: &[u8], nodes: impl Part) {
     nodes.put(out);
 }
 
-/// Reads, their bytes and computations; nodes that do not count any more.
+/// Appends the reads, their bytes, the computations, and the number of nodes that were deleted or
+/// replaced.
 fn put_ranked(out: &mut Vec<u8>, took: [u64; 3], refused: u32, answers: impl Part) {
     put_long(out, &took);
     put(out, &[refused]);
@@ -349,7 +354,8 @@ fn put_give_up(out: &mut Vec<u8>, token: Token, (newest, wanted): (u64, impl Num
     wanted.put(out);
 }
 
-/// Appends the frame of a step's lists, which `pack` appends; where it says that there are none, nothing is appended. Gives whether there were.
+/// Appends a frame with the lists of a step, which `pack` appends. If `pack` returns false, there
+/// are no lists and no frame. Returns whether there is one.
 pub(crate) fn append_lists(
     head: Head,
     step: u32,
@@ -366,7 +372,8 @@ pub(crate) fn append_lists(
     any
 }
 
-/// The same of a step that asked for low codes: `estimates` are those of what was asked for; sorts them.
+/// As [`append_lists`], for a step that asked for low codes. Sorts `estimates`, the estimates of
+/// the requested nodes.
 pub(crate) fn append_met(
     head: Head,
     step: u32,
@@ -384,7 +391,7 @@ pub(crate) fn append_met(
     any
 }
 
-/// Appends the end of a walk, with its distances by high and by low codes; sorts the nodes.
+/// Appends the end of a walk, with its distances by high and by low codes. Sorts the nodes.
 pub(crate) fn append_done(
     head: Head,
     step: u32,
@@ -398,7 +405,8 @@ pub(crate) fn append_done(
     open.close(Kind::Done, head, out);
 }
 
-/// Appends the beginning of a walk; sorts the nodes. `missing` are those of which no low code is here, and what [`MissingNodes`](super::MissingNodes) says of them.
+/// Appends the beginning of a walk. Sorts the nodes. `missing` has the nodes whose low codes are
+/// not here, and the numbers of [`MissingNodes`](super::MissingNodes).
 pub(crate) fn append_begin(
     head: Head,
     sizes: [u32; 3],
@@ -412,14 +420,14 @@ pub(crate) fn append_begin(
     open.close(Kind::Begin, head, out);
 }
 
-/// Appends a step of a walk; sorts the nodes.
+/// Appends a step of a walk. Sorts the nodes.
 pub(crate) fn append_refine(head: Head, step: u32, nodes: &mut Vec<(u32, f32)>, out: &mut Vec<u8>) {
     let open = Open::new(out);
     put_refine(out, step, nodes);
     open.close(Kind::Refine, head, out);
 }
 
-/// Appends a step of a walk that has met nodes of which no low code is here; sorts the nodes.
+/// Appends a step of a walk that has met nodes whose low codes are not here. Sorts the nodes.
 pub(crate) fn append_look(
     head: Head,
     step: u32,
@@ -432,14 +440,14 @@ pub(crate) fn append_look(
     open.close(Kind::Look, head, out);
 }
 
-/// Appends what storage is to rank; sorts the nodes.
+/// Appends a request for a ranking by storage. Sorts the nodes.
 pub(crate) fn append_rank(head: Head, k: u32, row: &[u8], nodes: &mut Vec<u32>, out: &mut Vec<u8>) {
     let open = Open::new(out);
     put_rank(out, k, row, nodes);
     open.close(Kind::Rank, head, out);
 }
 
-/// Appends codes of `count` nodes, which `fill` appends; where it cannot, nothing is appended.
+/// Appends the codes of `count` nodes, which `fill` appends. If `fill` fails, nothing is appended.
 pub(crate) fn append_codes<E>(
     head: Head,
     nodes: [u32; 2],
@@ -457,7 +465,7 @@ pub(crate) fn append_codes<E>(
 }
 
 impl Ranked {
-    /// Appends it as storage's answer.
+    /// Appends the result as storage's answer.
     pub(crate) fn append(&self, head: Head, out: &mut Vec<u8>) {
         let open = Open::new(out);
         let took = [self.reads, self.bytes, self.computations];
@@ -466,7 +474,8 @@ impl Ranked {
     }
 }
 
-/// Appends a change: its token, what its client waits for with the newest that this is about, ids and rows.
+/// Appends a change: its token, the newest change that `wanted` is about and the changes that the
+/// client waits for, ids and rows.
 pub(crate) fn append_change(
     head: Head,
     token: Token,
@@ -479,14 +488,14 @@ pub(crate) fn append_change(
     open.close(Kind::Change, head, out);
 }
 
-/// Appends that a change is not wanted any more.
+/// Appends that a change is given up.
 pub(crate) fn append_give_up(head: Head, token: Token, wanted: (u64, &[u64]), out: &mut Vec<u8>) {
     let open = Open::new(out);
     put_give_up(out, token, wanted);
     open.close(Kind::GiveUp, head, out);
 }
 
-/// Appends a change again, or that it is given up, as it came.
+/// Appends a change, or its withdrawal, with the body as it was received.
 pub(crate) fn append_change_body(head: Head, gives_up: bool, body: &[u8], out: &mut Vec<u8>) {
     let open = Open::new(out);
     out.extend(body);

@@ -1,10 +1,11 @@
-//! The body of a frame, read from its beginning on: numbers, rows, sets. The byte table is in [`wire`](super).
+//! Reads the body of a frame from its beginning: numbers, rows, sets. The byte table is in
+//! [`wire`](super).
 
 use super::change::{Ids, MOST_WANTED, Token, Wanted};
 use super::message::{Answers, MissingNodes};
 use super::{MOST_NODES, MOST_ROW, Nodes, Scored, WireError, u32_at, u64_at};
 
-/// The body of a message, as far as it is read.
+/// The body of a message, and the position up to which it has been read.
 pub(super) struct Body<'a> {
     kind: &'static str,
     bytes: &'a [u8],
@@ -43,7 +44,7 @@ impl<'a> Body<'a> {
         Ok(u64_at(self.take(8)?, 0))
     }
 
-    /// A number that is used as a length.
+    /// A number that is used as a length, between `least` and [`MOST_NODES`].
     pub(super) fn bounded(&mut self, least: u32, what: &'static str) -> Result<u32, WireError> {
         let number = self.u32()?;
         match (least..=MOST_NODES as u32).contains(&number) {
@@ -80,7 +81,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// Nodes whose low codes are missing, in so many bytes. Without any nothing else is said.
+    /// The nodes whose low codes are missing, in `bytes` bytes. Without nodes, no number precedes
+    /// them.
     pub(super) fn missing(&mut self, bytes: u32) -> Result<MissingNodes<'a>, WireError> {
         if bytes == 0 {
             return Ok(MissingNodes::NONE);
@@ -104,7 +106,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// So many numbers that a client waits for, this one among them.
+    /// `count` numbers of changes that a client waits for. `number` has to be one of them.
     pub(super) fn wanted(
         &mut self,
         newest: u64,

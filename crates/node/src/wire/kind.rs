@@ -1,4 +1,5 @@
-//! The kinds of messages, as a frame's header has them. The table in [`wire`](super) says what each is.
+//! The kinds of messages, by their number in a frame's header. The table in [`wire`](super)
+//! describes each.
 
 /// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Each in the place of its number, which begin at 1.
+    /// Each kind at its number less 1.
     const ALL: [Kind; 19] = [
         Kind::Describe,
         Kind::Description,
@@ -49,13 +50,13 @@ impl Kind {
         Kind::Look,
     ];
 
-    /// That of a number; `None` of one that is none.
+    /// The kind of a number; `None` if it is unknown.
     pub(super) fn of(number: u8) -> Option<Kind> {
         let place = usize::from(number).checked_sub(1)?;
         Kind::ALL.get(place).copied()
     }
 
-    /// What it is called.
+    /// The name of the kind.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Describe => "describe",

@@ -1,4 +1,4 @@
-//! Messages: what a frame's body says ([`Body`]). The byte table is in [`wire`](super).
+//! The content of a frame's body: [`Message`], and the parts that several kinds share.
 
 use super::body::Body;
 use super::change::{Changed, Ids, Token, Wanted};
@@ -8,7 +8,7 @@ use super::{
     MOST_TEXT, Nodes, Reason, Scored, WireError, u32_at, u64_at,
 };
 
-/// Answers of a search as they came: ids and distances, nearest first.
+/// The answers of a search as they were received: ids and distances, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answers<'a> {
     pub(super) ids: &'a [u8],
@@ -16,58 +16,58 @@ pub struct Answers<'a> {
 }
 
 impl Answers<'_> {
-    /// How many.
+    /// Number of answers.
     pub fn len(&self) -> usize {
         self.ids.len() / 8
     }
 
-    /// Whether there are none.
+    /// Whether there are no answers.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Their ids.
+    /// The ids, nearest first.
     pub fn ids(&self) -> impl Iterator<Item = u64> {
         self.ids.chunks_exact(8).map(|id| u64_at(id, 0))
     }
 
-    /// Their distances.
+    /// The distances, in the order of the ids.
     pub fn distances(&self) -> impl Iterator<Item = f32> {
         let bits = self.distances.chunks_exact(4).map(|bits| u32_at(bits, 0));
         bits.map(f32::from_bits)
     }
 }
 
-/// What storage found: exact distances of the nearest, and what they took.
+/// The result of a ranking on storage: exact distances of the nearest nodes, and the costs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ranked {
     /// Ids, nearest first.
     pub ids: Vec<u64>,
-    /// A distance each.
+    /// A distance for each id.
     pub distances: Vec<f32>,
-    /// Reads that were made.
+    /// Reads.
     pub reads: u64,
-    /// Bytes that these brought.
+    /// Bytes of these reads.
     pub bytes: u64,
     /// Exact distances that were computed.
     pub computations: u64,
-    /// Nodes of those that were asked for that are not in the index any more, or were replaced.
+    /// Requested nodes that were deleted or replaced.
     pub refused: u32,
 }
 
-/// Nodes whose low codes a compute server does not have, as they came.
+/// Nodes whose low codes a compute server does not have, as they were received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissingNodes<'a> {
-    /// Of these and of what is offered with them, so many are to be looked at by high codes.
+    /// The number of nodes to score by high codes, out of these and the offered nodes.
     pub most: u32,
-    /// Estimates above this are of no use.
+    /// The largest useful estimate of a distance.
     pub bound: f32,
-    /// Which. None: nothing is asked for.
+    /// The nodes. Empty: no code is needed.
     pub nodes: Nodes<'a>,
 }
 
 impl MissingNodes<'_> {
-    /// None.
+    /// No nodes.
     pub const NONE: MissingNodes<'static> = MissingNodes {
         most: 0,
         bound: 0.0,
@@ -75,176 +75,182 @@ impl MissingNodes<'_> {
     };
 }
 
-/// What a frame asks for or answers. The table in [`wire`](super) says who sends what to whom.
+/// The content of a frame. The table in [`wire`](super) names the sender and the receiver of each
+/// kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Message<'a> {
-    /// What is the collection?
+    /// Asks for a description of the collection.
     Describe {
-        /// It is to be changed: then a compute server need know no more than storage does.
+        /// The client will change the collection. Then a compute server need know no more than
+        /// storage does.
         for_changes: bool,
     },
-    /// This.
+    /// The answer to a request for a description.
     Description {
-        /// What it is.
+        /// The collection.
         collection: Collection,
-        /// What a compute server needs besides the low codes; empty from other roles than memory.
+        /// The centroids that a compute server needs besides the low codes. Empty from roles other
+        /// than memory.
         centroids: &'a [u8],
     },
-    /// The low codes of some nodes.
+    /// Asks for the low codes of some nodes.
     LowCodes {
-        /// The first.
+        /// The first node.
         from: u32,
-        /// How many; the answer may be of fewer.
+        /// The number of nodes. The answer may have fewer.
         count: u32,
-        /// Only of those among so many of the most popular nodes of the collection.
+        /// Only the codes of the `kept` most popular nodes of the collection.
         kept: u32,
     },
-    /// These.
+    /// Low codes.
     Codes {
         /// The first node.
         from: u32,
-        /// Of how many they are.
+        /// The number of nodes.
         count: u32,
-        /// `low_bytes` for each node. Where not those of all nodes were asked for, a bit for each node comes first, from the lowest of the first byte on, and then the codes of
-        /// those whose bit is set.
+        /// `low_bytes` for each node. If only codes of popular nodes were requested, a bit for each
+        /// node comes first, from the lowest bit of the first byte on. Then come the codes of the
+        /// nodes whose bit is set.
         codes: &'a [u8],
     },
-    /// A query's walk begins.
+    /// Begins a query's walk.
     Begin {
         /// D_high.
         list: u32,
         /// D_full.
         full: u32,
-        /// Candidates that a step expands.
+        /// Candidates that one step expands.
         beam: u32,
-        /// The query as it is to be ranked by codes: of elements of a byte the row, else rounded to a byte for each dimension.
+        /// The query as the codes rank it: the row itself if its elements are bytes, or else the
+        /// row rounded to a byte for each dimension.
         query: &'a [u8],
-        /// Where it begins, as far as the compute server does not have the low codes.
+        /// The nodes at which the walk begins whose low codes the compute server does not have.
         missing: MissingNodes<'a>,
-        /// Where it begins: to be scored by the rests of their codes.
+        /// The nodes at which the walk begins, to be scored by their residual codes.
         nodes: Scored<'a>,
     },
-    /// The next step.
+    /// The next step of a walk.
     Refine {
-        /// Its number, from 1 on.
+        /// The number of the step, from 1 on.
         step: u32,
-        /// To be scored by the rests of their codes.
+        /// The nodes to score by their residual codes.
         nodes: Scored<'a>,
     },
-    /// The next step, of a walk that has met nodes whose low codes the compute server does not have.
+    /// The next step of a walk that has met nodes whose low codes the compute server does not have.
     Look {
-        /// Its number, from 1 on.
+        /// The number of the step, from 1 on.
         step: u32,
-        /// These.
+        /// The nodes without low codes.
         missing: MissingNodes<'a>,
-        /// What may be looked at by high codes besides.
+        /// Other nodes that may be scored by high codes.
         offered: Scored<'a>,
     },
-    /// The walk is over, or given up.
+    /// Ends a walk, whether it is complete or given up.
     End,
-    /// Adjacency lists of the candidates that a step expanded.
+    /// The adjacency lists of the candidates that a step expanded.
     Lists {
-        /// Which step.
+        /// The number of the step.
         step: u32,
-        /// As the halves pack them.
+        /// The lists, as the halves pack them.
         lists: &'a [u8],
     },
-    /// The same, of a step that asked for low codes.
+    /// As `Lists`, for a step that asked for low codes.
     Met {
-        /// Which step.
+        /// The number of the step.
         step: u32,
-        /// As the halves pack them.
+        /// The lists, as the halves pack them.
         lists: &'a [u8],
-        /// What was asked for, as far as it may come into L_low.
+        /// The estimates of the requested nodes that may enter L_low.
         estimates: Scored<'a>,
     },
-    /// All candidates are expanded.
+    /// Says that all candidates are expanded.
     Done {
-        /// Which step found so.
+        /// The number of the step that found this.
         step: u32,
-        /// Distances by high codes that the walk took.
+        /// Distances by high codes that the walk computed.
         computations: u32,
-        /// By low codes, where these are offloaded.
+        /// Distances by low codes, if these are offloaded.
         low: u32,
-        /// The D_full nearest by high codes.
+        /// The D_full nearest nodes by high codes.
         nodes: Nodes<'a>,
     },
-    /// Exact distances.
+    /// Asks for exact distances.
     Rank {
-        /// How many are wanted.
+        /// The number of answers wanted.
         k: u32,
         /// The query.
         row: &'a [u8],
-        /// Of which nodes.
+        /// The nodes to rank.
         nodes: Nodes<'a>,
     },
-    /// These.
+    /// The answer to a ranking.
     Ranked {
-        /// Reads that were made.
+        /// Reads.
         reads: u64,
-        /// Bytes that these brought.
+        /// Bytes of these reads.
         bytes: u64,
-        /// Distances that were computed.
+        /// Exact distances that were computed.
         computations: u64,
-        /// Nodes that do not count any more.
+        /// Nodes that were deleted or replaced.
         refused: u32,
-        /// The k nearest.
+        /// The k nearest vectors.
         answers: Answers<'a>,
     },
     /// A client's query.
     Search {
-        /// How many are wanted.
+        /// The number of answers wanted.
         k: u32,
-        /// D_high; 0: what the server takes.
+        /// D_high; 0: the server's default.
         list: u32,
-        /// 0: what the server takes.
+        /// Beam width; 0: the server's default.
         beam: u32,
         /// The query.
         row: &'a [u8],
     },
-    /// Its answers.
+    /// The answer to a query.
     Answers {
-        /// What it took.
+        /// The costs.
         counters: Counters,
-        /// The k nearest that were found.
+        /// The k nearest vectors that were found.
         answers: Answers<'a>,
     },
-    /// Vectors that are to be in the index, in place of what has their ids; and ids that are to be no more.
+    /// Vectors to put into the index, each in place of the vector with the same id, and ids to
+    /// delete.
     Change {
-        /// Which change.
+        /// The token of the change.
         token: Token,
-        /// For which changes its client waits: this one is among them.
+        /// The changes for which its client waits, with this one.
         wanted: Wanted<'a>,
         /// Ids of `rows`.
         upserts: Ids<'a>,
-        /// Ids that are deleted, if they are there.
+        /// Ids to delete, if they exist.
         deletes: Ids<'a>,
-        /// Rows of the collection, one behind the other.
+        /// Rows of the collection, back to back.
         rows: &'a [u8],
     },
-    /// A change is not wanted any more: it is not to be made where that has not begun, and who asks is told what became of it.
+    /// Withdraws a change. Storage does not begin it any more, and the sender is told the outcome.
     GiveUp {
-        /// Which change.
+        /// The token of the change.
         token: Token,
-        /// For which changes its client waits: also for what became of this one.
+        /// The changes for which its client waits, with this one, whose outcome it waits for.
         wanted: Wanted<'a>,
     },
-    /// It was made, and is durable.
+    /// A change was made, and is durable.
     Changed(Changed),
-    /// No.
+    /// A refusal.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// In words.
+        /// The reason in words.
         text: &'a str,
     },
 }
 
 impl<'a> Message<'a> {
-    /// What a frame says.
+    /// Decodes the message of a frame.
     ///
     /// # Errors
-    /// Its body is none of its kind, or its kind is none.
+    /// The kind is unknown, or the body is no valid body of its kind.
     pub fn decode(frame: &Frame<'a>) -> Result<Message<'a>, WireError> {
         let Some(kind) = Kind::of(frame.kind) else {
             return Err(WireError::Header {
@@ -359,10 +365,10 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What a number is that no list or answer has.
+/// The error text for a size that no list or answer has.
 const SIZE: &str = "a size of 0 or more than 65,536";
 
-/// What is searched.
+/// Reads a collection.
 fn collection(body: &mut Body<'_>) -> Result<Collection, WireError> {
     let bytes: &[u8; COLLECTION] = match body.take(COLLECTION)?.try_into() {
         Ok(bytes) => bytes,

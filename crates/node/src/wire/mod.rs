@@ -1,7 +1,9 @@
-//! What goes between the roles of DistVS (§3.2) and their clients, to the byte. Nothing here reads, writes or waits.
+//! The messages between the roles of DistVS (§3.2) and their clients, to the byte. This module does
+//! no I/O and never waits.
 //!
-//! A connection begins with the greetings of [`stratann_tier::remote::wire`], in which each side says which [`Protocol`] it speaks. Behind them come
-//! frames, each with a header of 32 bytes and a body. All numbers are little-endian.
+//! A connection begins with the greetings of [`stratann_tier::remote::wire`], in which each side
+//! names the [`Protocol`] that it speaks. Frames follow, each with a header of 32 bytes and a body.
+//! All numbers are little-endian.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -9,49 +11,62 @@
 //! | 4 | u8 | version of this format: [`VERSION`] |
 //! | 5 | u8 | kind (below) |
 //! | 6 | u16 | 0 |
-//! | 8 | u64 | the asker's name for the request; an answer has that of what it answers. Of a walk: the query's id |
-//! | 16 | u64 | state of the index that the sender goes by ([`Collection::state`]); 0 where it goes by none |
-//! | 24 | u32 | microseconds that the asker had left when it sent this; 0: it waits as long as it takes |
+//! | 8 | u64 | the requester's id for the request, which the answer repeats. In a walk: the query's id |
+//! | 16 | u64 | state of the index that the sender uses ([`Collection::state`]); 0: none |
+//! | 24 | u32 | microseconds until the requester's deadline, when it sent this; 0: no deadline |
 //! | 28 | u32 | CRC-32C of the header before this and of the body |
 //!
 //! | kind | from → to | body |
 //! |---|---|---|
-//! | 1 describe | any → any | nothing; or a 1 (u8) to a compute server through which the collection is to be changed, for which it needs storage alone |
+//! | 1 describe | any → any | empty; or a 1 (u8) for a compute server: the client will only change the collection, which needs storage alone |
 //! | 2 description | answer | a [`Collection`] (40 bytes), centroids of the low codes (memory role only) |
-//! | 3 low codes | compute → memory | first node u32, count u32, of the most popular nodes so many u32 |
-//! | 4 codes | answer | first node u32, count u32, where some codes are offloaded a bit for each of these nodes, codes |
+//! | 3 low codes | compute → memory | first node u32, count u32, kept u32 (codes of the `kept` most popular nodes only) |
+//! | 4 codes | answer | first node u32, count u32, a bit for each of these nodes if some codes are offloaded, codes |
 //! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, bytes of the missing nodes u32, bytes of the row u32, missing nodes, the query's row, scored nodes |
 //! | 6 refine | compute → memory | step u32, scored nodes |
 //! | 7 end | compute → memory | |
 //! | 8 lists | memory → compute | step u32, packed adjacency lists |
 //! | 9 done | memory → compute | step u32, high computations u32, low computations u32, nodes |
 //! | 10 rank | compute → storage | k u32, bytes of the row u32, the query's row, nodes |
-//! | 11 ranked | answer | reads u64, bytes read u64, computations u64, nodes that do not count any more u32, answers |
+//! | 11 ranked | answer | reads u64, bytes read u64, computations u64, nodes that are deleted or replaced u32, answers |
 //! | 12 search | client → compute | k u32, D_high u32 (0: the server's), beam u32 (0: the server's), the query's row |
 //! | 13 answers | answer | [`Counters`] (72 bytes), answers |
 //! | 14 refused | answer to anything | [`Reason`] u32, text (UTF-8, at most [`MOST_TEXT`] bytes) |
 //! | 15 met | memory → compute, in place of lists behind a look, and behind a begin with missing nodes | step u32, bytes of the lists u32, packed adjacency lists, scored nodes |
-//! | 16 change | client → compute → storage | token u64 three times (run, client, number), newest u64, wanted u32, upserts u32, deletes u32, the numbers of the wanted u64 each, ids u64 each (those of the upserts first), a row for each upsert |
+//! | 16 change | client → compute → storage | token u64 three times (run, client, number), newest u64, wanted u32, upserts u32, deletes u32, the numbers of the wanted changes u64 each, ids u64 each (upserts first), a row for each upsert |
 //! | 17 changed | answer | ids that were inserted or replaced u32, ids that were deleted u32 |
 //! | 18 give up | client → compute → storage | token u64 three times, newest u64, wanted u32, their numbers u64 each |
 //! | 19 look | compute → memory, in place of refine where low codes are offloaded | step u32, bytes of the missing nodes u32, missing nodes, scored nodes |
 //!
-//! *nodes*: a set of node numbers, ascending, as LEB128 varints: the first, then the gaps (`nodes.rs`). *answers*: count u32, ids u64 each, distances f32
-//! each, nearest first. *scored nodes*: count u32, nodes, and for each an f32: what its low code estimates of its distance to the query. *missing nodes*, whose low codes are asked for: where they take no bytes nothing; else how many are to be looked at by high codes u32, the
-//! farthest estimate that is of use f32, nodes ([`MissingNodes`]).
+//! *nodes*: an ascending set of node numbers as LEB128 varints, first the lowest number and then
+//! the gaps (`nodes.rs`). *answers*: count u32, ids u64 each, distances f32 each, nearest first.
+//! *scored nodes*: count u32, nodes, and an f32 for each, its low code's estimate of its distance
+//! to the query. *missing nodes*: the nodes whose low codes are offloaded ([`MissingNodes`]). They
+//! are a count u32 of nodes to score by high codes, the largest useful estimate f32, and nodes. A
+//! set that takes no bytes has neither the count nor the estimate.
 //!
-//! **The state** keeps a search from mixing states: node numbers and codes mean something within one state only, so each role refuses what names
-//! a state that it does not have ([`Reason::OtherState`]), and whoever asked begins anew. Behind a merge memory and storage have two for a while: the last, and the one before.
+//! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
+//! meaning within one checkpoint only. Each role refuses a request that names a state it does not
+//! have ([`Reason::OtherState`]), and the requester begins again. After a merge, memory and storage
+//! serve two states for a while: the last one and the one before.
 //!
-//! A *description* that nobody asked for, with id 0, says that the memory server has another state by now; it goes on answering in the one before for a while.
+//! An unrequested *description*, with id 0, says that the memory server now has another state. The
+//! server continues to answer in the state before for a while.
 //!
-//! **Tokens** make a change idempotent: which run of storage is to make it, which client wants it, and which of its changes it is. Storage makes a change
-//! once, however often, and through whichever compute servers, it comes; one for another run it refuses ([`Reason::OtherState`], with its own in the place of the state), and the client asks again where it
-//! still wants it. With each change its client says for which of its changes, up to the newest, it waits: all others are over, and storage makes none of them any more, whenever they come
-//! ([`Reason::Over`]). *give up* is answered with what became of a change: *changed*, a refusal that says why it was not made, or [`Reason::Busy`] while it is being made.
+//! **Tokens** make a change idempotent. A token names the run of storage that is to make the
+//! change, the client, and the number of the change. Storage makes a change once, however often and
+//! through whichever compute servers it arrives. A change for another run is refused
+//! ([`Reason::OtherState`], with storage's own run in place of the state). The client then asks
+//! again if it still wants the change.
 //!
-//! **Steps** make a walk idempotent. `begin` asks for step 0, `refine` and `look` for theirs, `lists`, `met` and `done` say which they are of. A request that comes
-//! again gets the same answer again; one of a step that is over is ignored, as is an answer to it.
+//! With each change its client lists the changes up to the newest that it waits for. All others are
+//! over: storage makes none of them any more, whenever they arrive ([`Reason::Over`]). The answer
+//! to *give up* is the outcome of the change: *changed*, a refusal with the reason, or
+//! [`Reason::Busy`] while the change is being made.
+//!
+//! **Steps** make a walk idempotent. `begin` asks for step 0, `refine` and `look` for the step that
+//! they name. `lists`, `met` and `done` name the step that they answer. A repeated request gets the
+//! same answer. A request or an answer of a step that is over is ignored.
 
 mod append;
 mod body;
@@ -72,9 +87,19 @@ use kind::Kind;
 pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
-/// The version of this format. 1: the first. 2: what low codes estimate comes with the nodes, also with those at which a walk begins; low codes may be offloaded; changes. 3: a change says for which its
-/// client waits, and may be given up. 4: a memory server gets queries rounded. 5: where low codes are offloaded, lists come as they are whose neighbours all have theirs on the compute server. 6: all lists come as they are, and compute servers ask for low codes with their next step. 7: addresses in UCX are sealed; a description says how many vectors a search can find. Greetings say it already
-/// ([`Protocol`]): servers of two versions refuse each other before the first frame.
+/// The version of this format. Greetings carry it already ([`Protocol`]), so that servers of two
+/// versions refuse each other before the first frame.
+///
+/// - 1: the first.
+/// - 2: nodes carry the estimates of their low codes, also the nodes at which a walk begins; low
+///   codes may be offloaded; changes.
+/// - 3: a change lists the changes that its client waits for, and may be given up.
+/// - 4: a memory server gets queries rounded.
+/// - 5: with offloaded codes, a list is sent unchanged if the compute server has the codes of all
+///   its neighbours.
+/// - 6: all lists are sent unchanged, and compute servers ask for low codes with their next step.
+/// - 7: addresses in UCX are sealed; a description has the number of vectors that a search can
+///   find.
 pub const VERSION: u8 = 7;
 /// Greetings have said so before the first frame comes.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
@@ -97,50 +122,51 @@ const COUNTERS: usize = 72;
 
 pub use stratann_tier::remote::wire::Protocol;
 
-/// Why bytes are no frame or no message. The connection that brought them is over: nothing behind them can be told apart.
+/// Why bytes are no valid frame or message. The connection that delivered them is closed, since the
+/// frames after them cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A header that is none.
+    /// An invalid header.
     #[error(
         "{field} {value} at byte {offset} of a frame: {right}; the other side is broken or speaks another version"
     )]
     Header {
-        /// What.
+        /// The field.
         field: &'static str,
-        /// As it stands there.
+        /// Its value.
         value: u64,
-        /// Where in the frame.
+        /// Its offset in the frame, in bytes.
         offset: usize,
-        /// What would be right.
+        /// The valid values.
         right: &'static str,
     },
-    /// Bytes were changed on the way.
+    /// The checksum does not match: bytes were changed on the way.
     #[error(
         "the checksum of a frame of {len} bytes is {found:#010x}, and that of what came is {right:#010x}: the network or a memory is broken"
     )]
     Checksum {
         /// Bytes of the frame.
         len: usize,
-        /// What stands in the frame.
+        /// The checksum in the frame.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         right: u32,
     },
-    /// A body that is none of its kind.
+    /// A body that its kind does not allow.
     #[error("{what} of {kind} at byte {offset} of {len}: the other side is broken")]
     Body {
-        /// Which kind of message.
+        /// The kind of message.
         kind: &'static str,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
-        /// Where in the body.
+        /// The offset in the body, in bytes.
         offset: usize,
         /// Bytes of the body.
         len: usize,
     },
 }
 
-/// What a collection is, as all roles have to agree on it.
+/// The properties of a collection on which all roles have to agree.
 ///
 /// | offset | |
 /// |---|---|
@@ -151,9 +177,10 @@ pub enum WireError {
 /// | 32 | u64 `vectors` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// Which checkpoint of the index: the first 8 bytes of the BLAKE3 of its MANIFEST. 0 stands for none.
+    /// The checkpoint of the index: the first 8 bytes of the BLAKE3 hash of its MANIFEST. 0 stands
+    /// for none.
     pub state: u64,
-    /// Nodes: their numbers are below this.
+    /// Number of nodes. Node numbers are below this.
     pub nodes: u32,
     /// Dimension of the vectors.
     pub dim: u32,
@@ -163,13 +190,16 @@ pub struct Collection {
     pub low_bytes: u32,
     /// Bytes of a high code.
     pub high_bytes: u32,
-    /// Element type, as the files of an index number them. The roles hand it on and do not look at it.
+    /// Element type, by its number in the files of an index. The roles pass it on and do not
+    /// interpret it.
     pub element: u8,
-    /// Metric, likewise.
+    /// Metric, in the same way.
     pub metric: u8,
-    /// Whether it takes changes: as storage says, and a compute server that has heard so from it.
+    /// Whether the collection takes changes. Storage decides this, and compute servers repeat
+    /// storage's answer.
     pub changes: bool,
-    /// Vectors that a search can find now, as storage says; others say how many nodes there are.
+    /// Vectors that a search can find now, as storage counts them. Other roles give the number of
+    /// nodes.
     pub vectors: u64,
 }
 
@@ -205,30 +235,34 @@ impl Collection {
     }
 }
 
-/// What a search took.
+/// The costs of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Distance computations by low codes: on the compute server, and on the memory server of codes that are offloaded; also of walks that were given up.
+    /// Distances by low codes, on the compute server, and for offloaded codes on the memory server.
+    /// Walks that were given up are included.
     pub low: u64,
-    /// By high codes, on the memory server, in walks that came to their end: more than one where much of what the first found was deleted.
+    /// Distances by high codes on the memory server, in completed walks. A search has several if
+    /// much of the first result was deleted.
     pub high: u64,
-    /// With exact vectors, on storage.
+    /// Distances with exact vectors on storage.
     pub full: u64,
     /// Exchanges with the memory server.
     pub steps: u32,
-    /// How often the walk began anew, because a server was gone or of another state.
+    /// Restarts of the walk, because a server was gone or had another state.
     pub restarts: u32,
-    /// Bytes of all frames of the search between the compute server and the memory server, in both directions.
+    /// Bytes of all frames of the search between the compute server and the memory server, in both
+    /// directions.
     pub wire: u64,
     /// The same between the compute server and storage.
     pub storage_wire: u64,
-    /// Reads that storage made.
+    /// Reads of storage.
     pub reads: u64,
-    /// Bytes that these brought.
+    /// Bytes of these reads.
     pub read_bytes: u64,
-    /// D_high that it was searched with: what was asked for, or what the server takes, and no less than the answers that were wanted.
+    /// D_high of the search: the requested value, or else the server's, and at least the number of
+    /// answers.
     pub list: u32,
-    /// Candidates that a step expanded at most.
+    /// The most candidates that a step expanded.
     pub beam: u32,
 }
 
@@ -263,27 +297,32 @@ impl Counters {
     }
 }
 
-/// Why something is refused.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// It is no request that could ever be answered: a wrong row, a node that is not there. Asking again is no use.
+    /// The request can never be answered: a wrong row, or a node that does not exist. A repetition
+    /// would fail too.
     Invalid = 1,
-    /// It names another state than that of this server. Ask for a description, and begin anew.
+    /// The request names another state than the server's. Ask for a description, and begin again.
     OtherState = 2,
-    /// No such query is in progress: the server was restarted, or has waited too long. Begin anew.
+    /// No such query is in progress: the server was restarted, or the query was idle for too long.
+    /// Begin again.
     Unknown = 3,
-    /// As much is in progress as may be. Ask again later.
+    /// The server is at its limit. Ask again later.
     Busy = 4,
-    /// There was no answer in time.
+    /// There was no answer before the deadline.
     Deadline = 5,
-    /// Something failed; the text says what.
+    /// Something failed, which the text describes.
     Failed = 6,
-    /// A compute server cannot answer now, since it waits for another server: ask another compute server, or later.
+    /// A compute server cannot answer now, since it waits for another server. Ask another compute
+    /// server, or ask later.
     Waiting = 7,
-    /// A change that was not made, and never will be: its client has given it up, or its time was over before.
+    /// A change that was not made and never will be: its client has given it up, or its deadline
+    /// had passed.
     GivenUp = 8,
-    /// A change for which its client has said that it does not wait: what became of it is not known any more, and nothing more of it is made.
+    /// A change that its client no longer waits for. Its outcome is not known any more, and storage
+    /// makes no further part of it.
     Over = 9,
 }
 
@@ -325,25 +364,25 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-/// What a frame says besides its message.
+/// The part of a frame's header that does not depend on its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The asker's name for the request.
+    /// The requester's id for the request.
     pub id: u64,
-    /// The index' state that the sender goes by; 0: none.
+    /// The state of the index that the sender uses; 0: none.
     pub state: u64,
-    /// Microseconds that the asker had left; 0: no end.
+    /// Microseconds until the requester's deadline; 0: no deadline.
     pub left: u32,
 }
 
 impl Head {
-    /// With what is left until a deadline, which is never said as 0.
+    /// With the time left until a deadline, which is at least 1 microsecond.
     pub fn until(id: u64, state: u64, left: Duration) -> Head {
         let left = u32::try_from(left.as_micros()).unwrap_or(u32::MAX).max(1);
         Head { id, state, left }
     }
 
-    /// When a request's time is over that came at `now`, `patience` later at the latest.
+    /// The deadline of a request that arrived at `now`: at most `patience` later.
     pub fn deadline(&self, now: Duration, patience: Duration) -> Duration {
         match self.left {
             0 => now + patience,
@@ -352,10 +391,10 @@ impl Head {
     }
 }
 
-/// A frame that has come in: what stands in its header, and its body.
+/// A frame that was received: the fields of its header, and its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it says besides its message.
+    /// The fields of its header.
     pub head: Head,
     pub(crate) kind: u8,
     pub(crate) body: &'a [u8],
@@ -363,36 +402,36 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// How many bytes it has, header included.
+    /// Bytes of the frame, with the header.
     pub fn bytes(&self) -> usize {
         self.whole.len()
     }
 
-    /// All of them.
+    /// All bytes of the frame.
     pub fn whole(&self) -> &'a [u8] {
         self.whole
     }
 
-    /// Whether a whole frame refuses something.
+    /// Whether the bytes of a whole frame are a refusal.
     pub(crate) fn is_refusal(bytes: &[u8]) -> bool {
         bytes.get(5) == Some(&Kind::Refused.into())
     }
 
-    /// Whether it asks for a description, and if so, whether for changes.
+    /// Whether the frame asks for a description, and if so, whether for changes.
     pub(crate) fn describes(&self) -> Option<bool> {
         (self.kind == u8::from(Kind::Describe)).then_some(!self.body.is_empty())
     }
 
-    /// How many bytes a frame has, of which the first are these; `None` where they do not say so yet.
+    /// The length of a frame that begins with `bytes`; `None` if they are too few to contain it.
     pub(crate) fn len_of(bytes: &[u8]) -> Option<usize> {
         let (len, _) = bytes.split_first_chunk::<4>()?;
         Some(HEADER + u32::from_le_bytes(*len) as usize)
     }
 
-    /// The first frame of what has come in; `None` if it is not complete yet.
+    /// Decodes the first frame in `bytes`; `None` if it is not complete yet.
     ///
     /// # Errors
-    /// It is no frame.
+    /// The bytes are no valid frame.
     pub fn decode(bytes: &'a [u8]) -> Result<Option<Frame<'a>>, WireError> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
             return Ok(None);
@@ -445,7 +484,8 @@ fn checksum(header: &[u8; HEADER], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..28]), body)
 }
 
-/// A frame that is being appended to bytes: what is put behind them until [`close`](Open::close) is its body.
+/// A frame under construction at the end of a buffer. The bytes that are appended until
+/// [`close`](Open::close) are its body.
 #[must_use = "a frame that is not closed has no header"]
 pub(crate) struct Open {
     at: usize,
@@ -458,7 +498,8 @@ impl Open {
         Open { at }
     }
 
-    /// Writes the header. A body longer than [`MOST_BODY`] is a mistake of this program, of which the receiver says so.
+    /// Writes the header. A body longer than [`MOST_BODY`] is an error of this program, which the
+    /// receiver reports.
     pub(crate) fn close(self, kind: impl Into<u8>, head: Head, out: &mut [u8]) {
         let Some((header, body)) = out[self.at..].split_first_chunk_mut::<HEADER>() else {
             return;
@@ -473,19 +514,19 @@ impl Open {
     }
 }
 
-/// Frames as they come in, in pieces of any size.
+/// Received frames, in pieces of any size.
 #[derive(Debug)]
 pub struct Incoming {
     /// The most bytes of a body.
     most: usize,
-    /// What came stands from `at` to `end`; behind it is room.
+    /// Received bytes are in `at..end`; the rest is free space.
     bytes: Vec<u8>,
     at: usize,
     end: usize,
 }
 
 impl Incoming {
-    /// Where bodies have at most so many bytes, and never more than [`MOST_BODY`].
+    /// Accepts bodies of at most `most` bytes, and never more than [`MOST_BODY`].
     pub fn new(most: usize) -> Incoming {
         Incoming {
             most: most.min(MOST_BODY),
@@ -495,10 +536,11 @@ impl Incoming {
         }
     }
 
-    /// Takes what a read brings: `read` gets room for at least so many bytes, and says how many it filled.
+    /// Appends the bytes of one read. `read` gets at least `room` bytes of space, and returns the
+    /// number that it filled.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub fn fill<E>(
         &mut self,
         room: usize,
@@ -507,7 +549,7 @@ impl Incoming {
         self.bytes.copy_within(self.at..self.end, 0);
         self.end -= self.at;
         self.at = 0;
-        // One large frame is not kept room for.
+        // The space of one large frame is not kept.
         if self.end == 0 && self.bytes.len() > 4 * room {
             self.bytes = Vec::new();
         }
@@ -519,10 +561,10 @@ impl Incoming {
         Ok(got)
     }
 
-    /// The next frame, if all of it is there.
+    /// The next frame, if it is complete.
     ///
     /// # Errors
-    /// What came is no frame.
+    /// The bytes are no valid frame.
     pub fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let bytes = &self.bytes[self.at..self.end];
         if let Some(len) = Frame::len_of(bytes).filter(|&len| len > HEADER + self.most) {
@@ -540,7 +582,7 @@ impl Incoming {
         Ok(frame)
     }
 
-    /// Whether part of a frame is there.
+    /// Whether part of a frame has arrived.
     pub fn is_amid(&self) -> bool {
         self.at < self.end
     }

@@ -1,25 +1,27 @@
-//! Sets of node numbers: ascending, the first and the gaps as LEB128 varints.
+//! Sets of node numbers in ascending order: the lowest number and the gaps, as LEB128 varints.
 //!
-//! Nodes are numbered in locality order, and those of one message are near one query: their gaps are small, so a node takes one to two bytes
-//! in place of four. What a set is for does not depend on its order: lists are ordered by distance and node number.
+//! Nodes are numbered in locality order, and the nodes of one message are near one query. So their
+//! gaps are small, and a node takes one to two bytes in place of four. Sorting them loses nothing,
+//! since lists are ordered by distance and node number.
 //!
-//! Nodes that are to be looked at by the rests of their codes come with what their low codes estimate: their count, the set, and a number for each. That is a whole
-//! f32: who gets it goes on with it as if it were its own, so that servers find what one process finds, to the bit.
+//! Nodes to score by residual codes come with the estimates of their low codes: a count, the set,
+//! and an f32 for each node. The f32 is not rounded, since the receiver continues with it as with
+//! its own. So servers give the same answers as one process, to the bit.
 
 use super::{MOST_NODES, WireError, u32_at};
 
-/// Node numbers of a message, as they came.
+/// Node numbers of a message, as they were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes<'a>(pub &'a [u8]);
 
-/// Sorts nodes, drops those that are there twice, and appends them.
+/// Sorts nodes, drops duplicates, and appends the set.
 pub fn append(nodes: &mut Vec<u32>, out: &mut Vec<u8>) {
     nodes.sort_unstable();
     nodes.dedup();
     append_gaps(nodes.iter().copied(), out);
 }
 
-/// Appends ascending nodes.
+/// Appends nodes that are ascending.
 fn append_gaps(nodes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     let mut before = 0;
     for node in nodes {
@@ -33,16 +35,16 @@ fn append_gaps(nodes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     }
 }
 
-/// Node numbers of a message as they came, with an estimate of each one's distance.
+/// Node numbers of a message as they were received, with an estimate of each node's distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scored<'a> {
-    /// Which.
+    /// The nodes.
     pub nodes: Nodes<'a>,
-    /// An f32 for each, in their order.
+    /// An f32 for each node, in their order.
     pub estimates: &'a [u8],
 }
 
-/// Sorts nodes, drops those that are there twice, and appends how many they are, which, and their estimates.
+/// Sorts nodes, drops duplicates, and appends their count, the set, and the estimates.
 pub fn append_scored(nodes: &mut Vec<(u32, f32)>, out: &mut Vec<u8>) {
     nodes.sort_unstable_by_key(|&(node, _)| node);
     nodes.dedup_by_key(|&mut (node, _)| node);
@@ -53,17 +55,18 @@ pub fn append_scored(nodes: &mut Vec<(u32, f32)>, out: &mut Vec<u8>) {
 }
 
 impl Scored<'_> {
-    /// Appends it as it came.
+    /// Appends the bytes as they were received.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
         out.extend(((self.estimates.len() / 4) as u32).to_le_bytes());
         out.extend(self.nodes.0);
         out.extend(self.estimates);
     }
 
-    /// Puts them into `nodes`, in place of what is there: at most [`MOST_NODES`], ascending, all below `end`. Estimates may be any numbers, also none.
+    /// Replaces the content of `nodes` with the set: at most [`MOST_NODES`], ascending, all below
+    /// `end`. Estimates may be any f32, also NaN.
     ///
     /// # Errors
-    /// They are no such set, or not as many as their estimates.
+    /// The bytes are no such set, or nodes and estimates differ in number.
     pub fn read(&self, end: u32, nodes: &mut Vec<(u32, f32)>) -> Result<(), WireError> {
         nodes.clear();
         let mut estimates = (self.estimates.chunks_exact(4)).map(|b| f32::from_bits(u32_at(b, 0)));
@@ -86,10 +89,11 @@ impl Scored<'_> {
 }
 
 impl Nodes<'_> {
-    /// Puts them into `nodes`, in place of what is there: at most [`MOST_NODES`], ascending, all below `end`.
+    /// Replaces the content of `nodes` with the set: at most [`MOST_NODES`], ascending, all below
+    /// `end`.
     ///
     /// # Errors
-    /// They are no such set.
+    /// The bytes are no such set.
     pub fn read(&self, end: u32, nodes: &mut Vec<u32>) -> Result<(), WireError> {
         nodes.clear();
         self.each(end, |node| {
@@ -98,7 +102,7 @@ impl Nodes<'_> {
         })
     }
 
-    /// Calls `each` with them.
+    /// Calls `each` with every node.
     fn each(
         &self,
         end: u32,

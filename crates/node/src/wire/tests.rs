@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One of each kind.
+/// A message of each kind.
 fn samples<'a>(
     row: &'a [u8],
     text: &'a str,
@@ -188,7 +188,7 @@ fn messages_come_back_as_they_were_and_any_other_bit_is_found() {
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            // A length may become one that is not there yet.
+            // A flipped bit of the length may make the frame look incomplete.
             let found = Frame::decode(&wrong);
             assert!(
                 found.is_err() || (found == Ok(None) && bit < 32),
@@ -285,7 +285,8 @@ proptest! {
         open.close(kind, Head::default(), &mut bytes);
         let frame = Frame::decode(&bytes).unwrap().unwrap();
         if let Ok(message) = Message::decode(&frame) {
-            // What is understood is written again as it came, but for what is zero in a collection.
+            // An understood message encodes to the same bytes, except for the zero bytes of a
+            // collection.
             let mut again = Vec::new();
             message.append(Head::default(), &mut again);
             let frame = Frame::decode(&again).unwrap().unwrap();

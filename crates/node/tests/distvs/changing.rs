@@ -1,4 +1,4 @@
-//! Changes through servers: what a client is told of those that are not made to their end.
+//! Changes through servers: the answers to a client when a change is not completed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -16,7 +16,7 @@ use stratann_node::wire::{Changed, Collection, Reason};
 use crate::halves::{DIM, Full, Low};
 use crate::servers::{PATIENCE, options, patient, remote, until, world};
 
-/// Whoever comes here waits until a test opens it.
+/// Callers wait here until a test opens the gate.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -38,7 +38,7 @@ impl Gate {
     }
 }
 
-/// Opens a gate, also where a test fails: a server waits for what it makes.
+/// Opens a gate, also if the test fails, since a server waits for its change.
 struct Opens<'a>(&'a Gate);
 
 impl Drop for Opens<'_> {
@@ -47,10 +47,10 @@ impl Drop for Opens<'_> {
     }
 }
 
-/// What is said to a change.
+/// The answer to a change.
 type Says = fn(&Gate, usize) -> Result<(), NotChanged>;
 
-/// Storage that makes changes as long as a test wants it to: the number of each says.
+/// Storage whose answers a test determines, by the number of the change.
 struct Moody {
     says: Says,
     gate: Gate,
@@ -70,13 +70,13 @@ impl Moody {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Waits until it is asked for the first change.
+    /// Waits until the first change is requested.
     fn begins(&self) {
         until(|| self.asked() > 0);
     }
 }
 
-/// The collection, as storage has it that takes changes.
+/// The collection of a storage that takes changes.
 fn changing() -> Collection {
     Collection {
         changes: true,
@@ -108,26 +108,27 @@ impl Ranker for Moody {
         (self.says)(&self.gate, self.asked.fetch_add(1, Ordering::SeqCst))?;
         Ok(Changed {
             upserted: upserts.0.len() as u32,
-            // Every other one is there.
+            // Every other id exists.
             deleted: deletes.len() as u32 / 2,
         })
     }
 }
 
-/// Has a client change something through a compute server that has no memory server.
+/// Makes a change through a compute server without a memory server.
 fn change<T>(says: Says, act: impl FnOnce(&Client, &Moody) -> T) -> T {
     let moody = Moody::new(says);
     let storage = StorageServer::start(moody.clone(), 4, Options::default()).unwrap();
     let (nowhere, behind) = (remote("127.0.0.1:1"), remote(storage.address()));
     let server = ComputeServer::<Low>::start(nowhere, behind, options()).unwrap();
     let client = Client::connect(vec![remote(server.address())], patient()).unwrap();
-    // It knows what it changes from now on.
+    // From now on the client knows the collection.
     client.changeable_while(|| true).unwrap().unwrap();
     let _opens = Opens(&moody.gate);
     act(&client, &moody)
 }
 
-/// What became of a change that was given up is waited for a second, which a busy machine may miss: it is tried again then.
+/// The outcome of a change that is given up is waited for one second. A busy machine may miss that,
+/// so the attempt is repeated.
 fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
     (0..10)
         .map(|_| attempt())
@@ -135,7 +136,7 @@ fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
         .expect("one of which the end is known")
 }
 
-/// Ids of a part, and of a change of some parts.
+/// Ids of a part, and of a change with several parts.
 const PART: usize = 1 << 15;
 const ALL: usize = 2 * PART + 100;
 
@@ -184,7 +185,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
         !text.contains("refuse") && !text.contains("query"),
         "{text}"
     );
-    // The first of all: some of it may be in, too.
+    // The first part fails, and some of it may be in the index.
     let fails: Says = |_, _| Err(NotChanged::Failed("a disk".to_owned()));
     let unfinished = change(fails, |client, _| {
         client.delete(&ids(), |_| true).unwrap_err()
@@ -209,7 +210,7 @@ fn a_change_that_can_never_be_made_is_invalid_and_nothing_of_it_is_in_doubt() {
         text.ends_with("it takes no changes; nothing was changed"),
         "{text}"
     );
-    // Ids that cannot be read from a file are like it; and what was made before stays.
+    // An error of reading from a file has the same effect, and the parts before stay.
     let reads = |first: usize, _: &mut [u8]| match first {
         0 => Ok(()),
         _ => Err("a file".to_owned()),
@@ -223,7 +224,7 @@ fn a_change_that_can_never_be_made_is_invalid_and_nothing_of_it_is_in_doubt() {
 
 #[test]
 fn a_change_that_is_still_being_made_is_not_called_refused() {
-    // It is made when the test is over.
+    // The change is made when the test is over.
     let slow: Says = |gate, _| {
         gate.pass();
         Ok(())
@@ -237,12 +238,13 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     assert_eq!(counts(&unfinished), [0, PART, ALL]);
     let text = unfinished.to_string();
     assert!(unfinished.yet, "{text}");
-    // Its own clock may be ahead of the server's, where the machine is busy.
+    // On a busy machine the client's clock may be ahead of the server's.
     assert!(
         !text.contains("refuse") && (text.contains("storage") || text.contains("within ")),
         "{text}"
     );
-    // Who stops it does not know either, where it is still being made a second later.
+    // After an interruption the outcome is unknown too, if the change is still in progress a second
+    // later.
     let unfinished = change(slow, |client, moody| {
         let begins = |_| moody.asked() == 0;
         client.delete(&ids(), begins).unwrap_err()
@@ -257,7 +259,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
         text.contains("or some of them, or may become so yet"),
         "{text}"
     );
-    // Behind a part that was acknowledged nothing is in doubt; ids that were not there count as done.
+    // After an acknowledged part nothing is in doubt. Ids that did not exist count as done.
     let unfinished = change(
         |_, _| Ok(()),
         |client, _| client.delete(&ids(), |ids| ids == 0).unwrap_err(),
@@ -266,7 +268,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     assert_eq!(unfinished.done.deleted as usize, PART / 2);
 }
 
-/// Whether to go on: for so many milliseconds.
+/// Goes on for `millis` milliseconds.
 fn within(millis: u64) -> impl FnMut(usize) -> bool {
     let end = Instant::now() + Duration::from_millis(millis);
     move |_| Instant::now() < end
@@ -274,7 +276,7 @@ fn within(millis: u64) -> impl FnMut(usize) -> bool {
 
 #[test]
 fn who_stops_a_change_is_told_what_became_of_it() {
-    // Stops it once it is being made, which goes on then.
+    // Stops a change once it is in progress, which then continues.
     let stopped = |says| {
         change(says, |client, moody| {
             let stops = |_| {
@@ -287,7 +289,7 @@ fn who_stops_a_change_is_told_what_became_of_it() {
             client.delete(&ids(), stops).unwrap_err()
         })
     };
-    // It is made a moment later.
+    // It is made soon after.
     let slow: Says = |gate, _| {
         gate.pass();
         std::thread::sleep(Duration::from_millis(100));
@@ -300,7 +302,7 @@ fn who_stops_a_change_is_told_what_became_of_it() {
         ([PART, 0, ALL], false)
     );
     assert_eq!(unfinished.done.deleted as usize, PART / 2);
-    // It fails a moment later.
+    // It fails soon after.
     let fails: Says = |gate, _| {
         gate.pass();
         std::thread::sleep(Duration::from_millis(100));
@@ -313,7 +315,7 @@ fn who_stops_a_change_is_told_what_became_of_it() {
     );
 }
 
-/// Its answer comes between the look for it and the question whether to go on.
+/// The answer arrives between the look for it and the call of `goes_on`.
 #[test]
 fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
     change(
@@ -323,7 +325,7 @@ fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
                 rows.fill(7);
                 Ok(())
             };
-            // It knows the run of storage from now on.
+            // From now on the client knows the run of storage.
             client.upsert(&[9], DIM, row, |_| true).unwrap();
             let before = client.traffic().received;
             let stops = |rows| {
@@ -337,7 +339,7 @@ fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
     );
 }
 
-/// A change that waits for another one is not made any more once its client does not want it, nor is it later.
+/// A change that waits for another one is never made once its client has given it up.
 #[test]
 fn a_change_that_is_stopped_before_it_began_is_never_made() {
     let says: Says = |gate, number| {
@@ -356,7 +358,7 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
         Client::connect(place, patient()).unwrap()
     });
     std::thread::scope(|scope| {
-        // Also where this fails: the scope waits for the other.
+        // Also if this fails, since the scope waits for the other thread.
         let _opens = Opens(&moody.gate);
         let slow = scope.spawn(|| one.delete(&[1], |_| true).unwrap());
         moody.begins();
@@ -375,7 +377,7 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
     assert_eq!(moody.asked(), 3, "that of 2 was made");
 }
 
-/// Storage of which the tidying panics.
+/// Storage whose tidying panics.
 struct Untidy(AtomicUsize);
 
 impl Ranker for Untidy {
@@ -444,7 +446,7 @@ fn clients_hear_whether_storage_takes_changes_also_where_they_are_to_search() {
             (told.changes, client.collection().unwrap().changes),
             (changes, changes)
         );
-        // What each has of the state of its low codes it says a moment later.
+        // Each server reports on the state of the low codes a little later.
         let began = Instant::now();
         let told = loop {
             let told = server.readiness().lines.concat();
@@ -474,12 +476,12 @@ fn changes_need_no_memory_server() {
         assert_eq!(told.unwrap(), changing());
         assert_eq!(upsert(&client).unwrap().upserted as usize, ALL);
     }
-    // Storage is needed, and named where it is not there.
+    // Storage is needed, and named if it is gone.
     let behind = storage.address();
     drop(storage);
     let client = Client::connect(vec![remote(one.address())], patient()).unwrap();
     let hurried = client.within(Duration::from_millis(700));
-    // It may take a moment until the compute server knows.
+    // The compute server may notice only after a moment.
     let name = format!("the storage server at {behind}");
     until(|| {
         let told = hurried.changeable_while(|| true).unwrap();

@@ -1,4 +1,5 @@
-//! Servers with the engine's halves, on real data: what they find together is what one process finds.
+//! Servers with the engine's halves, on real data: together they find the same answers as one
+//! process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ fn head(name: &str, count: usize) -> Matrix {
     Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
 }
 
-/// An index of so many vectors.
+/// An index of 3,000 vectors.
 fn built(path: &Path) {
     built_of(&head("photo-sift-20k.base.u8bin", 3000), path);
 }
@@ -45,7 +46,7 @@ fn built_of(base: &Matrix, path: &Path) {
     build(base, path, &options, &Silent).unwrap();
 }
 
-/// What storage says of a change, of ids with a row each.
+/// Storage's answer to a change of ids with a row each.
 fn said(full: &Full, ids: &[u64], rows: &[f32]) -> Result<Changed, NotChanged> {
     let bytes: Vec<u8> = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
     Ranker::change(full, (ids, &bytes), &[])
@@ -78,7 +79,7 @@ fn what_no_index_takes_is_invalid_and_changes_nothing() {
     assert_eq!(said(&full, &[700, 701], &right).unwrap().upserted, 2);
 }
 
-/// Deleted nodes lead on, as they do in one process, and take no answer's place.
+/// Deleted nodes are still traversed, as in one process, but take no place among the answers.
 #[test]
 fn what_is_deleted_takes_no_place_among_the_answers() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,12 +100,12 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
     let mut row = vec![0; queries.row_bytes()];
     for number in 0..3 {
         queries.read(number, &mut row).unwrap();
-        // As many as are re-ranked with a list of 160, all at once: a topic is given up.
+        // As many as are re-ranked with a list of 160, all at once: a whole topic is deleted.
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
         client.delete(&gone, |_| true).unwrap();
-        // What there is is told as of now, not as of the last merge.
+        // The description counts the vectors now, not at the last merge.
         let told = client.changeable_while(|| true).unwrap().unwrap();
         let left = full.index().unwrap().len() as u64;
         assert_eq!((told.vectors, told.nodes), (left, 3000));
@@ -154,7 +155,7 @@ fn servers_find_what_one_process_finds() {
         (collection.nodes, collection.dim, collection.row_bytes),
         (3000, 128, 128)
     );
-    // One that has room for a third of the low codes, and one that has room for none.
+    // One server with space for a third of the low codes, and one with space for none.
     let poor: Vec<_> = [16 * 1000, 100]
         .into_iter()
         .map(|low_memory| {
@@ -198,7 +199,8 @@ fn servers_find_what_one_process_finds() {
     }
     let base = head("photo-sift-20k.base.u8bin", 3000);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
-    // With a list so short that it does not find all: what is found of each ten, and rounds, distances by low and by high codes.
+    // With a list too short to find all: the recall, and the rounds and distances by low and by
+    // high codes.
     let searched = |client: &Client| {
         let (mut ids, mut distances, mut took) = (Vec::new(), Vec::new(), [0; 3]);
         let mut row = vec![0; queries.row_bytes()];
@@ -216,7 +218,8 @@ fn servers_find_what_one_process_finds() {
     };
     let (all, [rounds, by_low, by_high]) = searched(&client);
     assert!((0.9..0.98).contains(&all), "{all}");
-    // They begin elsewhere: the first at seeds among its nodes, the other at the nearest of nodes that are evenly spaced.
+    // They begin elsewhere: the first at seeds among its own nodes, the other at the nearest of
+    // evenly spaced nodes.
     for ((_, client), (later, more)) in poor.iter().zip([(0.1, 1.05), (0.3, 1.1)]) {
         let (recall, took) = searched(client);
         let context = format!(
@@ -230,11 +233,12 @@ fn servers_find_what_one_process_finds() {
     }
     let counters = one.counters;
     assert_eq!(full, counters.reranked);
-    // The set of nodes that were seen may forget, and that of one process has another size: a few are scored twice by one and not by the other.
+    // The set of visited nodes may forget, and has another size in one process. So a few nodes are
+    // scored twice in only one of both.
     let one = counters.distance_computations - counters.low_computations;
     let differs = (high + full).abs_diff(one);
     assert!(100 * differs <= one, "{} {one}", high + full);
-    // What goes over the wire are numbers of nodes: far less than their codes would be.
+    // Messages carry node numbers, far fewer bytes than the codes of the nodes.
     let queries = QUERIES as u64;
     println!(
         "{} steps and {} bytes a query, {} distances by high codes",
@@ -242,7 +246,7 @@ fn servers_find_what_one_process_finds() {
         wire / queries,
         high / queries
     );
-    // A quarter of them here; larger codes and lists are a smaller share.
+    // A quarter of them here. With larger codes and lists the share is smaller.
     let codes = counters.low_computations * u64::from(collection.high_bytes);
     assert!(4 * wire < codes, "{wire} {codes}");
 }

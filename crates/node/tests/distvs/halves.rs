@@ -1,4 +1,5 @@
-//! Small halves of PRESS, and PRESS in one process with them: what every search through servers has to find, to the bit.
+//! Small halves of PRESS, and PRESS in one process with them. Every search through servers must
+//! have the same result, to the bit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -12,10 +13,10 @@ use stratann_node::role::{
 };
 use stratann_node::wire::{Changed, Collection, Ranked};
 
-/// Dimension of the vectors, of which each element is a byte.
+/// Dimension of the vectors, whose elements are bytes.
 pub const DIM: usize = 8;
 
-/// SplitMix64: random numbers that a seed repeats.
+/// SplitMix64: random numbers that a seed reproduces.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -41,7 +42,8 @@ impl Random {
     }
 }
 
-/// What was changed: rows that are found by who asks for exactly them, so that other queries find what they always do.
+/// Changed rows. Only a search for exactly such a row finds it, so that other queries keep their
+/// answers.
 #[derive(Default)]
 pub struct Stored(Mutex<BTreeMap<u64, Vec<u8>>>);
 
@@ -58,7 +60,7 @@ impl Stored {
         }
     }
 
-    /// Puts those that are this row before what was ranked.
+    /// Puts the ids with this row before the ranked ones.
     pub fn join(&self, row: &[u8], k: usize, ranked: &mut Ranked) {
         let stored = self.0.lock().unwrap();
         let same = stored.iter().filter(|(_, stored)| *stored == row);
@@ -71,13 +73,13 @@ impl Stored {
     }
 }
 
-/// How popular nodes are, which takes its time to be counted.
+/// The popularity of nodes, which takes time to count.
 #[derive(Default)]
 pub struct Popular {
-    /// Steps that it takes, and how long each does.
+    /// Steps of the count, and the time of each.
     pub steps: u32,
     pub pause: Duration,
-    /// How many were done.
+    /// Steps done.
     pub counted: AtomicU32,
 }
 
@@ -86,20 +88,20 @@ pub struct World {
     pub popular: Popular,
     pub state: u64,
     pub stored: Stored,
-    /// Bytes behind what has to be known of codes, so that a message is large.
+    /// Bytes that are appended to the centroids, to make a message large.
     pub padding: usize,
-    /// How often a step says each neighbour, so that a message is large.
+    /// How often a step repeats each neighbour, to make a message large.
     pub weight: usize,
     vectors: Vec<[u8; DIM]>,
     lists: Vec<Vec<u32>>,
-    /// By node: how many have more links to them.
+    /// By node: the number of nodes with more links to them.
     ranks: Vec<u32>,
 }
 
-/// A query that has low halves panic.
+/// A query that makes low halves panic.
 pub const POISON: &[u8] = b"a poison";
 
-/// Bits of an element that a high and a low code keep.
+/// The bits of an element in a high and in a low code.
 const HIGH: u8 = 0xF0;
 const LOW: u8 = 0xC0;
 
@@ -109,7 +111,7 @@ fn distance(row: &[u8], vector: &[u8], bits: u8) -> u32 {
 }
 
 impl World {
-    /// `nodes` vectors of which each is linked to its nearest and to some others.
+    /// `nodes` vectors, each linked to its nearest and to some others.
     pub fn new(seed: u64, nodes: usize) -> World {
         let mut random = Random(seed);
         let vectors: Vec<[u8; DIM]> = (0..nodes).map(|_| random.next().to_le_bytes()).collect();
@@ -158,7 +160,8 @@ impl World {
         }
     }
 
-    /// The same as a process has it that has just read it, and has so many steps to count how popular nodes are.
+    /// The same world as a process has it after reading it, with `steps` steps to count the
+    /// popularity of nodes.
     pub fn read(&self, steps: u32) -> World {
         World {
             state: self.state,
@@ -175,7 +178,7 @@ impl World {
         }
     }
 
-    /// What the low code of a node says of its distance.
+    /// The estimate of a node's distance by its low code.
     pub fn low(&self, row: &[u8], node: u32) -> f32 {
         distance(row, &self.vectors[node as usize], LOW) as f32
     }
@@ -201,11 +204,11 @@ impl World {
     }
 }
 
-/// An ordered list of at most so many nodes.
+/// An ordered list of at most `most` nodes.
 #[derive(Clone, Debug, Default)]
 struct List {
     most: usize,
-    /// Distance, node, whether it was visited.
+    /// Distance, node, and whether it was visited.
     nodes: Vec<(u32, u32, bool)>,
     seen: HashSet<u32>,
     computations: u64,
@@ -247,7 +250,7 @@ impl List {
     }
 }
 
-/// The nearest of some nodes.
+/// The `most` nearest of some nodes.
 fn nearest(mut nodes: Vec<(u32, f32)>, most: usize) -> Vec<(u32, f32)> {
     nodes.sort_unstable_by_key(|&(node, distance)| (distance as u32, node));
     nodes.truncate(most);
@@ -259,7 +262,7 @@ pub struct HighQuery {
     row: Vec<u8>,
     list: List,
     sizes: Option<Sizes>,
-    /// How many low codes were looked at.
+    /// Low codes that were read.
     low: u64,
 }
 
@@ -379,11 +382,11 @@ impl HighHalf for World {
     }
 }
 
-/// What a compute server was sent.
+/// The data that a compute server was sent.
 #[derive(Debug)]
 pub struct Low {
     collection: Collection,
-    /// By node; none of those that are offloaded.
+    /// By node; `None` for offloaded codes.
     codes: Vec<Option<[u8; DIM]>>,
     offloads: bool,
 }
@@ -394,14 +397,14 @@ pub struct LowQuery {
     list: List,
     ratio: f32,
     missing: Vec<u32>,
-    /// What was offered with those that were asked for, and how many are taken.
+    /// The nodes offered with the last request, and how many of all are taken.
     offered: Vec<(u32, f32)>,
     most: usize,
     begins: bool,
 }
 
 impl LowQuery {
-    /// How many go on where so many are known.
+    /// The number of nodes that are refined, out of `len` known ones.
     fn share(&self, len: usize) -> usize {
         (self.ratio * len.min(self.list.most) as f32).ceil() as usize
     }
@@ -457,7 +460,7 @@ impl LowHalf for Low {
     }
 
     fn hear(&self, query: &mut LowQuery, estimates: &[(u32, f32)]) {
-        // Where it begins is no candidate.
+        // An entry node is no candidate.
         if std::mem::take(&mut query.begins) {
             return;
         }
@@ -490,13 +493,13 @@ impl LowHalf for Low {
         query.ratio = narrowing.ratio as f32;
         query.missing.clear();
         missing.nodes.clear();
-        // At two nodes, so that one that begins elsewhere would not be the same.
+        // Two nodes, so that a search with another beginning would differ.
         for node in [0, self.collection.nodes / 2] {
             match &self.codes[node as usize] {
                 Some(code) => nodes.push((node, distance(&query.row, code, LOW) as f32)),
                 None => missing.nodes.push(node),
             }
-            // It is not to be met again.
+            // The node must not be met again.
             query.list.seen.insert(node);
         }
         query.begins = !missing.nodes.is_empty();
@@ -582,7 +585,8 @@ impl Ranker for Full {
     }
 }
 
-/// What a search has to find, and what it takes: distances by low codes, by high codes, exact, and steps.
+/// The expected result of a search, and its costs: distances by low codes, by high codes, exact
+/// ones, and steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     pub ids: Vec<u64>,
@@ -593,7 +597,8 @@ pub struct Expected {
     pub steps: u32,
 }
 
-/// PRESS (§3.1, algorithm 2) in one process, where the low codes of so many nodes are on the compute server: without all it looks at as many nodes by low codes, and now and then at one more by high
+/// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
+/// server. With fewer codes it scores as many nodes by low codes, and now and then one more by high
 /// codes.
 pub fn press(
     world: &World,

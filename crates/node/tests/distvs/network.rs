@@ -1,8 +1,10 @@
-//! A simulated network: roles, clients and links, of which everything follows from a seed. Time is simulated as well.
+//! A simulated network of roles, clients and links. All events follow from a seed, and time is
+//! simulated too.
 //!
-//! Links lose, double, delay and reorder frames; pairs are cut off from each other for a while; servers are killed, lose all they knew, and come
-//! back, some with another state of the index. A connection ends with the process at either end, as those of TCP do, and nothing of it
-//! reaches the one that replaces it.
+//! Links lose, duplicate, delay and reorder frames. Pairs are cut off from each other for a while.
+//! Servers are killed, lose their state, and come back, some with another state of the index. As
+//! with TCP, a connection ends with the process at either end, and its frames never reach the
+//! connection that replaces it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,53 +23,56 @@ use stratann::press::Full;
 
 use crate::halves::{Low, Random, Stored, World};
 
-/// What goes wrong, and how often.
+/// The faults, and their frequency.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of a hundred frames.
+    /// Out of a hundred frames.
     pub lost: u64,
     pub doubled: u64,
-    /// The longest way of a frame, in microseconds. The shortest is a tenth.
+    /// The longest delay of a frame, in microseconds. The shortest is a tenth.
     pub delay: u64,
     /// Processes that are killed, and pairs that are cut off, until `calm`.
     pub kills: u64,
     pub cuts: u64,
     /// Whether a killed server may come back with the other state.
     pub changes: bool,
-    /// Whether storage commits the other state while it runs, and the memory server goes on to it some time later.
+    /// Whether storage commits the other state while it runs, and the memory server goes on to it
+    /// some time later.
     pub merges: bool,
-    /// How long after that it does; none: some time before `calm`, or about as long behind that.
+    /// The time between both; `None`: random, before or after `calm`.
     pub behind: Option<Duration>,
-    /// How often workers vouch for the state of their memory server.
+    /// How often workers renew the state of their memory server.
     pub vouch: Duration,
-    /// Milliseconds that a memory server counts how popular nodes are, once it is asked for what goes by that.
+    /// Milliseconds in which a memory server counts the popularity of nodes, once that is needed.
     pub counting: u32,
-    /// After this nothing goes wrong any more.
+    /// After this there are no more faults.
     pub calm: Duration,
     pub compute: usize,
     pub workers: u16,
     pub in_flight: usize,
     pub waiting: usize,
-    /// Bytes that the low codes of a compute server may take, by its number: the others are offloaded.
+    /// The most bytes of low codes of each compute server. Further codes are offloaded.
     pub low_memory: Vec<u64>,
     pub queries: u64,
-    /// Queries of clients that come when all is calm, and ask what is searched first: they are asked while nothing else need be in progress.
+    /// Queries of clients that connect after `calm` and ask for a description first, while the
+    /// servers may be otherwise idle.
     pub late: u64,
-    /// How long all is calm before they come.
+    /// The time between `calm` and these clients.
     pub idle: Duration,
-    /// Of how many clients storage knows something; none: of many.
+    /// The number of clients that storage remembers; `None`: many.
     pub remembered: Option<usize>,
-    /// Changes of a hundred that storage makes or does not, and says that they failed.
+    /// Changes out of a hundred that storage reports as failed, whether it made them or not.
     pub failing: u64,
-    /// Ids that are inserted, replaced and deleted, each after the one before was acknowledged and looked for, has failed, or was given up.
+    /// Ids that are inserted, replaced and deleted. Each step follows after the one before was
+    /// acknowledged and checked, failed, or was given up.
     pub written: u64,
-    /// Whether changes of one client are asked for together.
+    /// Whether several changes of one client are requested together.
     pub twins: bool,
-    /// The shortest and the longest time that a client gives a query, in microseconds.
+    /// The shortest and the longest time limit of a query, in microseconds.
     pub patience: (u64, u64),
 }
 
-/// Processes, by number: memory, storage, then compute servers, then as many clients.
+/// Processes by number: memory, storage, the compute servers, and as many clients.
 const MEMORY: usize = 0;
 const STORAGE: usize = 1;
 
@@ -79,7 +84,7 @@ enum Event {
         to: usize,
         bytes: Vec<u8>,
     },
-    /// A process looks at its timers, unless it does so earlier by now.
+    /// A process looks at its timers, unless it is to do so earlier by now.
     Timer {
         process: usize,
         due: Duration,
@@ -99,7 +104,7 @@ enum Event {
         pair: (usize, usize),
         until: Duration,
     },
-    /// Storage has ranked.
+    /// Storage has completed a ranking.
     Ranked {
         life: u64,
         connection: u64,
@@ -107,7 +112,7 @@ enum Event {
         ranked: Ranked,
         slot: Slot,
     },
-    /// Storage comes to a change that waits.
+    /// Storage takes up a change that waits.
     Make {
         life: u64,
         connection: u64,
@@ -124,29 +129,29 @@ enum Event {
         token: Token,
         made: Result<Changed, NotChanged>,
     },
-    /// The memory server counts on with how popular nodes are.
+    /// The memory server continues to count the popularity of nodes.
     Count {
         life: u64,
     },
-    /// The memory server gives up the state before the last.
+    /// The memory server drops the state before the last.
     Forget,
     /// Storage commits the other state, or the memory server goes on to it.
     Merge {
         process: usize,
     },
-    /// A client does not wait any longer for a change: it forgets it, or asks what became of it.
+    /// A client stops waiting for a change. It forgets the change, or asks for its outcome.
     Drop {
         client: usize,
         query: usize,
         tells: bool,
     },
-    /// A client gives up a change that ended, and may be made yet.
+    /// A client gives up a change that ended for it and may still be made.
     GiveUp {
         client: usize,
         query: usize,
         id: u64,
     },
-    /// A client asks.
+    /// A client sends a request.
     Ask {
         client: usize,
         query: usize,
@@ -157,12 +162,12 @@ enum Process {
     Memory {
         checkpoints: Checkpoints<World>,
         connections: BTreeMap<u64, MemoryState<World>>,
-        /// Of which it counts how popular nodes are.
+        /// The world whose popularity is being counted.
         counts: Option<Arc<World>>,
     },
     Storage {
         world: Arc<World>,
-        /// Of before a merge, and when somebody last went by it.
+        /// The state before a merge, and when it was last used.
         before: Option<Arc<World>>,
         asked: Duration,
         connections: BTreeMap<u64, StorageState>,
@@ -182,33 +187,34 @@ struct Compute {
     shelf: Arc<Shelf<Low>>,
     waiting: Waiting,
     workers: Vec<Worker<Low>>,
-    /// To memory and to storage.
+    /// The connections to memory and to storage.
     memory: Option<u64>,
     storage: Option<u64>,
 }
 
-/// A query, or a change, and what came of it.
+/// A query or a change, and its outcome.
 #[derive(Clone, Debug)]
 pub struct Query {
     pub asks: Asked,
-    /// Where an id is written: which one, and what comes next of it.
+    /// For an id that is written: the id, and the current step.
     pub of: Option<(u64, Step)>,
-    /// What its client asks once it has the answer to this.
+    /// The client's next request, after the answer to this one.
     then: Option<Asked>,
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
-    /// Which compute server its client was connected to then.
+    /// The compute server that its client was connected to at the end.
     pub by: Option<usize>,
-    /// What a change that may be made yet came to, as its client was told that gave it up then.
+    /// For a change that ended in doubt and was then given up: the outcome that the client was
+    /// told.
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
-    /// It was given up when it had ended.
+    /// Whether it was given up after its end.
     given_up: bool,
-    /// It was given up before, and ends with what became of it.
+    /// Whether it was given up before its end, so that it ends with the outcome.
     stopped: bool,
 }
 
 impl Query {
-    /// What is known of it in the end.
+    /// The final outcome.
     pub fn last(&self) -> Option<&(Duration, Result<Outcome, Failure>)> {
         self.fate.as_ref().or(self.ended.as_ref())
     }
@@ -218,16 +224,16 @@ impl Query {
     }
 }
 
-/// A change that storage began to make: when, in which of its runs, and which it is ([`mark`]).
+/// A change that storage began to make: the time, the run, and the change ([`mark`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub at: Duration,
-    /// As storage calls it: also one that has forgotten clients is another one to these.
+    /// As storage numbers its runs: after forgetting clients, it is another run to them.
     pub run: u64,
     pub mark: (u64, u8),
 }
 
-/// What tells a change from all others: its id, and the version of its row; 0 where it is deleted.
+/// The unique mark of a change: its id, and the version of its row; 0 for a delete.
 pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     match (upserts.first(), rows.get(7)) {
         (Some(&id), Some(&version)) => (id, version),
@@ -235,25 +241,27 @@ pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     }
 }
 
-/// What is done with an id that is written: each step when the one before was acknowledged. Behind a change that failed comes the next change, by the same client.
+/// The steps of an id that is written. Each follows after the one before was acknowledged. After a
+/// failed change the next change follows, by the same client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Insert,
-    /// The row that was inserted is looked for.
+    /// A search for the inserted row.
     Inserted,
     Replace,
-    /// A change that its client forgets after a moment, whatever became of it. The next one comes from this client.
+    /// A change that its client forgets after a while. The next change is from the same client.
     Dropped,
-    /// One that its client gives up after a moment, and asks what became of it. Once it knows, the next one comes through any client.
+    /// A change that its client gives up after a while, asking for the outcome. Once it is known,
+    /// the next change may go through any client.
     Stopped,
-    /// At once, while what says the same again may still be on its way.
+    /// Sent at once, while a copy of the change before may still be in flight.
     ReplaceAgain,
-    /// The row that took its place is, and the one before.
+    /// Searches for the new row, and for the one before.
     Replaced,
     Gone,
     Delete,
     Deleted,
-    /// A change of its own: of an id that is not written otherwise.
+    /// A change of an id that is not written otherwise.
     Twin,
 }
 
@@ -283,7 +291,7 @@ impl Step {
         )
     }
 
-    /// The next change: behind one that failed.
+    /// The next change, after one that failed.
     fn next_change(self) -> Option<Step> {
         let next = self.next()?;
         if next.is_change() {
@@ -294,14 +302,14 @@ impl Step {
     }
 }
 
-/// The row that an id has at first, or then: like those of no query.
+/// The row of an id in a version, unlike the row of any query.
 pub fn written(id: u64, version: u8) -> Vec<u8> {
     let mut row = id.to_le_bytes().to_vec();
     (row[6], row[7]) = (0xFE, version);
     row
 }
 
-/// How a query ended, and which.
+/// A query's end: the client, the query, and the outcome.
 type Ended = (usize, u64, Result<Outcome, Failure>);
 
 pub struct Network {
@@ -316,33 +324,34 @@ pub struct Network {
     lives: Vec<u64>,
     /// When each process looks at its timers.
     timers: Vec<Duration>,
-    /// Connections that there are: who connected, and to whom.
+    /// Open connections: the process that connected, and its peer.
     connections: BTreeMap<u64, (usize, usize)>,
     cut: Vec<((usize, usize), Duration)>,
     pub queries: Vec<Query>,
     pub events_done: u64,
-    /// What is durable.
+    /// The durable rows.
     stored: Stored,
-    /// What storage made.
+    /// The changes that storage made.
     pub journal: Vec<Entry>,
-    /// Whether the memory server goes by the other state by now, and storage.
+    /// Whether the memory server uses the other state by now, and whether storage does.
     merged: [bool; 2],
-    /// Steps of counting how popular nodes are.
+    /// Steps of counting the popularity of nodes.
     pub counted: u32,
-    /// Connections that were taken for dead.
+    /// Connections that counted as dead.
     pub silences: u32,
 }
 
-/// Storage, as far as its role asks it.
+/// Storage's states, as its role sees them.
 struct States {
     now: Arc<World>,
     before: Option<Arc<World>>,
-    /// Somebody has gone by the one before.
+    /// Whether a request used the state before.
     asked: AtomicBool,
 }
 
 impl States {
-    /// Those that there are at a time: the one before is given up where nobody has gone by it for as long as the engine keeps it, or all have said that they go by the last.
+    /// The states at a time. The state before is dropped if it was not used for as long as the
+    /// engine keeps it, or if all have named the last one.
     fn at(
         now: Duration,
         world: &Arc<World>,
@@ -391,13 +400,13 @@ impl Ranker for States {
     }
 }
 
-/// What killed processes and cut off pairs do is over by then.
+/// The time after which killed processes and cut pairs work again.
 const REST: Duration = Duration::from_millis(60);
 const RETRY: Duration = Duration::from_millis(4);
-/// How long a client waits to hear what became of a change.
+/// How long a client waits for the outcome of a change.
 const FATE: Duration = Duration::from_millis(20);
 
-/// How long twins are waited for: some are made, and some are being made.
+/// How long twins are waited for, so that some are made and others are in progress.
 fn least_of((least, _): (u64, u64)) -> u64 {
     least.clamp(3000, 3_000_000)
 }
@@ -493,7 +502,7 @@ impl Network {
             network.write(asked, (1_000_000 + id, Step::Insert), None);
         }
         if network.plan.twins {
-            // Changes of one client that are asked for, and too late, at the same time.
+            // Changes of one client that are requested, and time out, at the same time.
             let client = servers + network.random.below(network.plan.compute as u64) as usize;
             let asked = micros(network.random.below(calm));
             let deadline = asked + micros(least_of(network.plan.patience));
@@ -510,7 +519,7 @@ impl Network {
         network
     }
 
-    /// Has a client ask something at that time, of an id that is written, or with something to ask behind it.
+    /// Schedules a request of a client, for an id that is written, or with a next request.
     fn ask(
         &mut self,
         client: usize,
@@ -533,7 +542,7 @@ impl Network {
         self.at(at, Event::Ask { client, query });
     }
 
-    /// Has a client do a step of an id that is written.
+    /// Schedules a step of an id that is written.
     fn write(&mut self, at: Duration, (id, step): (u64, Step), by: Option<usize>) {
         let (least, most) = self.plan.patience;
         let patience = micros(least + self.random.below(most - least + 1));
@@ -600,7 +609,7 @@ impl Network {
         self.now >= self.plan.calm
     }
 
-    /// Whom a process connects to.
+    /// The processes that a process connects to.
     fn peers(&self, process: usize) -> Vec<usize> {
         let compute = self.plan.compute;
         match process {
@@ -610,7 +619,7 @@ impl Network {
         }
     }
 
-    /// A world as a memory server has it that has just read it.
+    /// A world as a memory server has it after reading it.
     fn read(&self, world: usize) -> Arc<World> {
         Arc::new(self.worlds[world].read(self.plan.counting))
     }
@@ -680,7 +689,7 @@ impl Network {
             .any(|&(pair, until)| same(pair) && until > self.now)
     }
 
-    /// Sends the frames in `bytes`, each on its own way.
+    /// Sends the frames in `bytes`, each with its own delay.
     fn send(&mut self, connection: u64, from: usize, mut bytes: &[u8]) {
         let Some(&(one, other)) = self.connections.get(&connection) else {
             return;
@@ -709,7 +718,7 @@ impl Network {
         }
     }
 
-    /// Has a process look at its timers when that is due.
+    /// Schedules the next look of a process at its timers.
     fn schedule(&mut self, process: usize) {
         let due = match &self.processes[process] {
             Process::Memory { connections, .. } => connections
@@ -730,7 +739,7 @@ impl Network {
         }
     }
 
-    /// A worker's turn, and all that comes of it.
+    /// A worker's turn, and its effects.
     fn turn(&mut self, process: usize, mut act: impl FnMut(&mut Compute, Duration, &mut Out)) {
         let now = self.now;
         let Process::Compute(compute) = &mut self.processes[process] else {
@@ -808,7 +817,7 @@ impl Network {
             let yet = |failure: &Failure| failure.doubt() == Doubt::Yet;
             let change = query.of.is_some_and(|(_, step)| step.is_change());
             if change && !query.given_up && !query.stopped && outcome.as_ref().is_err_and(yet) {
-                // As a client does; other threads of it may ask for something between.
+                // As a real client does. Other threads may send requests in between.
                 query.ended = Some((now, outcome));
                 query.given_up = true;
                 let gap = micros(self.random.below(300));
@@ -816,7 +825,7 @@ impl Network {
                 self.at(now + gap, Event::GiveUp { client, query, id });
                 continue;
             }
-            // Who was not told what became of a change makes the next one itself.
+            // A client that does not know the outcome makes the next change itself.
             let next = query.of.and_then(|(id, step)| match &outcome {
                 Ok(_) => Some((id, step.next()?, None)),
                 Err(failure) if step.is_change() => {
@@ -850,7 +859,7 @@ impl Network {
     }
 
     fn connect(&mut self, from: usize, to: usize) {
-        // A client has one connection, to whichever server.
+        // A client has one connection, to any server.
         let client = from >= 2 + self.plan.compute;
         let same = |pair: (usize, usize)| pair == (from, to) || client && pair.0 == from;
         let there = self.connections.values().any(|&pair| same(pair));
@@ -909,7 +918,7 @@ impl Network {
         }
     }
 
-    /// A connection is over: both ends that live hear of it.
+    /// A connection ends, and both ends are told if they live.
     fn disconnect(&mut self, connection: u64) {
         let Some((from, to)) = self.connections.remove(&connection) else {
             return;
@@ -953,7 +962,7 @@ impl Network {
         self.schedule(from);
     }
 
-    /// Whom a process connects to behind one that is gone: a client goes on to any compute server.
+    /// The next process to connect to after one is gone. A client goes on to any compute server.
     fn next_of(&mut self, from: usize, to: usize) -> usize {
         match from >= 2 + self.plan.compute {
             true => 2 + self.random.below(self.plan.compute as u64) as usize,
@@ -961,8 +970,9 @@ impl Network {
         }
     }
 
-    /// What a compute server that is asked for a description says that it waits for, which a server finds out by asking the others for a sign of life (`serve/compute/contact.rs`). One whose low
-    /// codes are of a state that the memory server does not have fetches others.
+    /// The obstacle that a compute server reports in place of a description. A real server finds it
+    /// by asking the others for a sign of life (`serve/compute/contact.rs`). A server whose low
+    /// codes have a state unknown to the memory server fetches others.
     fn told(&mut self, process: usize, frame: &Frame<'_>) -> Option<String> {
         let describe = matches!(Message::decode(frame), Ok(Message::Describe { .. }));
         let Process::Compute(compute) = &self.processes[process] else {
@@ -1213,7 +1223,8 @@ impl Network {
                 }
             }
             Event::Forget => {
-                // A state that is in use is not given up; here it may be, and whoever goes by it is refused.
+                // A real server keeps a state in use. Here it may drop it, and requests in that
+                // state are refused.
                 if let Process::Memory { checkpoints, .. } = &mut self.processes[MEMORY] {
                     checkpoints.forget_before();
                 }
@@ -1272,7 +1283,7 @@ impl Network {
                 let fails = !self.calm() && self.random.chance(self.plan.failing);
                 let made = match fails && self.random.chance(50) {
                     true => Changed::default(),
-                    // It is durable, whoever hears of it.
+                    // It is durable, whether or not its client is told.
                     false => {
                         self.journal.push(Entry {
                             at: self.now,
@@ -1310,7 +1321,7 @@ impl Network {
                     return;
                 };
                 let mut out = Vec::new();
-                // Said of it also where nobody hears it.
+                // Recorded even if no connection is left to answer.
                 let state = StorageState::new(slots.clone(), changes.clone());
                 state.changed((id, token), made.as_ref().copied(), &mut out);
                 if self.connections.contains_key(&connection) {
@@ -1338,7 +1349,7 @@ impl Network {
         }
     }
 
-    /// A client does not wait for a change any more.
+    /// A client stops waiting for a change.
     fn drop(&mut self, client: usize, query: usize, tells: bool) {
         let Process::Client { state, asked } = &mut self.processes[client] else {
             return;
@@ -1375,7 +1386,7 @@ impl Network {
         self.schedule(client);
     }
 
-    /// Whether storage has the state before a merge yet.
+    /// Whether storage still has the state before a merge.
     pub fn has_before(&mut self) -> bool {
         let now = self.now;
         match &mut self.processes[STORAGE] {
@@ -1393,7 +1404,7 @@ impl Network {
         }
     }
 
-    /// How often walks began anew.
+    /// Number of restarts of walks.
     pub fn restarts(&self) -> u32 {
         let ended = self.queries.iter().filter_map(|query| query.ended.as_ref());
         let found = ended.filter_map(|(_, outcome)| match outcome {
@@ -1403,7 +1414,7 @@ impl Network {
         found.sum()
     }
 
-    /// Runs until nothing is left to happen that matters.
+    /// Runs until no event is left that matters.
     pub fn run(&mut self) {
         while self.queries.iter().any(Query::is_open) {
             let Reverse((at, number)) = self

@@ -1,4 +1,4 @@
-//! Servers that are processes of their own: killed, and stopped in the middle of their work, under load.
+//! Servers in separate processes that are killed or stopped under load.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -18,14 +18,14 @@ use crate::servers::{
     Over, PATIENCE, check, options, own_address, patient, remote, started, until, world,
 };
 
-/// After how long a server that has stopped is taken for dead.
+/// The time after which a stopped server counts as dead.
 const SILENCE: Duration = Duration::from_millis(700);
 
-/// What this program is to be when it is started by a test of its own, and where it is to listen.
+/// The role and the address of this program as a child of its own test.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 
-/// No test: what the processes run that the tests start.
+/// No test, but the program of the child processes.
 #[test]
 fn serve() {
     let (Ok(role), Ok(listen)) = (std::env::var(ROLE), std::env::var(LISTEN)) else {
@@ -53,7 +53,7 @@ fn serve() {
     }
 }
 
-/// A server in a process, which ends with this.
+/// A server in a process, which ends when this is dropped.
 struct Process(Child);
 
 impl Process {
@@ -82,7 +82,7 @@ impl Drop for Process {
     }
 }
 
-/// An address for a process that is started there again and again.
+/// An address for a process that is started there several times.
 fn free() -> String {
     let listener = TcpListener::bind(own_address().listen).unwrap();
     listener.local_addr().unwrap().to_string()
@@ -108,7 +108,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
     let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let load = |seed: u64| {
         let mut random = Random(seed);
-        // Whoever fails ends the others too.
+        // A failure ends the other threads too.
         let _over = Over(&over);
         while !over.load(Ordering::SeqCst) {
             let row = random.row();
@@ -129,7 +129,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
         goes_on();
         for _ in 0..2 {
-            // SIGKILL, and at once another one.
+            // SIGKILL, and another process at once.
             drop(memory.take());
             memory = Some(Process::start("memory", &at));
             println!("after a kill it took {:?}", goes_on());
@@ -137,20 +137,21 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         over.store(true, Ordering::SeqCst);
         loads.into_iter().for_each(|load| load.join().unwrap());
     });
-    // One that hangs: the connection stays, and nothing comes.
+    // A hanging process: the connection stays, and nothing is received.
     let hasty = patient.within(Duration::from_millis(150));
     let row = Random(9).row();
     let memory = memory.unwrap();
     for (process, role, address) in [(&storage, "storage", &behind), (&memory, "memory", &at)] {
         process.signal("-STOP");
-        // Longer than the compute server takes silence for: taken for dead, it is connected to anew.
+        // Longer than the silence limit, so that the server counts as dead and is connected to
+        // again.
         let (began, mut named) = (Instant::now(), false);
         while !named || began.elapsed() < 2 * SILENCE {
             match hasty.search(&row, 4, 0, 0) {
                 Err(Failure::Refused { text, .. }) => {
                     named |= text.contains(&format!("the {role} server at {address}"));
                 }
-                // Its own clock may be ahead of the server's, where the machine is busy.
+                // On a busy machine the client's clock may be ahead of the server's.
                 Err(Failure::Deadline { waited, .. }) => {
                     assert!(waited < PATIENCE / 2, "{waited:?}");
                 }
@@ -158,7 +159,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
             }
             assert!(began.elapsed() < PATIENCE, "{role} is not named");
         }
-        // It lives on all the same.
+        // The process survives.
         process.signal("-CONT");
         check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
     }

@@ -1,4 +1,5 @@
-//! What a compute server says of itself and of those that it waits for, and what a client makes of that.
+//! The condition that a compute server reports, with the servers that it waits for, and the
+//! reaction of clients.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +27,7 @@ fn storage(world: Arc<World>) -> StorageServer {
     StorageServer::start(Arc::new(Full(world)), 64, own_address()).unwrap()
 }
 
-/// Starts a server where one was that has just ended.
+/// Starts a server in place of one that has just ended.
 fn again<S>(address: &str, start: impl Fn(Options) -> Result<S, NodeError>) -> S {
     started(|| {
         let listen = address.to_owned();
@@ -37,7 +38,7 @@ fn again<S>(address: &str, start: impl Fn(Options) -> Result<S, NodeError>) -> S
     })
 }
 
-/// What a client that comes now finds: that of a world, and nothing else.
+/// Checks the answer to a new client: the world's, and no other.
 fn found_by_a_new_client(server: &ComputeServer<Low>, world: &World) {
     let client = Client::connect(vec![remote(server.address())], patient()).unwrap();
     assert_eq!(client.collection().unwrap().state, world.state);
@@ -49,7 +50,7 @@ fn compute(memory: Place, storage: Place) -> ComputeServer<Low> {
     ComputeServer::<Low>::start(memory, storage, options()).unwrap()
 }
 
-/// Waits until a server says what is expected of it.
+/// Waits until a server reports the expected condition.
 fn until(server: &ComputeServer<Low>, expected: impl Fn(&Readiness) -> bool) -> Readiness {
     let began = Instant::now();
     loop {
@@ -78,7 +79,7 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     // Each in the other's place.
     let crossed = compute(behind, at);
     trouble(&crossed, "is a storage server, not a memory server");
-    // Each connection finds it out by itself.
+    // Each connection finds that out by itself.
     let other = "is a memory server of DistVS, not a storage server";
     let said = until(&crossed, |said| {
         let line = said.lines.get(1);
@@ -109,11 +110,12 @@ fn a_compute_server_says_that_its_servers_have_different_indexes() {
     let (memory, storage) = (memory(world()), storage(other));
     let server = compute(remote(memory.address()), remote(storage.address()));
     let said = trouble(&server, "has another index than the memory server at");
-    // Whose state is which.
+    // The states are attributed to the right servers.
     let [one, another] = states.map(|state| format!("{state:016x}"));
     let both = format!("{another} there, and {one} at the memory server");
     assert!(said.trouble.unwrap().contains(&both));
-    // The memory server goes on to a third one: that is what it has, not what the low codes here are of.
+    // The memory server goes on to a third state. That is its state, not the state of the low codes
+    // here.
     let address = memory.address().to_string();
     drop(memory);
     let third = Arc::new(World::new(80, 300));
@@ -150,7 +152,7 @@ fn a_memory_server_that_went_on_while_nobody_asked_serves_the_next_client() {
     let behind = then.address().to_string();
     let server = compute(remote(memory.address()), remote(&behind));
     found_by_a_new_client(&server, &world());
-    // Behind two merges nothing is left of the first state, and the connection is still the same.
+    // After two merges the first state is gone, while the connection is still the same.
     let [second, third] = [80, 82].map(|seed| Arc::new(World::new(seed, 320)));
     newest.put(second);
     newest.put(third.clone());
@@ -162,7 +164,7 @@ fn a_memory_server_that_went_on_while_nobody_asked_serves_the_next_client() {
     assert_eq!(server.connected(), [1, 1]);
 }
 
-/// Who connects there is not greeted.
+/// A place whose connections are not greeted.
 fn silent() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = remote(listener.local_addr().unwrap());
@@ -175,12 +177,12 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     let places = || (remote(memory.address()), remote(storage.address()));
     let nowhere = || remote("127.0.0.1:1");
     let waits = compute(nowhere(), nowhere());
-    // This one has its low codes, but nobody ranks.
+    // This one has low codes, but no storage server.
     let half = compute(places().0, nowhere());
     wait(|| half.low().is_some());
     let well = compute(places().0, places().1);
     let at = |server: &ComputeServer<Low>| remote(server.address());
-    // Nothing but that a server says so makes a client go on, and it asks anew long before its time is over.
+    // Only the server's own report makes a client go on, long before its deadline.
     let patient = ClientOptions {
         silence: 2 * PATIENCE,
         retry: Duration::from_millis(100),
@@ -191,7 +193,7 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     client.collection().unwrap();
     let row = Random(1).row();
     check(&world(), &row, 3, &client.search(&row, 3, 0, 0).unwrap());
-    // While it is connected its server loses what it needs.
+    // During the connection its server loses a server that it needs.
     let servers = vec![at(&well), at(&waits)];
     let client = Client::connect(servers, patient).unwrap();
     check(&world(), &row, 3, &client.search(&row, 3, 0, 0).unwrap());
@@ -210,7 +212,7 @@ fn where_all_servers_wait_a_query_fails_in_time_and_says_why() {
     let client = Client::connect(servers, patient()).unwrap();
     let hurried = client.within(Duration::from_millis(500));
     let why = "the memory server at 127.0.0.1:1 cannot be reached";
-    // Where the machine is busy, one may be over before a server could say anything.
+    // On a busy machine a request may time out before a server could answer.
     wait(|| {
         let failure = hurried.collection().unwrap_err();
         let text = failure.to_string();
@@ -237,7 +239,7 @@ fn connecting_takes_no_longer_than_a_query_may_and_is_given_up_at_once() {
         error.to_string().contains("no greeting for 100 ms"),
         "{error}"
     );
-    // A server that ends meanwhile does not wait for it either.
+    // A server that is dropped meanwhile does not wait for it either.
     let server = compute(nobody.clone(), nobody);
     std::thread::sleep(Duration::from_millis(50));
     let began = Instant::now();
@@ -281,15 +283,15 @@ fn who_comes_to_the_wrong_port_is_told_what_it_is() {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         let mut told = Vec::new();
-        // It may end before all of a long request was read.
+        // The connection may end before all of a long request was read.
         let _ = socket.read_to_end(&mut told);
         let told = String::from_utf8_lossy(&told);
         let right = "this is the port of a memory server of DistVS of StratANN";
         assert!(told.contains(right) && told.contains("--http"), "{told}");
     }
-    // And the other way round.
+    // And the reverse.
     let http = Http::start("127.0.0.1:0", |_| Report::default()).unwrap();
-    // Nobody greets there.
+    // There is no greeting.
     let hurried = ClientOptions {
         patience: Duration::from_millis(300),
         ..ClientOptions::default()

@@ -1,4 +1,5 @@
-//! Single roles: what they answer to what comes twice, too late, too early or for another state.
+//! Tests of single roles: their answers to messages that are repeated, late, early, or of another
+//! state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,8 @@ fn frame_of(head: Head, message: Message<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Nodes with what their low codes say of [`ROW`]; of one that is not there nothing is said. They stay in memory, for the sake of short tests.
+/// Nodes with the estimates of their low codes for [`ROW`]. A node that does not exist gets none.
+/// Leaked, which keeps the tests short.
 fn scored(nodes: &[u32]) -> Scored<'static> {
     let (world, mut set, mut estimates, mut before) = (world(), Vec::new(), Vec::new(), 0);
     for &node in nodes {
@@ -60,7 +62,7 @@ fn begin(row: &[u8]) -> Message<'_> {
     }
 }
 
-/// What a refusal says; none of anything else.
+/// The reason of a refusal; `None` for other messages.
 fn reason(bytes: &[u8]) -> Option<Reason> {
     let frame = Frame::decode(bytes).unwrap()?;
     match Message::decode(&frame).unwrap() {
@@ -121,7 +123,7 @@ fn a_step_that_comes_again_is_answered_as_before_and_a_late_one_not_at_all() {
     assert_eq!(memory.tell(at(0), 1, begin(ROW)), first);
     let second = memory.tell(at(0), 1, refine(1));
     assert!(reason(&second).is_none());
-    // The same nodes or others: what it was answered counts.
+    // A repeated step gets the same answer, even with other nodes.
     assert_eq!(
         memory.tell(
             at(0),
@@ -141,7 +143,7 @@ fn a_step_that_comes_again_is_answered_as_before_and_a_late_one_not_at_all() {
         reason(&memory.tell(at(0), 1, refine(4))),
         Some(Reason::Unknown)
     );
-    // With that it was given up.
+    // The walk was given up with that.
     assert_eq!(
         reason(&memory.tell(at(0), 1, refine(3))),
         Some(Reason::Unknown)
@@ -164,7 +166,7 @@ fn a_walk_ends_when_it_is_told_so_or_nothing_is_heard_of_it() {
     );
     assert_eq!(memory.tell(at(1), 1, Message::End), b"");
     assert_eq!(reason(&memory.tell(at(1), 3, begin(ROW))), None);
-    // 2 goes on at 60, 3 is silent until it is forgotten.
+    // Walk 2 goes on at 60; walk 3 is idle until it is forgotten.
     memory.tell(at(60), 2, refine);
     assert_eq!(memory.state.next_expiry(), Some(at(100)));
     memory.state.expire(at(110));
@@ -189,7 +191,7 @@ fn what_cannot_be_answered_is_refused_and_harms_no_other() {
         reason(&memory.tell(at(0), 2, begin(b"short"))),
         Some(Reason::Invalid)
     );
-    // A node that is not there.
+    // A node that does not exist.
     let wrong = Message::Refine {
         step: 1,
         nodes: scored(&[100]),
@@ -289,13 +291,13 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     state.ranked(at(1), 1, Ok(&ranked), &mut out);
     assert!(!out.is_empty() && reason(&out).is_none());
     out.clear();
-    // Its time was 5 ms; and one that nobody asked for.
+    // After its deadline of 5 ms; and an unknown one.
     state.ranked(at(6), 2, Ok(&ranked), &mut out);
     assert_eq!(reason(&out), Some(Reason::Deadline));
     out.clear();
     state.ranked(at(6), 77, Ok(&ranked), &mut out);
     assert!(out.is_empty() && state.ranking() == 0);
-    // Nobody waits for them, and still they are there.
+    // Their clients are gone, and they still hold their slots.
     assert_eq!(slots.taken(), 2);
     assert_eq!(
         tell(&mut held, &mut state, 4, 0, own, &[1]),
@@ -308,13 +310,13 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     assert_eq!(reason(&out), Some(Reason::Failed));
     out.clear();
     held.clear();
-    // A state that was given up meanwhile: the search begins anew.
+    // The state was dropped meanwhile, so the search begins again.
     assert!(tell(&mut held, &mut state, 5, 0, own, &[1]).0.is_some());
     state.ranked(at(6), 5, Err(NotRanked { why, gone: true }), &mut out);
     assert_eq!(reason(&out), Some(Reason::OtherState));
 }
 
-/// A search of the client 5.
+/// A search of client 5.
 fn search(id: u64, deadline: Duration) -> Request {
     Request {
         client: 5,
@@ -329,7 +331,8 @@ fn search(id: u64, deadline: Duration) -> Request {
     }
 }
 
-/// Connects a worker to a memory server, which it asks whether there are other low codes: there are none.
+/// Connects a worker to a memory server. The worker asks for a description, and its low codes are
+/// current.
 fn up(worker: &mut Worker<Low>, out: &mut Out) {
     worker.memory_up(at(0), out);
     let asked = Frame::decode(&out.memory).unwrap().unwrap();
@@ -354,12 +357,12 @@ fn up(worker: &mut Worker<Low>, out: &mut Out) {
     assert!(out.is_empty());
 }
 
-/// A worker that has the low codes and no connection.
+/// A worker with low codes and without connections.
 fn worker() -> Worker<Low> {
     worker_of(Some(world()), Duration::MAX)
 }
 
-/// One that vouches for its memory server once a second, and has low codes or none.
+/// A worker that renews its memory server's state once a second, with or without low codes.
 fn vouching(world: Option<Arc<World>>) -> Worker<Low> {
     worker_of(world, at(1000))
 }
@@ -396,7 +399,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     let begun = out.memory.clone();
     let id = Frame::decode(&begun).unwrap().unwrap().head.id;
     assert_eq!(Worker::<Low>::lane_of(id), 3);
-    // Twice as long each time.
+    // Each pause is twice the one before.
     for due in [11, 31, 71] {
         out.clear();
         assert_eq!(worker.next_timer(), Some(at(due)));
@@ -413,7 +416,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     assert_eq!(worker.next_timer(), Some(at(101)));
     worker.timer(at(101), &mut out);
     assert!(out.memory_silent && !out.storage_silent);
-    // The next connection: it begins anew, under another id.
+    // On the next connection it begins again, with another id.
     worker.memory_down("is gone");
     out.clear();
     worker.memory_up(at(150), &mut out);
@@ -473,14 +476,14 @@ fn searches_wait_once_each_and_no_longer_than_their_clients() {
     assert_eq!(late, [(1, 1, Some(Reason::Deadline))]);
     out.clear();
     let search = waiting.pop(at(6), None, &mut out).unwrap();
-    // No list is shorter than what is wanted.
+    // No list is shorter than the number of answers.
     assert_eq!((search.client, search.deadline), (2, at(1000)));
     let Wants::Search { list, beam, .. } = search.wants else {
         panic!("{search:?}");
     };
     assert_eq!((list, beam), (60, 8));
     assert!(waiting.is_empty());
-    // In progress, it is known; answered, it may be asked for again.
+    // A request in progress is known. After its answer it may be repeated.
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (false, None));
     waiting.over(2, 1);
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (true, None));
@@ -546,15 +549,15 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     worker.timer(at(60), &mut out);
     assert_eq!((worker.in_flight(), worker.next_timer()), (0, None));
     out.clear();
-    // Long after it, and though the next one asks again.
+    // Long afterwards, although the next search sends a request.
     worker.timer(at(500), &mut out);
     worker.take(at(1000), search(2, at(2000)), &mut out);
     worker.timer(at(1030), &mut out);
     assert!(!out.memory_silent);
-    // Both have waited for 100 ms together.
+    // Both requests have waited for 100 ms together.
     worker.timer(at(1040), &mut out);
     assert!(out.memory_silent);
-    // Another worker is answered.
+    // Another worker gets an answer.
     let (mut worker, mut out) = (self::worker(), Out::default());
     up(&mut worker, &mut out);
     worker.take(at(0), search(1, at(5000)), &mut out);
@@ -594,7 +597,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
         Some(Reason::Invalid)
     );
     assert!(waiting.is_empty());
-    // Where the length is not known yet: the largest rows that there are.
+    // While the row length is unknown: rows of the largest size.
     let row = vec![0; 1 << 20];
     let most = Waiting::MOST_BYTES >> 20;
     let mut full = |client| {
@@ -605,7 +608,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
     waiting.gone(1);
     waiting.pop(at(0), None, &mut Out::default()).unwrap();
     assert_eq!(ask(&mut waiting, 3, 0, &row, None), None);
-    // And of small ones.
+    // And small rows.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let mut full = |client| {
         let taken = (0..).take_while(|&id| ask(&mut waiting, client, id, ROW, None).is_none());
@@ -622,7 +625,7 @@ fn a_worker_has_room_while_it_could_begin() {
     assert!(worker.has_room());
     worker.memory_down("is gone");
     assert!(!worker.has_room());
-    // Connected, and without low codes.
+    // Connected, but without low codes.
     let shelf = Arc::new(Shelf::<Low>::new(None));
     let mut bare = Worker::new(shelf, ComputeOptions::default(), 0, 1);
     bare.memory_up(at(0), &mut out);
@@ -712,7 +715,7 @@ fn a_change_that_was_never_sent_is_not_made_yet() {
         rows: Vec::new(),
         deletes: vec![1],
     };
-    // The run of storage is known, and the connection is over when it is asked for.
+    // The run of storage is known, and the connection ends before the request is sent.
     let (mut client, _) = asked_of(&[3]);
     client.down("it is gone");
     let id = client.ask(at(3), at(10), delete(), &mut Vec::new());
@@ -743,7 +746,7 @@ fn changes_that_are_forgotten_have_an_id_each_and_little_time() {
     }
 }
 
-/// The number 1, as it stands in a message.
+/// The number 1 in a message.
 const ONE: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0];
 const CHANGED: Changed = Changed {
     upserted: 0,
@@ -783,7 +786,7 @@ fn give_up() -> Message<'static> {
     }
 }
 
-/// A change that the client 5 has asked for, or given up.
+/// A change, or its withdrawal, by client 5.
 fn request(id: u64, message: Message<'_>, deadline: Duration) -> Request {
     let mut waiting = Waiting::new(8, 40, 8, deadline);
     let bytes = frame_of(
@@ -812,7 +815,7 @@ fn told(worker: &mut Worker<Low>, now: Duration, id: u64, message: Message<'_>, 
     worker.storage(now, &frame, out).unwrap();
 }
 
-/// A worker that has asked storage for a change, and under which id.
+/// A worker that has sent a change to storage, and the id of the request.
 fn changing() -> (Worker<Low>, u64) {
     let (mut worker, mut out) = (worker(), Out::default());
     worker.storage_up(at(0), &mut out);
@@ -834,14 +837,14 @@ fn the_first_answer_to_a_change_counts_also_behind_that_storage_is_at_it() {
     };
     for answer in [Message::Changed(CHANGED), failed] {
         let ((mut worker, id), mut out) = (changing(), Out::default());
-        // It takes long: storage is asked again, and says that it is at it.
+        // It takes long: storage is asked again, and says that it is in progress.
         worker.timer(at(10), &mut out);
         assert!(!out.storage.is_empty());
         told(&mut worker, at(11), id, busy, &mut out);
         assert_eq!((worker.in_flight(), out.answers().count()), (1, 0));
         told(&mut worker, at(12), id, answer, &mut out);
         assert_eq!((worker.in_flight(), out.answers().count()), (0, 1));
-        // Said again, it is nobody's.
+        // A repeated answer is ignored.
         told(&mut worker, at(13), id, answer, &mut out);
         assert_eq!(out.answers().count(), 1);
     }
@@ -856,7 +859,7 @@ fn storage_is_not_asked_again_for_what_its_client_has_given_up_or_who_is_gone() 
     worker.timer(at(5), &mut out);
     worker.timer(at(100), &mut out);
     assert!(out.is_empty() && worker.in_flight() == 0 && worker.next_timer().is_none());
-    // Given up: another one goes on, and so does the question what became of it.
+    // After a change is given up, other changes go on, and so does the request for its outcome.
     let (mut worker, _) = changing();
     let other = Token {
         number: 2,
@@ -881,7 +884,7 @@ fn storage_is_not_asked_again_for_what_its_client_has_given_up_or_who_is_gone() 
         (again.head.id, again.bytes(), Message::decode(&again)),
         (id, out.storage.len(), Ok(give_up()))
     );
-    // One that still waits for a worker is given up there.
+    // A change that waits for a worker is removed from the queue.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let push = |waiting: &mut Waiting, id, message, out: &mut Out| {
         let bytes = frame_of(
@@ -933,7 +936,7 @@ fn changes_keep_no_search_from_beginning() {
         changes += 1;
         assert!(changes < 100);
     }
-    // As many searches as without them: those that walk, and those that are being ranked.
+    // As many searches as without changes, both in walks and in rankings.
     let mut searches = 0;
     while worker.has_room() {
         out.clear();
@@ -979,11 +982,11 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     let failed = NotChanged::Failed("a disk".to_owned());
     state.changed((1, token()), Err(&failed), &mut out);
     assert_eq!(reason(&out), Some(Reason::Failed));
-    // A late copy is not made, and told the same.
+    // A late copy is not made, and gets the same answer.
     for message in [delete(), give_up()] {
         assert_eq!(tell(&mut state, 4, message), (false, Some(Reason::Failed)));
     }
-    // It waits until nobody does: it is not made later either.
+    // It waits until its deadline, and is not made later either.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     out.clear();
@@ -1002,7 +1005,7 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     );
     out.clear();
     assert!(!state.starts(at(0), (1, token(), at(50)), &mut out));
-    // No room: it may be asked for again. Another run is told apart from this one.
+    // No space: it may be requested again. And another run is recognised.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     state.no_room((1, token()), "full", &mut out);
@@ -1016,7 +1019,8 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     }
 }
 
-/// A client that has asked for a change of this run of storage, and before it of those.
+/// A client that has requested a change from the last of these runs of storage, and before from the
+/// others.
 fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     let (mut client, mut out) = (ClientState::new("there", at(1000), 7), Vec::new());
     client.up(at(0), &mut out);
@@ -1043,7 +1047,7 @@ fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     (client, id)
 }
 
-/// How a request of a client ends that is answered so.
+/// The outcome of a client's request with this answer.
 fn ended(client: &mut ClientState, id: u64, message: Message<'_>) -> Result<Outcome, Failure> {
     let head = Head {
         id,
@@ -1090,7 +1094,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
         (Message::Changed(CHANGED), None),
         (refused(Reason::GivenUp), Some(Doubt::Nothing)),
         (refused(Reason::Failed), Some(Doubt::Perhaps)),
-        // That run is no more.
+        // That run no longer exists.
         (refused(Reason::OtherState), Some(Doubt::Perhaps)),
         (refused(Reason::Deadline), Some(Doubt::Yet)),
     ] {
@@ -1108,7 +1112,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
             other => panic!("{other:?}"),
         }
     }
-    // What it does not wait for any more the next change says as well.
+    // The next change also says that the client does not wait for the forgotten one.
     let ((mut client, id), mut out) = (asked_of(&[3]), Vec::new());
     client.forget(id, &mut out);
     let said = Frame::decode(&out).unwrap().unwrap();
@@ -1128,7 +1132,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
     assert_eq!([wanted.has(1), wanted.has(2)], [false, true]);
 }
 
-/// What a worker asks its memory server when it is to vouch for it: the state that it names, and which question it is.
+/// The header of the request with which a worker asks for its memory server's state.
 fn asks_to_vouch(out: &Out) -> Head {
     let asked = Frame::decode(&out.memory).unwrap().unwrap();
     assert_eq!(asked.bytes(), out.memory.len());
@@ -1139,7 +1143,8 @@ fn asks_to_vouch(out: &Out) -> Head {
     asked.head
 }
 
-/// What memory says to that, and the state in which the worker has storage rank nothing then, if it does.
+/// Passes that request to memory and its answer to the worker. Returns the state that the worker
+/// then names to storage, if it does.
 fn vouches(
     worker: &mut Worker<Low>,
     memory: &mut Memory,
@@ -1158,7 +1163,7 @@ fn vouches(
         panic!("{asked:?}");
     };
     assert_eq!((row, nodes.0), (&[0][..], &[][..]));
-    // Storage refuses it, and whoever asked hears nothing of that.
+    // Storage refuses it, and the worker ignores the refusal.
     let mut storage = StorageState::new(Slots::new(1), Arc::new(Changes::new(1)));
     let ranker = Full(memory.checkpoints.last().clone());
     let mut refused = Vec::new();
@@ -1181,18 +1186,18 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     worker.storage_up(at(0), &mut out);
     worker.timer(at(999), &mut out);
     assert!(out.is_empty());
-    // Nothing is being searched.
+    // Without any search.
     assert_eq!(worker.next_timer(), Some(at(1000)));
     worker.timer(at(1000), &mut out);
     let head = asks_to_vouch(&out);
     assert_eq!(head.state, state);
     let told = vouches(&mut worker, &mut memory, at(1001), head, &mut out);
     assert_eq!(told, Some(state));
-    // What comes twice says nothing.
+    // A repeated answer is ignored.
     let again = vouches(&mut worker, &mut memory, at(1002), head, &mut out);
     assert_eq!(again, None);
     assert!(out.is_empty());
-    // It does not answer: storage hears nothing, and it is asked again.
+    // Without an answer nothing is sent to storage, and the memory server is asked again.
     for due in [2000, 3000] {
         assert_eq!(worker.next_timer(), Some(at(due)));
         out.clear();
@@ -1201,12 +1206,13 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     }
     let head = asks_to_vouch(&out);
     assert!(!out.memory_silent);
-    // It is gone, and what it was asked before as well.
+    // The server is gone, and earlier requests with it.
     worker.memory_down("is gone");
     assert_eq!(worker.next_timer(), None);
     let late = vouches(&mut worker, &mut memory, at(3001), head, &mut out);
     assert_eq!(late, None);
-    // Another one comes in its place, of another state: storage hears of that, and its low codes are fetched.
+    // Another server replaces it, with another state. Storage is told that state, and its low codes
+    // are fetched.
     let mut other = Memory::of(8, Arc::new(World::new(6, 100)));
     up(&mut worker, &mut out);
     worker.timer(at(5000), &mut out);
@@ -1218,7 +1224,7 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
         Message::decode(&fetches).unwrap(),
         Message::Describe { for_changes: false }
     );
-    // Nobody is told while storage is not there.
+    // While storage is not connected, no state is named.
     worker.storage_down("is gone", &mut out);
     out.clear();
     worker.timer(at(6000), &mut out);
@@ -1246,7 +1252,7 @@ fn a_worker_without_low_codes_vouches_for_what_its_memory_server_says_that_it_ha
     out.clear();
     worker.timer(at(1000), &mut out);
     let (mut rest, mut asked) = (&out.memory[..], None);
-    // Besides it asks for low codes again.
+    // It also asks for low codes again.
     while let Some(frame) = Frame::decode(rest).unwrap() {
         if let Message::LowCodes { .. } = Message::decode(&frame).unwrap() {
             asked = Some(frame.head);

@@ -1,4 +1,5 @@
-//! Many schedules of the simulated network: each query is answered rightly, or fails by its deadline; once all is calm, all are answered.
+//! Many schedules of the simulated network. Each query gets a correct answer or fails by its
+//! deadline. Once there are no more faults, all are answered.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ fn worlds() -> [Arc<World>; 2] {
     ]
 }
 
-/// Nothing goes wrong.
+/// No faults.
 fn peace() -> Plan {
     Plan {
         lost: 0,
@@ -46,7 +47,7 @@ fn peace() -> Plan {
     }
 }
 
-/// What a seed makes go wrong.
+/// The faults of a seed.
 fn trouble(seed: u64) -> Plan {
     let mut random = Random(seed ^ 0xABCD);
     let hard = random.below(3);
@@ -61,7 +62,7 @@ fn trouble(seed: u64) -> Plan {
         changes: how < 40,
         merges: how >= 60,
         behind: None,
-        // Beside all that is lost and goes wrong, or never.
+        // Together with the other faults, or never.
         vouch: match seed.is_multiple_of(2) {
             true => Duration::from_millis(5),
             false => Duration::MAX,
@@ -85,7 +86,7 @@ fn trouble(seed: u64) -> Plan {
         twins: seed.is_multiple_of(3),
         late: 2,
         idle: Duration::ZERO,
-        // Of 240 and 260 nodes, 8 bytes each: all, some, none.
+        // Of 240 and 260 nodes, with 8 bytes each: all, some, none.
         low_memory: (0..3)
             .map(|_| [u64::MAX, random.below(2100), 0][random.below(3) as usize])
             .collect(),
@@ -97,7 +98,7 @@ fn trouble(seed: u64) -> Plan {
     }
 }
 
-/// What a client was told of a change is so: that it was made, that nothing was, or that nothing more of it is.
+/// Checks the answer that a client got about a change: made, not made, or no further part made.
 fn told_rightly(network: &Network, query: &Query, context: &str) {
     let Asked::Change {
         upserts,
@@ -122,7 +123,7 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
             assert_eq!(before, made().count(), "made behind its answer: {context}");
             assert!(before == 1 || before > 1 && *again, "{before}: {context}");
         }
-        // It was forgotten.
+        // The change was forgotten.
         Ok(_) => {}
         Err(failure) => match failure.doubt() {
             Doubt::Nothing => assert_eq!(made().count(), 0, "it was made: {context}"),
@@ -135,7 +136,7 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
     }
 }
 
-/// What came of one schedule: queries that were answered, that failed, and events.
+/// The result of one schedule: answered queries, failed queries, and events.
 fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
     let mut network = Network::new(seed, plan.clone(), worlds);
     network.run();
@@ -148,7 +149,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Some((_, Ok(Outcome::Changed { .. })))
         )
     };
-    // How many low codes a compute server has room for.
+    // The number of low codes that fit on a compute server.
     let kept = |server: usize| {
         let bytes = plan.low_memory[server % plan.low_memory.len()];
         u32::try_from(bytes / DIM as u64).unwrap_or(u32::MAX)
@@ -171,7 +172,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     | Step::Stopped
                     | Step::Twin
                     | Step::ReplaceAgain => changed.upserted == 1 && changed.deleted == 0,
-                    // What was acknowledged before it is there, unless a run of storage deleted it that was killed then.
+                    // A change that was acknowledged before is present, unless a run of storage
+                    // deleted it and was then killed.
                     Step::Delete => changed.deleted == 1 || *again || !was_made(id),
                     _ => false,
                 };
@@ -205,7 +207,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     if *beam == 0 { 2 } else { *beam },
                 );
                 let sizes = (list as usize, beam as usize);
-                // Of the compute server that answered: they have different numbers of low codes.
+                // By the compute server that answered, since they have different numbers of low
+                // codes.
                 let kept = kept(query.by.expect("who has answered"));
                 let narrowing = Narrowing::default();
                 let expected = press(world, row, *k as usize, sizes, narrowing, kept);
@@ -219,14 +222,14 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // What was asked behind it counts; or it stands for a change that was given up.
+                // The next request counts; or this stands for a change that was given up.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {
                 reason: Reason::GivenUp | Reason::OtherState | Reason::Over,
                 ..
             }) if query.of.is_some_and(|(_, step)| step == Step::Stopped) => answered += 1,
-            // Storage came to it too late.
+            // Storage took it up after its deadline.
             Err(Failure::Refused {
                 reason: Reason::GivenUp,
                 ..
@@ -265,7 +268,8 @@ fn where_nothing_goes_wrong_all_is_as_in_one_process() {
     }
 }
 
-/// Searches go on while storage commits another state, and while the others go on to it one after the other.
+/// Searches continue while storage commits another state, and while the other servers go on to it
+/// one after the other.
 #[test]
 fn a_merge_costs_no_query() {
     let worlds = worlds();
@@ -282,7 +286,7 @@ fn a_merge_costs_no_query() {
             (answered, failed),
             (100 + 3 + 3 * Step::ALL.len() as u64, 0)
         );
-        // And nobody stays behind.
+        // And none stays behind.
         let mut network = Network::new(seed, plan, &worlds);
         network.run();
         let last = network
@@ -302,7 +306,8 @@ fn a_merge_costs_no_query() {
     assert!(late > 10 && restarts < 400, "{late}, {restarts}");
 }
 
-/// Behind a merge nobody searches for minutes, and the memory server has not gone on to it: storage ranks in the state that it has all the same, for as long as it stays.
+/// After a merge there is no search for minutes, and the memory server has not gone on. Storage
+/// still ranks in its state, for as long as it stays connected.
 #[test]
 fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query() {
     let worlds = worlds();
@@ -338,14 +343,15 @@ fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query
                 })
                 .collect();
             assert_eq!(states, [worlds[expected].state; 3], "{context}");
-            // And not longer than that: the next merge would wait.
+            // But no longer, since the next merge would wait.
             assert_eq!(network.has_before(), expected == 0, "{context}");
         }
     }
 }
 
-/// Where the memory server goes on to a merge and nobody searches, storage gives up the state before soon, and can merge again: it hears that all have gone on, and does not wait until nobody has gone
-/// by the state before for a minute.
+/// If the memory server goes on to a merge, storage soon drops the state before, also without
+/// searches, and can merge again. All servers name the new state, so storage does not wait for a
+/// minute without use of the old one.
 #[test]
 fn the_state_before_is_given_up_once_all_have_gone_on() {
     let worlds = worlds();
@@ -371,7 +377,8 @@ fn the_state_before_is_given_up_once_all_have_gone_on() {
     }
 }
 
-/// A memory server that counts how popular nodes are for longer than it may be silent is not taken for dead for that, and counts once; whoever does not need it does not wait for it.
+/// A memory server that counts the popularity of nodes for longer than it may be silent does not
+/// count as dead. It counts once, and requests that do not need the result do not wait.
 #[test]
 fn counting_how_popular_nodes_are_costs_no_connection() {
     let worlds = worlds();
@@ -407,7 +414,8 @@ fn in_one_schedule_the_same_happens_again() {
     }
 }
 
-/// Ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), a thousand otherwise. `STRATANN_SEED` runs one.
+/// Ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), a thousand otherwise.
+/// `STRATANN_SEED` runs one.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();

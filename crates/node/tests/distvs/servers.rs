@@ -1,4 +1,5 @@
-//! The roles as servers on threads, over each kind of connection, and what becomes of queries when one is killed.
+//! The roles as servers on threads, over each kind of connection, and the outcome of queries when a
+//! server is killed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +25,7 @@ use stratann_tier::remote::{Server, Tls, Transport};
 
 use crate::halves::{DIM, Full, Low, POISON, Random, World, press};
 
-/// What has to happen has so long: the machine of the tests may have other work.
+/// The limit for expected events. The machine of the tests may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIST: u32 = 24;
@@ -54,8 +55,8 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
     StorageServer::start(Arc::new(Full(world.clone())), 64, options).unwrap()
 }
 
-/// Where a server is to listen that will come back: an address of this machine that no other server, and no connection, takes a port of while it
-/// is away, as they do of 127.0.0.1.
+/// The address of a server that is restarted. No other server or connection takes its port
+/// meanwhile, as could happen on 127.0.0.1.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
@@ -66,7 +67,7 @@ pub fn own_address() -> Options {
     }
 }
 
-/// Starts a server where one was that has just ended: its port is free at once, but for a moment.
+/// Starts a server in place of one that has just ended. Its port may be in use for a moment.
 pub fn started<S>(start: impl Fn() -> Result<S, NodeError>) -> S {
     let began = Instant::now();
     loop {
@@ -85,13 +86,13 @@ pub fn options() -> ComputeServerOptions {
         list: LIST,
         beam: BEAM,
         retry: Duration::from_millis(100),
-        // No connection ends because the machine has other work: tests of silence have one of their own.
+        // No connection ends because the machine is busy. Tests of silence set their own time.
         silence: PATIENCE,
         ..ComputeServerOptions::default()
     }
 }
 
-/// How a client asks that is to be answered, however busy the machine is.
+/// The options of a client that gets its answers, however busy the machine is.
 pub fn patient() -> ClientOptions {
     ClientOptions {
         patience: PATIENCE,
@@ -133,7 +134,7 @@ pub fn check(world: &World, row: &[u8], k: u32, found: &Found) {
     check_with(world, row, k, found, u32::MAX);
 }
 
-/// The same of a compute server with the low codes of so many nodes.
+/// As `check`, for a compute server with the low codes of `kept` nodes.
 fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     let sizes = (LIST as usize, BEAM as usize);
     let expected = press(world, row, k as usize, sizes, Narrowing::default(), kept);
@@ -153,12 +154,12 @@ fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     assert_eq!(found.state, world.state);
 }
 
-/// Asks so many queries, so many of them at once, and checks each answer.
+/// Sends `queries` queries, `at_once` at a time, and checks each answer.
 fn ask(client: &Client, world: &World, seed: u64, queries: usize, at_once: usize) {
     ask_with(client, world, seed, (queries, at_once), u32::MAX);
 }
 
-/// The same of a compute server with the low codes of so many nodes.
+/// As [`ask`], for a compute server with the low codes of `kept` nodes.
 fn ask_with(
     client: &Client,
     world: &World,
@@ -202,7 +203,7 @@ fn answers_through_servers_are_those_of_one_process() {
             }
         });
         assert_eq!(cluster.memory.connections(), 1);
-        // A worker says that it has room just behind its last answer.
+        // A worker is free only just after its last answer.
         until(|| cluster.compute.served().in_flight == 0);
         let served = cluster.compute.served();
         assert_eq!((served.answered, served.waiting), (120, 0));
@@ -227,7 +228,8 @@ fn what_cannot_be_asked_is_refused_by_name() {
         }
         other => panic!("{other:?}"),
     }
-    // Also what is more than a message may say: that would end the connection, and with it the searches of other threads.
+    // So is a number over the limit of a message. Otherwise it would end the connection, and with
+    // it the searches of other threads.
     for [k, list, beam] in [[70_000, 0, 0], [1, u32::MAX, 0], [1, 0, 70_000]] {
         match client.search(&[0; DIM], k, list, beam) {
             Err(Failure::Refused {
@@ -238,7 +240,7 @@ fn what_cannot_be_asked_is_refused_by_name() {
             other => panic!("{other:?}"),
         }
     }
-    // Servers of other roles say what they are.
+    // Servers of other roles name their role.
     let error = |place| match Client::connect(vec![place], ClientOptions::default()) {
         Err(error @ NodeError::Server(_)) => error.to_string(),
         other => panic!("{:?}", other.map(|_| ())),
@@ -258,7 +260,7 @@ fn what_cannot_be_asked_is_refused_by_name() {
     drop(cluster);
 }
 
-/// Messages for each write between a compute server and the memory server, one way and back.
+/// Messages in each write between a compute server and the memory server, in both directions.
 fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64) {
     let of = ComputeServerOptions {
         in_flight,
@@ -272,7 +274,7 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
     let began = Instant::now();
     ask(&client, &cluster.world, 9, 400, 2 * workers * in_flight);
     let took = began.elapsed();
-    // The ends of walks are not answered: the last may be on their way.
+    // Ends of walks get no answer, so the last ones may be in flight.
     let traffic = || (cluster.compute.memory_traffic(), cluster.memory.traffic());
     while traffic().0.sent > traffic().1.received {
         assert!(began.elapsed() < PATIENCE);
@@ -296,13 +298,14 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
 
 #[test]
 fn messages_go_together_where_they_are_to() {
-    // How many depends on how threads take turns: about five. One by one it is exactly one.
+    // The number depends on the interleaving of threads, and is about five. Without batching it is
+    // exactly one.
     let (out, back) = messages_a_write(true, 2, 8);
     assert!(out > 1.2 && back > 1.2, "{out} {back}");
     assert_eq!(messages_a_write(false, 2, 4), (1.0, 1.0));
 }
 
-/// Certificates for 127.0.0.1: of the server and its key, and the one to believe.
+/// Certificates for 127.0.0.1: the server's with its key, and the one that clients trust.
 pub fn certificates(folder: &Path) -> (Certificate, Tls) {
     let key = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let (certificate, secret) = (folder.join("certificate.pem"), folder.join("key.pem"));
@@ -359,7 +362,7 @@ fn over_tls_with_a_secret_and_through_rings_answers_are_the_same() {
     let (certificate, tls) = certificates(folder.path());
     let secret = Secret::new(b"a secret of many letters").unwrap();
     let ring = folder.path().join("memory.ring");
-    // What a compute server is sent first is more than any buffer on the way has room for.
+    // The first message to a compute server exceeds every buffer on the way.
     let mut world = World::new(77, 300);
     world.padding = 6 << 20;
     let world = Arc::new(world);
@@ -399,9 +402,10 @@ fn over_tls_with_a_secret_and_through_rings_answers_are_the_same() {
         let client = client(at(address.clone(), tls.clone()));
         client.collection().unwrap();
         ask(&client, &world, 5, 100, 8);
-        // Those of the server before may not have ended yet, and one of these may not have been needed.
+        // Connections to the server before may not have ended yet, and one of the new ones may not
+        // have been needed.
         until(|| memory.connections() == 2);
-        // Who does not know the secret learns nothing.
+        // A client without the secret learns nothing.
         let stranger = Server::new(&address, None, tls).unwrap();
         let refused = Client::connect(vec![Place::Remote(stranger)], ClientOptions::default());
         let text = refused.map(|_| ()).unwrap_err().to_string();
@@ -446,7 +450,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     drop(storage);
     let late = |role: &str, address: &str| {
         let began = Instant::now();
-        // Where the machine is busy, its own clock may be ahead of the server's.
+        // On a busy machine the client's clock may be ahead of the server's.
         loop {
             match client.search(&row, 3, 0, 0) {
                 Err(Failure::Refused {
@@ -471,7 +475,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     late("storage", &behind);
     drop(memory);
     late("memory", &at);
-    // More than the workers take at once: those that wait are told why as well.
+    // More than the workers take at once. The waiting queries get the reason too.
     let name = format!("the memory server at {at}");
     until(|| {
         let pending: Vec<Pending> = (0..8).map(|_| client.submit(&row, 3, 0, 0)).collect();
@@ -479,14 +483,15 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
             .into_iter()
             .map(|pending| pending.wait().unwrap_err().to_string());
         let told: Vec<String> = told.collect();
-        // Four walk, which are told by their worker.
+        // Four walk, and their worker tells them.
         told.iter().filter(|text| text.contains(&name)).count() > 4
     });
     let gone = Client::connect(vec![remote(&at)], ClientOptions::default());
     assert!(matches!(gone, Err(NodeError::Server(_))));
 }
 
-/// Ends a memory server under load, and starts one again at the same address: in the same state, or in another one, with storage.
+/// Ends a memory server under load, and starts one at the same address: in the same state, or with
+/// storage in another one.
 #[test]
 fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     let worlds = [world(), Arc::new(World::new(78, 320))];
@@ -508,7 +513,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     let answers = [0; 2].map(AtomicU64::new);
     let load = |seed: u64| {
         let mut random = Random(seed);
-        // Whoever fails ends the others too.
+        // A failure ends the other threads too.
         let _over = Over(&over);
         while !over.load(Ordering::SeqCst) {
             let row = random.row();
@@ -524,7 +529,8 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
             MemoryServer::start(world.clone(), walks, true, listening(&at))
         })
     };
-    // Until a state has more answers: each is ended under load, and not before it was of use.
+    // Waits until there are more answers in a state, so that each server is ended under load and
+    // after it was of use.
     let goes_on = |which: usize| {
         let before = answers[which].load(Ordering::SeqCst);
         until(|| answers[which].load(Ordering::SeqCst) > before + 8 || over.load(Ordering::SeqCst));
@@ -544,7 +550,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
             drop(memory);
             first = Some((again(&worlds[0]), storage));
         }
-        // Another state, of all.
+        // Another state, on all servers.
         let (memory, storage) = first.take().unwrap();
         drop((memory, storage));
         let _memory = again(&worlds[1]);
@@ -557,7 +563,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     println!("{answers:?}");
 }
 
-/// Ends what threads do, at the latest when this is dropped.
+/// Ends the threads' work, at the latest when this is dropped.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -566,7 +572,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A server that takes nothing of what it is sent keeps nobody beyond the deadline, also where that is more than the network has room for.
+/// A server that reads nothing delays no client beyond its deadline, even with more bytes than the
+/// network's buffers hold.
 #[test]
 fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let cluster = cluster(options(), over_tcp);
@@ -574,7 +581,7 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let at = listener.local_addr().unwrap();
     let reads = Arc::new(AtomicBool::new(true));
     let (behind, goes_on) = (cluster.compute.address(), reads.clone());
-    // It hands on what comes until it stops, and is connected to then.
+    // A relay passes bytes on until it stops.
     let relay = thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
         let mut server = TcpStream::connect(behind).unwrap();
@@ -599,13 +606,13 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let held = relay.join().unwrap();
     let began = Instant::now();
     let brief = client.within(Duration::from_millis(300));
-    // No such row would be searched for, but nobody reads that.
+    // The server would refuse such a row, but it does not read it.
     let row = vec![1; 1 << 20];
     let pending: Vec<_> = (0..12).map(|_| brief.submit(&row, 1, 0, 0)).collect();
     for pending in pending {
         assert!(matches!(pending.wait(), Err(Failure::Deadline { .. })));
     }
-    // Any send that waits would have taken ten seconds.
+    // A send that waited would have taken ten seconds.
     assert!(
         began.elapsed() < Duration::from_secs(9),
         "{:?}",
@@ -614,7 +621,8 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     drop(held);
 }
 
-/// Where low codes are offloaded, the memory server counts how popular nodes are: once, whoever asks meanwhile, and nobody takes it for dead for that.
+/// With offloaded low codes, the memory server counts the popularity of nodes only once, and its
+/// connections do not count as dead meanwhile.
 #[test]
 fn counting_that_takes_longer_than_any_silence_is_done_once() {
     let mut world = World::new(77, 300);
@@ -662,7 +670,7 @@ fn a_client_asks_the_next_compute_server_where_one_is_gone() {
         check(&world, row, 3, &pending.wait().unwrap());
     }
     ask(&client, &world, 2, 20, 4);
-    // It is counted when it is on its way, which may be behind its arrival.
+    // An answer is counted after it was sent, possibly after its arrival.
     until(|| second.client_traffic().sent >= 20);
 }
 
@@ -684,7 +692,7 @@ fn a_query_that_has_a_worker_panic_costs_its_own_answer_and_those_in_flight_besi
 #[test]
 fn a_client_of_several_servers_does_not_wait_for_one_that_says_nothing() {
     let cluster = cluster(options(), in_process);
-    // This one has all that it needs, and never comes to an end.
+    // This one has all that it needs, but its rankings never end.
     let stalled = Arc::new(Stalled::default());
     let behind = StorageServer::start(stalled, 64, Options::default()).unwrap();
     let (at, behind) = (
@@ -696,7 +704,7 @@ fn a_client_of_several_servers_does_not_wait_for_one_that_says_nothing() {
         Place::Local(hangs.door()),
         Place::Local(cluster.compute.door()),
     ];
-    // Nothing but the silence makes it go on: it would wait for the first one until its time is over.
+    // Only silence makes it go on. Otherwise it would wait for the first server until its deadline.
     let short = ClientOptions {
         silence: Duration::from_millis(300),
         ..patient()
@@ -729,7 +737,7 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
     for bytes in [vec![0xFF; 64], vec![0, 0, 0]] {
         let mut socket = connect();
         socket.write_all(&bytes).unwrap();
-        // It would wait for ever where it is not disconnected.
+        // Without a disconnect the read would wait for ever.
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
         let ended = socket.read_to_end(&mut rest);
@@ -739,7 +747,7 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
             "{ended:?}"
         );
     }
-    // One that says nothing stays, twice as long as half a frame may take.
+    // A silent connection stays, twice as long as half a frame may take.
     let mut idle = connect();
     thread::sleep(Duration::from_millis(400));
     let mut bytes = Vec::new();
@@ -750,7 +758,7 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
     idle.read_exact(&mut header).unwrap();
 }
 
-/// A storage that has stalled: what is to be ranked waits.
+/// A stalled storage: rankings wait.
 #[derive(Default)]
 struct Stalled {
     jobs: Mutex<Vec<(Wanted, Done)>>,
@@ -800,7 +808,7 @@ fn one_frame(from: &mut impl Read) -> Vec<u8> {
     bytes
 }
 
-/// Reads one frame, and gives the reason where it is a refusal.
+/// Reads one frame, and returns the reason if it is a refusal.
 fn refusal(socket: &mut TcpStream) -> Option<Reason> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let bytes = one_frame(socket);
@@ -818,7 +826,7 @@ pub fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// So long waits who asks in vain.
+/// The time limit of requests that get no answer.
 const BRIEF: Duration = Duration::from_millis(1);
 
 #[test]
@@ -839,7 +847,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     let mut first = plain(storage.address(), Protocol::Storage);
     (0..3).for_each(|id| ask(&mut first, id));
     until(|| jobs() == 3);
-    // Their time is over, which makes no room: what is ranked still is.
+    // Their deadlines have passed, which frees no slot, since the rankings still exist.
     thread::sleep(2 * BRIEF);
     ask(&mut first, 9);
     assert_eq!(refusal(&mut first), Some(Reason::Busy));
@@ -849,7 +857,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     assert_eq!(refusal(&mut second), Some(Reason::Busy));
     let held = std::mem::take(&mut *stalled.jobs.lock().unwrap());
     assert!(held.iter().all(|(wanted, _)| !wanted()));
-    // Dropped or done, they make room.
+    // Dropped or done, they free their slots.
     let mut held = held.into_iter().map(|(_, done)| done);
     held.next().unwrap()(Err(HalfError("a disk".to_owned())));
     drop(held);
@@ -857,7 +865,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     until(|| jobs() == 3);
 }
 
-/// Answers at once, and much.
+/// Answers at once, with large answers.
 struct Large;
 
 impl Ranker for Large {
@@ -917,7 +925,8 @@ fn over_tls_who_is_slow_has_all_and_stops_nobody() {
         stream.write_all(&bytes).unwrap();
     }
     stream.flush().unwrap();
-    // All are put into the connection by the thread that reads it, which would wait for the first.
+    // The thread that reads the connection writes all answers, and would otherwise wait for the
+    // first.
     until(|| storage.traffic().received == ANSWERS);
     thread::sleep(Duration::from_millis(100));
     for id in 0..ANSWERS {

@@ -1,4 +1,4 @@
-//! What tests of servers have in common, whichever way their files are read.
+//! The common part of tests of servers, for any way to read their files.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub fn put(server: &Server, name: &str, bytes: &[u8]) -> RemoteFile {
         .unwrap()
 }
 
-/// One read of 4 KiB, and how long it took.
+/// One read of 4 KiB, and its duration.
 pub fn read(
     queue: &mut dyn ReadQueue,
     thread: &Thread,
@@ -35,7 +35,7 @@ pub fn read(
     )
 }
 
-/// What a server on this machine did not do. The error names the server, as it was given.
+/// The fault of a server on this machine. The error names the server as it was given.
 pub fn fault(error: TierError) -> Fault {
     match error {
         TierError::Server { fault, place, .. } => {

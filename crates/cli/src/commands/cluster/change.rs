@@ -1,4 +1,5 @@
-//! `stratann cluster upsert SERVERS VECTORS --ids IDS`, `stratann cluster delete SERVERS IDS`: changes through compute servers.
+//! Changes through compute servers: `stratann cluster upsert SERVERS VECTORS --ids IDS` and
+//! `stratann cluster delete SERVERS IDS`.
 
 use std::time::Instant;
 
@@ -16,21 +17,22 @@ use super::{Purpose, connected, fits};
 use crate::args::{ClusterDeleteArguments, ClusterUpsertArguments};
 use crate::ids;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Default, Serialize)]
 struct Changed {
-    /// Ids whose vectors are in the index now.
+    /// Ids that were inserted or replaced.
     upserted: u64,
-    /// Ids that were in it and are no more.
+    /// Ids that were deleted.
     deleted: u64,
-    /// Ids that were to be deleted and were not there.
+    /// Ids to delete that did not exist.
     missing: u64,
-    /// Ids that were to be deleted and are not there, of which nobody knows whether they were: storage was started anew meanwhile.
+    /// Ids to delete that do not exist now and may have existed before, since storage was restarted
+    /// meanwhile.
     unsure: u64,
     seconds: f64,
 }
 
-/// Puts vectors in, some at a time: each part is durable when the next one begins.
+/// Inserts vectors in parts. Each part is durable before the next one begins.
 pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Failure> {
     let change = &arguments.change;
     let vectors = VectorFile::open(&arguments.vectors)?;
@@ -82,23 +84,23 @@ pub fn delete(arguments: &ClusterDeleteArguments, quiet: bool) -> Result<(), Fai
     tell("deleted", made, ids.len(), start, &shown, change.json)
 }
 
-/// Shows what was done, and says whether to go on.
+/// Shows the progress, and returns whether to go on.
 fn goes_on(shown: &Shown, done: usize) -> bool {
     shown.advance(done as u64);
     !progress::interrupted()
 }
 
-/// Refuses ids that are there twice.
+/// Refuses repeated ids.
 fn different(ids: &[u64]) -> Result<(), Failure> {
     let wrong = |id| Failure::Wrong(format!("id {id} is there twice: give each one once"));
     twice(ids).map_or(Ok(()), |id| Err(wrong(id)))
 }
 
-/// Why a change ended before all of it was made. What was made stays.
+/// The failure of a change that ended early. The part that was made stays.
 fn stopped(unfinished: Unfinished) -> Failure {
     let text = unfinished.to_string();
     match unfinished.why {
-        // The call was wrong, not the servers.
+        // The call was wrong, and the servers are not at fault.
         ChangeError::Wrong(_) => Failure::Wrong(text),
         ChangeError::Server(failure) if failure.reason() == Some(Reason::Invalid) => {
             Failure::Wrong(text)
@@ -107,7 +109,7 @@ fn stopped(unfinished: Unfinished) -> Failure {
     }
 }
 
-/// Says what was done of so many ids: how many were inserted, or deleted.
+/// Prints the outcome of a change of `ids` ids: how many were inserted or deleted.
 fn tell(
     what: &'static str,
     made: Result<Done, Unfinished>,

@@ -1,4 +1,5 @@
-//! `stratann cluster`: all servers of an index on one machine (`up.rs`), and clients of compute servers: `search.rs`, `change.rs`. Here is what these have in common.
+//! `stratann cluster`: all servers of an index on one machine (`up.rs`), and clients of compute
+//! servers (`search.rs`, `change.rs`). This file has their common part.
 
 mod change;
 mod search;
@@ -17,7 +18,7 @@ use stratann_terminal::progress;
 use super::servers::{place, refused};
 use crate::args::{ClusterCommand, ReachArguments};
 
-/// Does what `stratann cluster` is asked for.
+/// Runs a command of `stratann cluster`.
 pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
     match command {
         ClusterCommand::Up(arguments) => up::up(arguments, quiet),
@@ -27,16 +28,16 @@ pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-/// What a client is for.
+/// The purpose of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To search: servers have to have all that a search needs.
+    /// To search, for which all servers are needed.
     Search,
-    /// To change an index: storage has to be there.
+    /// To change an index, for which storage is needed.
     Change,
 }
 
-/// A client of the first of some compute servers that answers, and what is searched, or changed, there.
+/// A client of the first compute server that answers, and the collection there.
 fn connected(
     servers: &[String],
     secret_file: Option<&Path>,
@@ -53,7 +54,7 @@ fn connected(
     };
     progress::catch_interrupts();
     let interrupted = || match purpose {
-        // There was nothing to change.
+        // A search was stopped before any change, so it needs no advice about one.
         Purpose::Search => stratann::Error::Stopped,
         Purpose::Change => stratann::Error::Interrupted,
     };
@@ -70,7 +71,7 @@ fn connected(
     Ok((client, collection))
 }
 
-/// Refuses rows that are none of a collection; `what` one of them is.
+/// Refuses rows that do not fit a collection. `what`: a word for one row.
 fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<(), Failure> {
     let element = Element::from_code(collection.element);
     if collection.dim as usize == rows.dim() && element == Some(rows.element()) {
@@ -86,7 +87,7 @@ fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<
     )))
 }
 
-/// What a query that has no answer ends the command with.
+/// The failure of a query without an answer.
 fn unanswered(failure: QueryFailure) -> Failure {
     match failure {
         QueryFailure::Refused {

@@ -1,4 +1,5 @@
-//! `stratann cluster search SERVERS QUERIES`: many queries through compute servers, and what they took.
+//! `stratann cluster search SERVERS QUERIES`: many queries through compute servers, and their
+//! costs.
 
 use serde::Serialize;
 use stratann::{GroundTruth, Matrix, VectorFile, VectorSource};
@@ -14,12 +15,13 @@ use super::{Purpose, connected, fits, unanswered};
 use crate::args::ClusterSearchArguments;
 use crate::commands::answers;
 
-/// What a list size found, and what it cost.
+/// Results and costs at one list size.
 #[derive(Serialize)]
 struct Measured {
-    /// The longest list that a query was searched with: where none was asked for the server's, which is no shorter than `k`; longer where much of what is found was deleted or replaced.
+    /// The longest list of a query. Without a requested list it is the server's default, and at
+    /// least `k`. It is longer if much of the result was deleted or replaced.
     list: u32,
-    /// What was asked for; `null`: the server's.
+    /// The requested list; `null`: the server's default.
     list_asked: Option<usize>,
     k: usize,
     /// `null` without ground truth.
@@ -30,14 +32,14 @@ struct Measured {
     in_flight: usize,
 }
 
-/// Means a query.
+/// Mean costs of a query.
 #[derive(Serialize)]
 struct PerQuery {
-    /// Distances by codes of low and of high precision, and exact ones.
+    /// Distances by low codes, by high codes, and exact ones.
     low: f64,
     high: f64,
     full: f64,
-    /// Rounds between compute and memory server.
+    /// Rounds between compute server and memory server.
     steps: f64,
     /// Bytes between them, and between compute server and storage.
     wire: f64,
@@ -45,7 +47,7 @@ struct PerQuery {
     /// Reads of storage, and their bytes.
     reads: f64,
     read_bytes: f64,
-    /// How often a search began anew.
+    /// Restarts of a search.
     restarts: f64,
 }
 
@@ -126,7 +128,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
             longer.push(format!("{} for {asked}", found.list));
         }
         let measured = measured((&found, list), truth.as_ref(), queries.rows(), arguments)?;
-        // There is one list size then.
+        // There is only one list size then.
         if let Some(path) = &arguments.out {
             answers::write(path, arguments.k, &found.ids, &found.distances)?;
         }

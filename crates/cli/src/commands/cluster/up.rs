@@ -18,7 +18,7 @@ use crate::commands::servers::{
     computing, listening, not_started, refused, serve_http, until_stopped,
 };
 
-/// All servers of an index. Dropped in this order: who asks goes before who is asked.
+/// All servers of an index. They are dropped in this order, each before the servers that it asks.
 struct Servers {
     compute: Vec<ComputeServer<Low>>,
     memory: MemoryOfIndex,
@@ -26,7 +26,8 @@ struct Servers {
 }
 
 impl Servers {
-    /// How all of them are. What compute servers cannot do comes first: their clients feel that.
+    /// The condition of all servers. Compute servers come first, since their clients notice a fault
+    /// there.
     fn report(&self, page: Page) -> Report {
         let mut report = Report::default();
         for server in &self.compute {
@@ -44,7 +45,7 @@ impl Servers {
 pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
     let addresses = addresses(arguments.listen, arguments.servers)?;
     let listen = listening(&arguments.listen.to_string(), &arguments.server)?;
-    // The first has been tried.
+    // The first address has been checked already.
     for address in &addresses[1..] {
         let mut other = listen.clone();
         other.listen = address.to_string();
@@ -53,7 +54,7 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
             Http::check(http, &other).map_err(refused)?;
         }
     }
-    // These two are for this process alone, whatever address they have besides.
+    // These two servers are for this process only, although they listen at an address too.
     let own = || Options::private().map_err(refused);
     let (index, changes) = (&arguments.index, arguments.changes);
     let storage = StorageOfIndex::start(index, 1, IoMode::Auto, changes, own()?);
@@ -95,7 +96,7 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
     until_stopped(&lines, http.as_ref())
 }
 
-/// Where each of so many compute servers listens: on ports behind one another, or, from port 0 on, wherever there is room.
+/// The address of each compute server: consecutive ports, or any free ports if the first is 0.
 fn addresses(first: SocketAddr, servers: usize) -> Result<Vec<SocketAddr>, Failure> {
     let port = first.port();
     let last = u16::try_from(servers - 1).ok();

@@ -1,5 +1,6 @@
-//! What a compute server knows of a connection to memory or storage: whether there is one and since when, why not, and which state of the index is
-//! behind it. Told on health, and logged when it changes.
+//! The state of a compute server's connection to memory or storage. It tells whether and since when
+//! there is one, why not, and the state of the index behind it. Health reports it, and changes are
+//! logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,68 +14,69 @@ use crate::serve::Place;
 use crate::serve::keeper::Lost;
 use crate::wire::{Collection, Head, Message, append_rank};
 
-/// A connection to memory or storage, as others are to know of it.
+/// A connection to memory or storage, as other threads see it.
 pub(super) struct Contact {
     protocol: Protocol,
     /// `the memory server at 10.0.0.1:7700`
     name: String,
     known: Mutex<Known>,
     answers: Condvar,
-    /// Somebody waits for a sign of life.
+    /// Whether a thread waits for a sign of life.
     awaited: AtomicBool,
 }
 
 struct Known {
     /// The connection, if there is one.
     outbox: Option<Arc<Outbox>>,
-    /// Since when there is, or is none.
+    /// Since when there is one, or is none.
     since: Instant,
-    /// Why there is none, or was none: what was logged. Empty once it has sent something.
+    /// Why there is or was none: the texts that were logged. Empty once the server has sent
+    /// something.
     lost: Vec<String>,
-    /// The same without its name, for health.
+    /// The last such text without the server's name, for health.
     why: String,
-    /// Since when it was asked for a sign of life, and has given none.
+    /// Since when a sign of life has been requested and not given.
     silent: Option<Instant>,
-    /// Whether it was logged that it gives none.
+    /// Whether the missing sign was logged.
     told_silent: bool,
-    /// How long it had answered nothing when a worker ended the connection for that.
+    /// How long the server had been silent when a worker closed the connection for that.
     given_up: Option<Duration>,
-    /// The last such question: its id, and the state that it named.
+    /// The last request for a sign of life: its id, and the state that it named.
     question: (u64, u64),
-    /// What it said of that state, if it has.
+    /// The server's answer about that state.
     said: Option<Said>,
-    /// What it has, as storage said last.
+    /// The collection, as storage last described it.
     collection: Option<Collection>,
-    /// It was asked for that, and has not said it yet.
+    /// Whether a description was requested and has not arrived.
     undescribed: bool,
 }
 
-/// What a server says of a state of the index.
+/// A server's answer about a state of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     /// The state; 0: none, which no server has.
     pub(super) of: u64,
-    /// Whether it can be asked in it.
+    /// Whether the server serves it.
     pub(super) serves: bool,
-    /// The newest that it has; of a memory server that can be asked in `of`, that one.
+    /// The newest state of the server. A memory server that serves `of` answers with `of`.
     pub(super) newest: u64,
 }
 
-/// How a contact is.
+/// The condition of a contact.
 pub(super) struct Standing {
-    /// What it said last of a state.
+    /// The last answer about a state.
     pub(super) said: Option<Said>,
     /// Whether there is a connection.
     pub(super) up: bool,
-    /// Why it cannot be asked: what stands behind its name.
+    /// Why the server cannot be asked: the text after its name.
     pub(super) trouble: Option<String>,
     /// Since when there is a connection, or is none.
     pub(super) since: Instant,
 }
 
-/// How long a server may take for a sign of life.
+/// The time that a server has for a sign of life.
 pub(super) const SIGN: Duration = Duration::from_secs(1);
-/// The lane of what no worker asks: there are at most as many workers as lanes below it.
+/// The lane of requests that no worker sends. All workers have lanes below it.
 pub(super) const NO_LANE: u64 = 0xFFFF;
 
 impl Contact {
@@ -107,7 +109,7 @@ impl Contact {
         self.protocol
     }
 
-    /// What it is called in messages.
+    /// The server's name in messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -121,20 +123,20 @@ impl Contact {
         self.known().outbox.is_some()
     }
 
-    /// There is one; who asks goes by this state, or by none yet.
+    /// There is a connection. `state`: the state that this server uses; 0: none yet.
     pub(super) fn up(&self, outbox: Arc<Outbox>, state: u64) {
         let mut known = self.known();
         (known.outbox, known.since, known.silent) = (Some(outbox.clone()), Instant::now(), None);
         known.collection = None;
         drop(known);
         if self.protocol == Protocol::Storage {
-            // Before anything else, so that it is known once there is any sign of life.
+            // Sent first, so that the description is known before any sign of life.
             self.ask_description();
         }
         self.ask(state);
     }
 
-    /// Asks storage what it has.
+    /// Asks storage for a description.
     fn ask_description(&self) {
         let mut known = self.known();
         let Some(outbox) = known.outbox.clone() else {
@@ -151,7 +153,7 @@ impl Contact {
         outbox.post(&out);
     }
 
-    /// It has said what it has.
+    /// The description has arrived.
     pub(super) fn describes(&self, collection: Collection) {
         let mut known = self.known();
         (known.collection, known.undescribed) = (Some(collection), false);
@@ -159,7 +161,8 @@ impl Contact {
         self.answers.notify_all();
     }
 
-    /// Asks storage what it has now, and waits for the answer until that moment at most: then it is what it said last, if it has said anything.
+    /// Asks storage for its current description, and waits for it until a time. If it does not
+    /// arrive, the last description counts, if there was one.
     pub(super) fn described(&self, until: Instant) -> Option<Collection> {
         self.ask_description();
         let left = until.saturating_duration_since(Instant::now());
@@ -168,12 +171,13 @@ impl Contact {
         waited.unwrap_or_else(PoisonError::into_inner).0.collection
     }
 
-    /// What it has, if it has said so since it was connected. Of which state that is may be long past.
+    /// The description since the connection began, if it has arrived. It may be out of date.
     pub(super) fn collection(&self) -> Option<Collection> {
         self.known().collection
     }
 
-    /// A worker ends this connection, if it is the one that there is: it has answered nothing for so long.
+    /// A worker closes this connection, if it is still the current one, since it was silent for
+    /// `silence`.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();
@@ -199,7 +203,7 @@ impl Contact {
         };
         known.why = why;
         (known.silent, known.said) = (None, None);
-        // Once for each reason, not for each attempt.
+        // Logged once for each reason, not for each attempt.
         let new = !known.lost.contains(&text);
         if new {
             known.lost.push(text.clone());
@@ -211,7 +215,7 @@ impl Contact {
         }
     }
 
-    /// It sent something.
+    /// The server sent something.
     pub(super) fn heard(&self) {
         if self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::SeqCst) {
             let mut known = self.known();
@@ -221,13 +225,15 @@ impl Contact {
             drop(known);
             self.answers.notify_all();
             if was_lost || was_silent {
-                // As loud as what it ends: who reads of the one is to read of the other.
+                // At the same level as the message that it ends, so that a reader of one sees the
+                // other.
                 tracing::warn!("{} is connected and answers", self.name());
             }
         }
     }
 
-    /// It answered what [`ask`](Self::ask) asked: whether it serves the state, and its newest. Gives whether it says something else than before.
+    /// The answer to [`ask`](Self::ask): whether the server serves the state, and its newest state.
+    /// Returns whether the answer differs from the last one.
     pub(super) fn said(&self, id: u64, serves: bool, newest: u64) -> bool {
         let mut known = self.known();
         let of = known.question.1;
@@ -238,13 +244,14 @@ impl Contact {
         new
     }
 
-    /// Whether an id is that of a question of this, and of no worker.
+    /// Whether an id is of a request by a contact, and not by a worker.
     pub(super) fn is_own(id: u64) -> bool {
         id & NO_LANE == NO_LANE
     }
 
-    /// Asks for a sign of life, and whether it can be asked in this state: memory for the low codes of no nodes, storage to rank none, for a row of another
-    /// length than any. One of another state, which 0 is always, says so.
+    /// Asks for a sign of life, and whether the server serves a state. Memory is asked for the low
+    /// codes of no nodes. Storage is asked to rank no nodes, for a row of an invalid length. A
+    /// server without the state says so; no server has state 0.
     pub(super) fn ask(&self, state: u64) {
         let mut known = self.known();
         let waits = known.silent.is_some() && known.question.1 == state;
@@ -272,7 +279,7 @@ impl Contact {
         outbox.post(&out);
     }
 
-    /// How it is; where it was [asked](Self::ask), it is waited for until that moment at most.
+    /// The condition. If [`ask`](Self::ask) was called, waits for its answer until a time.
     pub(super) fn standing(&self, until: Instant) -> Standing {
         let left = until.saturating_duration_since(Instant::now());
         let waits = |known: &mut Known| known.silent.is_some();

@@ -1,4 +1,4 @@
-//! Where the threads of a compute server leave things for one another: a desk for each worker.
+//! A desk for each worker of a compute server, where other threads leave its input.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,44 +6,44 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::link::Outbox;
 use crate::wire::Token;
 
-/// Where a worker finds what is for it.
+/// A worker's input.
 #[derive(Default)]
 pub(super) struct Desk {
     pub(super) mail: Mutex<Mail>,
     pub(super) stirs: Condvar,
-    /// It waits for something to do, or is about to, and has room for a search.
+    /// Whether the worker waits for input, or is about to, and has space for a search.
     pub(super) room: AtomicBool,
-    /// Searches that it is at.
+    /// Searches in progress.
     pub(super) in_flight: AtomicUsize,
 }
 
-/// What lies there.
+/// The input on a desk.
 #[derive(Default)]
 pub(super) struct Mail {
-    /// Connections that came or went, clients and changes that went.
+    /// Connections that began or ended, clients that left, and changes that were given up.
     pub(super) news: Vec<News>,
-    /// Frames of the connections that there are.
+    /// Frames of the current connections.
     pub(super) memory: Vec<u8>,
     pub(super) storage: Vec<u8>,
-    /// Its turn is expected by this connection to the memory server.
+    /// The connection to the memory server that counts on a turn of the worker.
     pub(super) expected: Option<Arc<Outbox>>,
-    /// There is something elsewhere: a search that waits, other low codes.
+    /// There is something elsewhere: a search that waits, or other low codes.
     pub(super) look: bool,
     pub(super) over: bool,
 }
 
-/// A connection came or went, and why; or what is behind it is another state of the index; or something is not wanted any more.
+/// An event for workers.
 #[derive(Clone)]
 pub(super) enum News {
     MemoryUp(Arc<Outbox>),
     MemoryDown(String),
-    /// The memory server does not have the state of the low codes.
+    /// The memory server no longer has the state of the low codes.
     Outdated,
     StorageUp(Arc<Outbox>),
     StorageDown(String),
     /// A client is gone.
     Gone(u64),
-    /// A change is given up by its client.
+    /// A client has given up a change.
     GivenUp(Token),
 }
 

@@ -1,4 +1,5 @@
-//! A compute server's clients: a thread for each takes what it asks; workers put answers into its [`Outbox`].
+//! The clients of a compute server. A thread for each client takes its requests, and workers put
+//! answers into its [`Outbox`].
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::role::{LowHalf, Out};
 use crate::serve::memory::ended;
 use crate::wire::{Collection, Frame, MOST_ASKED};
 
-/// Whom clients meet.
+/// The service that clients see.
 pub(super) struct Front<L: LowHalf> {
     pub(super) shared: Arc<Shared<L>>,
 }
@@ -29,11 +30,11 @@ impl<L: LowHalf> Service for Front<L> {
         let number = client.number;
         let served = self.attend(client);
         if let Some(outbox) = self.shared.clients().remove(&number) {
-            // A thread that writes what the client did not take ends with that.
+            // A thread that writes the rest for a slow client ends with this.
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // Behind that, so that no worker takes what it has asked for any more.
+        // After that, so that no worker takes a request of the client any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }
@@ -47,7 +48,7 @@ impl<L: LowHalf> Front<L> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Workers put answers into it, and wait for no client.
+        // Workers put answers here, and must not wait for a client.
         let outbox = Outbox::handing_over(sender, closer, shared.outside.clone(), client.patience)?;
         let mut inbox = Inbox::new(
             receiver,
@@ -87,8 +88,8 @@ impl<L: LowHalf> Front<L> {
             }
             let told = (0..more.min(shared.desks.len())).filter(|_| shared.summon());
             if more > 0 && told.count() == 0 {
-                // Who has no room sleeps until the first of those that it knew of is too late.
-                // A change needs none of what keeps searches from going on.
+                // A worker without space sleeps until the earliest deadline that it knows. A change
+                // needs none of the servers that searches wait for.
                 let waiting = shared.waiting();
                 let (earliest, change) = (waiting.next_expiry(), waiting.has_change());
                 drop(waiting);
@@ -99,7 +100,8 @@ impl<L: LowHalf> Front<L> {
                     shared.alarm();
                 }
             }
-            // What can be said at once, also to others that have waited for too long. A search is not over by that: what is refused does not wait any more.
+            // Answers that need no worker, also to other clients that have waited for too long.
+            // Only a refusal means that a request no longer waits.
             for (to, _, frame) in out.answers() {
                 if Frame::is_refusal(frame) {
                     shared.count(frame);

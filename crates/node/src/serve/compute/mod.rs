@@ -1,7 +1,7 @@
 //! The compute role as a server.
 //!
 //! ```text
-//!   clients ──> front.rs ──searches that wait──> work.rs ──messages, many in a write──> memory, storage
+//!   clients ──> front.rs ──waiting searches──> work.rs ──batched messages──> memory, storage
 //!                          (role::Waiting)         ^
 //!                                                  └── desk.rs <── upstream.rs <──answers──
 //! ```
@@ -39,34 +39,36 @@ use crate::role::{ComputeOptions, LowHalf, Narrowing, Shelf, Waiting, Worker};
 pub struct ComputeServerOptions {
     /// Threads that search.
     pub workers: usize,
-    /// Queries that walk on each at once (§4.1). Those that are being ranked come on top.
+    /// Queries of each thread that walk at once (§4.1). Queries in ranking are in addition.
     pub in_flight: usize,
-    /// How far low codes narrow down what the memory server looks at.
+    /// How low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
-    /// Bytes that low codes may take, with what says of which nodes they are. Where they take more, those of unpopular nodes are offloaded to the memory server (§3.3).
+    /// The most bytes of low codes, with the table that says which nodes they belong to. If all
+    /// codes take more, the codes of unpopular nodes are offloaded to the memory server (§3.3).
     pub low_memory: u64,
-    /// D_high, where a client does not say.
+    /// D_high for clients that name none.
     pub list: u32,
-    /// Candidates that a step expands, where a client does not say.
+    /// Candidates that a step expands, for clients that name no beam width.
     pub beam: u32,
-    /// Queries that wait for a worker at most.
+    /// The most queries that wait for a worker.
     pub waiting: usize,
-    /// How long a client waits that does not say.
+    /// How long a client without a deadline waits.
     pub patience: Duration,
-    /// After how long something that is not answered is asked for again, at first.
+    /// The time after which an unanswered message is repeated, at first.
     pub retry: Duration,
-    /// After how long without any answer a connection to a server is ended, and another one begun.
+    /// The time without any answer after which a connection to a server is replaced.
     pub silence: Duration,
-    /// Connections to the memory server, each of which is served by a thread there. Workers share them.
+    /// Connections to the memory server, where each has a thread. Workers share them.
     pub connections: usize,
-    /// Whether messages are put together where it can be, as they should be but to compare.
+    /// Whether messages are batched. False is for comparisons only.
     pub batch: bool,
     /// How it listens.
     pub listen: Options,
 }
 
 impl ComputeServerOptions {
-    /// Connections to the memory server that so many workers are given: it takes a quarter to two fifths of their CPU time (bench/servers.py).
+    /// The default number of connections to the memory server for `workers` workers. The memory
+    /// server takes a quarter to two fifths of their CPU time (bench/servers.py).
     pub fn connections_of(workers: usize) -> usize {
         workers.div_ceil(4)
     }
@@ -92,38 +94,40 @@ impl Default for ComputeServerOptions {
     }
 }
 
-/// What a compute server has done since it started.
+/// The counts of a compute server since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     /// Queries that were answered.
     pub answered: u64,
-    /// Queries, and other requests, that were refused, or not answered in time.
+    /// Queries and other requests that were refused or not answered in time.
     pub refused: u64,
     /// Queries that wait for a worker now.
     pub waiting: usize,
-    /// Queries that workers are at now.
+    /// Queries in progress now.
     pub in_flight: usize,
 }
 
-/// A compute server that runs, until this is dropped.
+/// A running compute server. Dropping it stops the server.
 pub struct ComputeServer<L: LowHalf> {
-    /// Dropped in this order: nobody asks any more, nobody answers any more, nobody works any more.
+    /// Fields are dropped in this order: the listener, the connections to other servers, the
+    /// workers.
     listening: Listening,
     _keepers: Vec<Keeper>,
     workers: Workers<L>,
 }
 
-/// Their threads, which end with this.
+/// The threads of the workers, which end when this is dropped.
 struct Workers<L: LowHalf> {
     shared: Arc<Shared<L>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<L: LowHalf> ComputeServer<L> {
-    /// Works for clients, with a memory server and storage, which need not be there yet. It fetches the low codes when the memory server is.
+    /// Starts the server. The memory server and storage need not be reachable yet. The low codes
+    /// are fetched when the memory server is.
     ///
     /// # Errors
-    /// As those of [`Running::start`](crate::Running::start).
+    /// As [`Running::start`](crate::Running::start).
     pub fn start(
         memory: Place,
         storage: Place,
@@ -169,7 +173,7 @@ impl<L: LowHalf> ComputeServer<L> {
             storage: storage.to_string(),
             ..ComputeOptions::default()
         };
-        // From here on, dropping it ends the threads that there are.
+        // If anything fails from here on, dropping this ends the threads.
         let mut threads = Workers {
             shared: shared.clone(),
             threads: Vec::new(),
@@ -178,7 +182,7 @@ impl<L: LowHalf> ComputeServer<L> {
             let first = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
             let (shelf, worker, begun) = (shelf.clone(), worker.clone(), AtomicU64::new(first));
             let begin = move || {
-                // None of the ids of before.
+                // Ids that differ from all earlier ones.
                 let first = begun.fetch_add(1 << 40, Ordering::Relaxed);
                 Worker::new(shelf.clone(), worker.clone(), lane as u16, first)
             };
@@ -223,27 +227,28 @@ impl<L: LowHalf> ComputeServer<L> {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
 
-    /// The way to it within this process.
+    /// The connection point for clients in this process.
     pub fn door(&self) -> Door {
         self.listening.door()
     }
 
-    /// The low codes, once they are there.
+    /// The low codes, once they have arrived.
     pub fn low(&self) -> Option<Arc<L>> {
         self.workers.shared.shelf.low()
     }
 
-    /// Whether it can answer, and what it waits for if it cannot. Other servers are asked for a sign of life, and have a second for it.
+    /// Whether it can answer, and its obstacle if it cannot. Asks the other servers for a sign of
+    /// life, and waits up to a second for it.
     pub fn readiness(&self) -> Readiness {
         self.workers.shared.asked_readiness()
     }
 
-    /// Connections that there are to the memory server, and to storage.
+    /// Number of open connections to the memory server, and to storage.
     pub fn connected(&self) -> [usize; 2] {
         let contacts = self.workers.shared.contacts.iter();
         let of = |protocol| {
@@ -255,7 +260,7 @@ impl<L: LowHalf> ComputeServer<L> {
         [of(Protocol::Memory), of(Protocol::Storage)]
     }
 
-    /// What it has done, and has to do.
+    /// The counts of requests.
     pub fn served(&self) -> Served {
         let shared = &self.workers.shared;
         let at = |desk: &Desk| desk.in_flight.load(Ordering::Relaxed);
@@ -267,17 +272,17 @@ impl<L: LowHalf> ComputeServer<L> {
         }
     }
 
-    /// What went between it and the memory server.
+    /// The messages between it and the memory server.
     pub fn memory_traffic(&self) -> Traffic {
         self.workers.shared.memory.traffic()
     }
 
-    /// What went between it and storage.
+    /// The messages between it and storage.
     pub fn storage_traffic(&self) -> Traffic {
         self.workers.shared.storage.traffic()
     }
 
-    /// What went between it and its clients.
+    /// The messages between it and its clients.
     pub fn client_traffic(&self) -> Traffic {
         self.workers.shared.outside.traffic()
     }
@@ -290,7 +295,7 @@ impl<L: LowHalf> Drop for Workers<L> {
             .iter()
             .for_each(|desk| desk.change(|mail| mail.over = true));
         for thread in self.threads.drain(..) {
-            // What it panicked of is on standard error.
+            // A panic has been reported on standard error.
             let _ = thread.join();
         }
     }

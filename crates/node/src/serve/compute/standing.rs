@@ -1,4 +1,4 @@
-//! Whether a compute server can answer, and what it waits for if it cannot.
+//! Whether a compute server can answer, and its obstacle if it cannot.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,35 +14,37 @@ use crate::wire::Collection;
 /// Whether a compute server can answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// What it waits for, if it cannot: `the storage server at 10.0.0.2:7702 cannot be reached ...`.
+    /// The obstacle, if it cannot: `the storage server at 10.0.0.2:7702 cannot be reached ...`.
     pub trouble: Option<String>,
-    /// A line for each server that it asks, and one for its low codes.
+    /// A line for each server that it needs, and one for its low codes.
     pub lines: Vec<String>,
 }
 
-/// Connections to one server, and how each is: those that can be asked first.
+/// The connections to one server and their condition, usable ones first.
 type Contacts<'a> = Vec<(&'a Arc<Contact>, Standing)>;
 
 impl<L: LowHalf> Shared<L> {
-    /// The state of the low codes; 0 before there are any.
+    /// The state of the low codes; 0 before they arrive.
     pub(super) fn state(&self) -> u64 {
         self.shelf.low().map_or(0, |low| low.collection().state)
     }
 
-    /// Asks all who are connected for a sign of life, and whether they have the state of the low codes.
+    /// Asks all connected servers for a sign of life, and whether they have the state of the low
+    /// codes.
     pub(super) fn ask_contacts(&self) {
         let state = self.state();
         self.contacts.iter().for_each(|contact| contact.ask(state));
     }
 
-    /// Why nothing could be answered now, as far as it is known without waiting for anybody.
+    /// Why no search could be answered now, as far as it is known without waiting.
     pub(super) fn trouble(&self) -> Option<String> {
-        // For who asks next.
+        // The answers are for the next call.
         self.ask_contacts();
         self.readiness(Instant::now()).trouble
     }
 
-    /// What is changed through this server, as storage has it now, or why it cannot be: storage alone has to be there for that. It is waited for, for a second at most.
+    /// The collection for changes, as storage has it now, or why it cannot be changed. Only storage
+    /// is needed. Waits up to a second for it.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -58,14 +60,15 @@ impl<L: LowHalf> Shared<L> {
         contact.described(until).ok_or_else(silent)
     }
 
-    /// Whether storage takes changes, as far as it has said so.
+    /// Whether storage takes changes, as far as it has described itself.
     pub(super) fn takes_changes(&self) -> bool {
         let contacts = self.contacts.iter();
         let said = contacts.filter_map(|contact| contact.collection());
         said.into_iter().any(|collection| collection.changes)
     }
 
-    /// Whether it can answer: those that are connected are asked for a sign of life first, and waited for, for a second at most.
+    /// Whether this server can answer. Connected servers are asked for a sign of life first, and
+    /// have up to a second for it.
     pub(super) fn asked_readiness(&self) -> Readiness {
         self.ask_contacts();
         self.readiness(Instant::now() + SIGN)
@@ -77,7 +80,7 @@ impl<L: LowHalf> Shared<L> {
         let mut contacts: Contacts<'_> = own
             .map(|contact| (contact, contact.standing(until)))
             .collect();
-        // With one of its connections a server can be asked.
+        // A server with one usable connection can be asked.
         contacts.sort_by_key(|(_, standing)| standing.trouble.is_some());
         contacts
     }
@@ -104,7 +107,8 @@ impl<L: LowHalf> Shared<L> {
         readiness
     }
 
-    /// Logs whether the servers have the state of the low codes, when that changes. One that is about to have others is no trouble.
+    /// Logs whether the servers have the state of the low codes, when that changes. A server that
+    /// is about to get other codes is no problem.
     pub(super) fn compare(&self) {
         let now = Instant::now();
         let storage = self.contacts(Protocol::Storage, now);
@@ -113,7 +117,7 @@ impl<L: LowHalf> Shared<L> {
         let newest = |of: &Contacts<'_>| Some(of.first()?.1.said?.newest);
         let agree = newest(&memory).is_some() && newest(&memory) == newest(&storage);
         let mut said = self.told_difference();
-        // Where one of them is gone nobody knows whether they still differ.
+        // While one of the servers is gone, it is unknown whether they still differ.
         if *said == differ || differ.is_none() && !agree {
             return;
         }
@@ -126,7 +130,7 @@ impl<L: LowHalf> Shared<L> {
     }
 }
 
-/// What is said of low codes.
+/// The line about low codes.
 fn told_of_codes<L: LowHalf>(low: &L) -> String {
     let (of, bytes) = (low.collection(), low.code_bytes());
     let state = of.state;
@@ -142,7 +146,8 @@ fn told_of_codes<L: LowHalf>(low: &L) -> String {
     }
 }
 
-/// What is wrong with which states servers have, if anything is, where low codes of state `own` are here.
+/// The problem with the states of the servers, if there is one. `own`: the state of the low codes
+/// here.
 fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<String> {
     let differ = other_index(own, memory, storage);
     let (contact, standing) = memory.first()?;
@@ -157,12 +162,12 @@ fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<Strin
     })
 }
 
-/// Says so where storage cannot rank what memory finds.
+/// The problem if storage cannot rank the nodes that memory finds.
 fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Option<String> {
     let ((memory, at_memory), (storage, at_storage)) = (memory.first()?, storage.first()?);
     let (found, ranks) = (at_memory.said?, at_storage.said?);
-    // Where they have the same, the low codes here are behind both, and others are fetched: nothing is to be started anew. Before there are low codes the newest of each is
-    // all that is known.
+    // If both have the same state, the low codes here are older and others are being fetched, so no
+    // restart is needed. Before there are low codes, only the newest state of each is known.
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(
@@ -175,7 +180,7 @@ fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Optio
     })
 }
 
-/// What is said of a server, of which some connections may be in trouble.
+/// The line about a server. Some of its connections may be in trouble.
 fn line(contacts: &Contacts<'_>) -> String {
     let Some((contact, best)) = contacts.first() else {
         return String::new();
@@ -210,7 +215,8 @@ mod tests {
     use super::*;
     use crate::serve::{Encryption, Place};
 
-    /// What is said where low codes are of state `own`, and each server has said of that whether it serves it, and its newest.
+    /// The problem with low codes of state `own`. Each server has answered whether it serves that
+    /// state, and its newest state.
     fn told(own: u64, memory: (bool, u64), storage: (bool, u64)) -> Option<String> {
         let place = Place::of("127.0.0.1:1", None, Encryption::None).unwrap();
         let servers = [(Protocol::Memory, memory), (Protocol::Storage, storage)];
@@ -232,9 +238,9 @@ mod tests {
 
     #[test]
     fn servers_that_agree_are_not_to_be_started_anew() {
-        // Both went on, and other low codes are fetched.
+        // Both have a newer state, and other low codes are being fetched.
         assert_eq!(told(0xA, (false, 0xB), (false, 0xB)), None);
-        // All is as it should be; a merge, behind which storage still has the state before.
+        // No problem; and a merge, after which storage still has the state before.
         assert_eq!(told(0xA, (true, 0xA), (true, 0xA)), None);
         assert_eq!(told(0xA, (true, 0xA), (true, 0xB)), None);
         assert_eq!(told(0, (false, 0xB), (false, 0xB)), None);

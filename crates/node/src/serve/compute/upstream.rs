@@ -1,4 +1,5 @@
-//! A compute server's connections to memory and storage: what comes is sorted by the worker that asked.
+//! A compute server's connections to memory and storage. Answers are sorted by the worker that
+//! asked.
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::wire::{Head, Message, Reason};
 /// A connection to the memory server or to storage, for some of the workers.
 pub(super) struct Upstream<L: LowHalf> {
     pub(super) shared: Arc<Shared<L>>,
-    /// Those of which the lane is this modulo the number of connections.
+    /// It serves the workers whose lane is `first` modulo `step`, the number of connections.
     pub(super) first: usize,
     pub(super) step: usize,
     pub(super) contact: Arc<Contact>,
-    /// What came for each of all workers.
+    /// The frames received for each worker.
     pub(super) sorted: Vec<Vec<u8>>,
     pub(super) outbox: Option<Arc<Outbox>>,
 }
@@ -52,7 +53,7 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
         self.contact.down(lost);
         let (memory, why) = (self.is_memory(), lost.why());
         self.tell(|mail| {
-            // What came before is of no use: all that it was asked for begins anew.
+            // Frames received before are of no use, since all their requests begin again.
             match memory {
                 true => {
                     mail.memory.clear();
@@ -85,7 +86,8 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
                 continue;
             }
             let lane = usize::from(Worker::<L>::lane_of(frame.head.id));
-            // An answer to nobody is no answer, nor is one to a worker that asks through another connection.
+            // An answer without a worker is dropped, and so is one for a worker with another
+            // connection.
             let own = lane % self.step == self.first;
             if let Some(sorted) = self.sorted.get_mut(lane).filter(|_| own) {
                 sorted.extend_from_slice(frame.whole());

@@ -1,4 +1,5 @@
-//! What a worker of a compute server does, turn by turn: it takes what came, has its [`Worker`] answer, takes searches that wait, and sends.
+//! The loop of a compute server's worker thread. In each turn it takes its input, lets its
+//! [`Worker`] process it, takes waiting searches, and sends.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -13,13 +14,13 @@ use crate::link::{Counts, Outbox};
 use crate::role::{LowHalf, Out, Shelf, Waiting, Worker};
 use crate::wire::Frame;
 
-/// What all threads of a server have.
+/// The data that all threads of a server share.
 pub(super) struct Shared<L: LowHalf> {
     pub(super) began: Instant,
     pub(super) shelf: Arc<Shelf<L>>,
     pub(super) waiting: Mutex<Waiting>,
     pub(super) desks: Vec<Desk>,
-    /// Who is asked for a search first, of workers that have room.
+    /// The worker to ask first for a search, among workers with space.
     pub(super) next_asked: AtomicUsize,
     pub(super) clients: Mutex<HashMap<u64, Arc<Outbox>>>,
     pub(super) answered: AtomicU64,
@@ -29,26 +30,26 @@ pub(super) struct Shared<L: LowHalf> {
     pub(super) outside: Arc<Counts>,
     /// The connections to memory and storage, those to memory first.
     pub(super) contacts: Vec<Arc<Contact>>,
-    /// What was said last of servers that have different states.
+    /// The last text about servers with different states.
     pub(super) told_difference: Mutex<Option<String>>,
-    /// After how long without any answer a connection is ended.
+    /// The time without any answer after which a connection is closed.
     pub(super) silence: Duration,
 }
 
-/// The connections that a worker has, and what came for it.
+/// A worker's connections and its input.
 #[derive(Default)]
 struct Lines {
     memory: Option<Arc<Outbox>>,
     storage: Option<Arc<Outbox>>,
     news: VecDeque<News>,
-    /// Its turn is expected by this connection, and has not begun.
+    /// The connection that counts on a turn of the worker that has not begun.
     expected: Option<Arc<Outbox>>,
     memory_frames: Vec<u8>,
     storage_frames: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes what lies on a desk; false: its worker is to end.
+    /// Takes the input on a desk. False if the worker is to end.
     fn take(&mut self, desk: &Desk) -> bool {
         let mut mail = desk.mail();
         if mail.over {
@@ -64,7 +65,7 @@ impl Lines {
         true
     }
 
-    /// Tells a worker which connections came and went, and what is not wanted any more, one after the other: where it panics the rest is told to the next.
+    /// Passes events to a worker, one by one. If the worker panics, the next worker gets the rest.
     fn hear_news<L: LowHalf>(&mut self, worker: &mut Worker<L>, now: Duration, out: &mut Out) {
         while let Some(news) = self.news.pop_front() {
             match news {
@@ -109,11 +110,11 @@ impl<L: LowHalf> Shared<L> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a worker that has room look for a search. False: none has.
+    /// Makes a worker with space look for a search. False if none has space.
     pub(super) fn summon(&self) -> bool {
         let first = self.next_asked.fetch_add(1, Ordering::Relaxed);
         let desks = (0..self.desks.len()).map(|at| &self.desks[(first + at) % self.desks.len()]);
-        // Where none has room, the next that has looks by itself.
+        // If none has space, the next one that gets it looks by itself.
         let found = desks
             .into_iter()
             .find(|desk| desk.room.swap(false, Ordering::SeqCst));
@@ -123,13 +124,14 @@ impl<L: LowHalf> Shared<L> {
         found.is_some()
     }
 
-    /// Has some worker look until when those that wait do so: all may sleep, with no room.
+    /// Makes a worker look at the deadlines of waiting requests, since all workers may sleep
+    /// without space.
     pub(super) fn alarm(&self) {
         let at = self.next_asked.fetch_add(1, Ordering::Relaxed) % self.desks.len();
         self.desks[at].change(|mail| mail.look = true);
     }
 
-    /// Tells all workers something.
+    /// Passes an event to all workers.
     pub(super) fn tell(&self, news: &News) {
         let desks = self.desks.iter();
         desks.for_each(|desk| desk.change(|mail| mail.news.push(news.clone())));
@@ -143,7 +145,7 @@ impl<L: LowHalf> Shared<L> {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends clients what they are to have.
+    /// Sends answers to clients.
     fn answer(&self, out: &Out) {
         for (client, id, frame) in out.answers() {
             self.count(frame);
@@ -155,7 +157,8 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// A worker's thread. Where a half panics the queries of that worker are lost, and nothing else: their clients hear of it.
+    /// The thread of a worker. If a half panics, only the queries of that worker are lost, and
+    /// their clients are told.
     pub(super) fn work(&self, begin: impl Fn() -> Worker<L>, desk: &Desk) {
         let mut lines = Lines::default();
         loop {
@@ -178,17 +181,17 @@ impl<L: LowHalf> Shared<L> {
             tracing::error!(
                 "a worker panicked (what it says of it is on standard error): its queries are lost, and it begins anew"
             );
-            // Also what it had to say before, so that no client waits for it.
+            // The output from before is sent too, so that no client waits for it.
             worker.abandon(&mut out);
             self.answer(&out);
             desk.in_flight.store(0, Ordering::Relaxed);
-            // What is half done is not taken up again.
+            // A half-processed input is not processed again.
             lines.memory_frames.clear();
             lines.storage_frames.clear();
         }
     }
 
-    /// What a worker does with all that is there for it now; false: it is to end. `out` may have something from before.
+    /// Processes all input of a worker. False if it is to end. `out` may contain earlier output.
     fn take_turn(
         &self,
         worker: &mut Worker<L>,
@@ -203,7 +206,8 @@ impl<L: LowHalf> Shared<L> {
         lines.hear_news(worker, now, out);
         let expected = lines.expected.take();
         let memory = lines.memory.as_ref().map(|outbox| {
-            // What another connection counted, which is over by now, this one did not.
+            // A turn that another connection counted, which is over by now, does not count for this
+            // one.
             let counted = expected.is_some_and(|expected| Arc::ptr_eq(&expected, outbox));
             outbox.turn(counted)
         });
@@ -242,7 +246,7 @@ impl<L: LowHalf> Shared<L> {
             self.desks
                 .iter()
                 .for_each(|desk| desk.change(|mail| mail.look = true));
-            // Whether others have that state, too.
+            // Asks whether the servers have the new state too.
             self.ask_contacts();
         }
         out.clear();
@@ -250,10 +254,10 @@ impl<L: LowHalf> Shared<L> {
         true
     }
 
-    /// Has a worker take what waits, as far as it has room.
+    /// Makes a worker take waiting requests while it has space.
     fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
         let trouble = worker.trouble(now);
-        // Said before it looks: who brings a search from now on finds one of both.
+        // Set before the look, so that a request added from now on is seen by one of both.
         desk.room.store(true, Ordering::SeqCst);
         while worker.has_room() {
             let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {
@@ -270,12 +274,13 @@ impl<L: LowHalf> Shared<L> {
         let room = worker.has_room();
         desk.room.store(room, Ordering::SeqCst);
         if !room && !self.waiting().is_empty() {
-            // Who brought it may have found this one, which seemed to have room, and told nobody else.
+            // The thread that added the request may have notified only this worker, which seemed to
+            // have space.
             self.summon();
         }
     }
 
-    /// Ends connections that have answered nothing for too long: others are made in their place.
+    /// Closes connections that were silent for too long, so that others replace them.
     fn end_silent(&self, lines: &Lines, out: &Out) {
         let both = [
             (&lines.memory, out.memory_silent),
@@ -291,7 +296,7 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// Waits until there is something for a worker, or something is due.
+    /// Waits for input, or for a time.
     fn rest(&self, desk: &Desk, due: Option<Duration>) {
         let idle = |mail: &mut Mail| {
             mail.news.is_empty()
@@ -311,7 +316,8 @@ impl<L: LowHalf> Shared<L> {
     }
 }
 
-/// Has a worker take frames, one by one. Those that are none of its peer's end the connection.
+/// Passes frames to a worker, one by one. A frame that the peer must not send closes the
+/// connection.
 fn each(frames: &mut Vec<u8>, from: Option<&Outbox>, mut take: impl FnMut(&Frame<'_>) -> bool) {
     let mut at = 0;
     while let Ok(Some(frame)) = Frame::decode(&frames[at..]) {

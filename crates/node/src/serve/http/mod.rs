@@ -1,14 +1,17 @@
-//! What a server says of itself over HTTP: whether it is well, and its counts as Prometheus reads them.
+//! A server's condition over HTTP: its health, and its counts for Prometheus.
 //!
 //! ```text
-//!   GET /health    200 and `well`, or 503 and why it cannot do what it is for; behind that a line for each server that it asks
+//!   GET /health    200 and `well`, or 503 and the obstacle; then a line for each server it needs
 //!   GET /metrics   text/plain; version=0.0.4:  # HELP, # TYPE and a line for each figure
 //! ```
 //!
-//! Nothing is taken from whoever asks, and nothing of an index is told; so it needs no secret. It listens on loopback unless it is told otherwise.
+//! It takes no input besides the path and tells nothing of an index's content, so it needs no
+//! secret. By default it listens on loopback.
 //!
-//! Whoever comes has a thread (`talk.rs`), for some seconds and 8 KiB of a request at most. Of those there are a few: where one more comes, the oldest that is waited for is hung up on. So
-//! whoever sends without end, slowly or nothing, or does not read, keeps nobody else from an answer, and the server not from ending.
+//! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. Few
+//! connections are open at a time. If one more arrives, the oldest that waits for its peer is
+//! closed. So a client that sends slowly, endlessly or nothing, or does not read, keeps neither
+//! other clients from an answer nor the server from stopping.
 
 mod report;
 mod talk;
@@ -25,27 +28,29 @@ pub use report::{Figure, Page, Report};
 use self::talk::Answer;
 use crate::options::{NodeError, Options};
 
-/// What those who ask may take.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections that are not hung up on, and a thread for each.
+    /// Connections that are not closed, with a thread each.
     most: usize,
-    /// How long a request may take to come, and its answer to go: each as a whole, however small the pieces are.
+    /// The time for a request, and the time for its answer, each as a whole, however small the
+    /// pieces.
     time: Duration,
-    /// How long one that came waits for those that were hung up on to end.
+    /// How long a new connection waits for closed connections to end.
     room: Duration,
 }
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // Longer than clients of StratANN wait for a greeting, who come to this port by mistake: they say so then (`Fault::NoGreeting`).
+    // Longer than clients of StratANN wait for a greeting if they connect to this port by mistake.
+    // They then report that (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
 
-/// How often somebody looks whether a connection came.
+/// How often to look for a new connection.
 const LOOK: Duration = Duration::from_millis(20);
-/// The pause when none can be taken.
+/// The pause when no connection can be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers until it is dropped.
@@ -56,12 +61,13 @@ pub struct Http {
 }
 
 impl Http {
-    /// Whether somebody could listen at `host:port` while a server with these options does: to be asked before anything that takes long.
+    /// Checks that HTTP can listen at `host:port` beside a server with these options. To be called
+    /// before any long work.
     ///
     /// # Errors
-    /// An address that cannot be had; one that the server takes.
+    /// The address is not available, or is the server's.
     pub fn check(listen: &str, server: &Options) -> Result<(), NodeError> {
-        // Let go at once: what fails from here on fails because of the server.
+        // Released at once, so that a failure below can only be due to the server's address.
         bind(listen)?;
         let _taken = server.hold()?;
         bind(listen).map(drop).map_err(|_| NodeError::HttpAtServer {
@@ -70,10 +76,11 @@ impl Http {
         })
     }
 
-    /// Listens at `host:port`, on threads of its own; `report` says how the server is, of what somebody asks for. It may be asked by several threads at once.
+    /// Listens at `host:port`, on threads of its own. `report` returns the server's condition for a
+    /// page. Several threads may call it at once.
     ///
     /// # Errors
-    /// An address that cannot be had; no thread.
+    /// The address is not available; no thread could be started.
     pub fn start(
         listen: &str,
         report: impl Fn(Page) -> Report + Send + Sync + 'static,
@@ -92,7 +99,7 @@ impl Http {
         };
         let bound = bind(listen)?;
         let address = bound.local_addr().map_err(failed)?;
-        // Nobody has to connect for it to end, which may fail for want of descriptors.
+        // So that stopping needs no connection, which could fail without free file descriptors.
         bound.set_nonblocking(true).map_err(failed)?;
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
@@ -127,7 +134,7 @@ impl Http {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -138,7 +145,7 @@ impl Drop for Http {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // What it panicked of is on standard error.
+            // A panic has been reported on standard error.
             let _ = thread.join();
         }
     }
@@ -151,16 +158,17 @@ fn bind(listen: &str) -> Result<TcpListener, NodeError> {
     })
 }
 
-/// Those who ask, each on a thread; oldest first. Dropped, it hangs up on them and waits for the threads, which ask for a report at most then.
+/// Open connections with their threads, oldest first. When dropped, it closes them and waits for
+/// the threads, which finish at most one report.
 struct Talks {
     limits: Limits,
     talks: Vec<Talk>,
 }
 
 struct Talk {
-    /// The connection, for who hangs up.
+    /// The connection, for the thread that closes it.
     socket: TcpStream,
-    /// Whether its thread waits for the other side, and not for a report.
+    /// Whether its thread waits for the peer, and not for a report.
     waits: Arc<AtomicBool>,
     hung_up: bool,
     thread: JoinHandle<()>,
@@ -169,7 +177,7 @@ struct Talk {
 impl Talk {
     fn hang_up(&mut self) {
         self.hung_up = true;
-        // It is gone then.
+        // An error means that the peer is gone.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -180,7 +188,7 @@ impl Talks {
         Talks { limits, talks }
     }
 
-    /// Has a thread answer who came; or says that there is no room, and hangs up.
+    /// Answers a connection on a new thread, or refuses and closes it if there is no space.
     fn begin<F>(&mut self, socket: TcpStream, report: &Arc<F>)
     where
         F: Fn(Page) -> Report + Send + Sync + 'static,
@@ -192,28 +200,28 @@ impl Talks {
             has_room = self.makes_room();
         }
         if !has_room {
-            // As much as fits into the buffer of a connection that has sent nothing yet.
+            // At most as many bytes as fit into the send buffer of a new connection.
             let busy = Answer::of(503, "as many ask for health and metrics as may\n");
             let _ = socket.set_nonblocking(true);
             let _ = (&socket).write(&busy.bytes(false));
             return;
         }
         let begun = || {
-            // Some systems hand on what the listener is.
+            // On some systems a socket inherits the mode of its listener.
             socket.set_nonblocking(false)?;
             let (own, time) = (socket.try_clone()?, self.limits.time);
             let waits = Arc::new(AtomicBool::new(true));
             let (told, report) = (waits.clone(), report.clone());
             let named = thread::Builder::new().name("stratann-http-answer".to_owned());
             let thread = named.spawn(move || {
-                // Who has gone needs no answer.
+                // An error means that the peer is gone.
                 let _ = talk::answer(&own, time, |page| {
                     told.store(false, Ordering::SeqCst);
                     let report = report(page);
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // Also where somebody else has it yet, to hang up.
+                // Needed since the thread that closes connections may hold the socket too.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))
@@ -231,10 +239,11 @@ impl Talks {
         }
     }
 
-    /// Whether one more may come: then there is room, or the oldest that is waited for is hung up on.
+    /// Whether one more connection may begin: if there is space, or after closing the oldest one
+    /// that waits for its peer.
     fn makes_room(&mut self) -> bool {
         self.talks.retain(|talk| !talk.thread.is_finished());
-        // Threads that were hung up on end in a moment.
+        // Threads of closed connections end soon.
         if self.talks.len() >= 2 * self.limits.most {
             return false;
         }
@@ -252,7 +261,7 @@ impl Drop for Talks {
     fn drop(&mut self) {
         self.talks.iter_mut().for_each(Talk::hang_up);
         for talk in self.talks.drain(..) {
-            // What it panicked of is on standard error.
+            // A panic has been reported on standard error.
             let _ = talk.thread.join();
         }
     }

@@ -1,58 +1,58 @@
-//! How a server is, as health says it and as Prometheus reads it.
+//! A server's condition, as text for health and for Prometheus.
 
 use std::fmt::Write;
 
 use crate::link::Traffic;
 
-/// What is asked for over HTTP.
+/// The page that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// Whether it is well, for which it may ask others.
+    /// The health of the server, for which it may ask others.
     Health,
     /// Its figures.
     Metrics,
 }
 
-/// How a server is.
+/// A server's condition.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Why it cannot do what it is for, if so.
+    /// The obstacle that keeps it from its work, if there is one.
     pub trouble: Option<String>,
-    /// What else health says: how the servers are that it asks.
+    /// Further lines of health: the condition of the servers that it needs.
     pub lines: Vec<String>,
-    /// What it has counted.
+    /// Its counts.
     pub figures: Vec<Figure>,
 }
 
-/// Something that was counted.
+/// A count or a gauge.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its name, without what all of them begin with.
+    /// Its name, without the common prefix.
     pub name: &'static str,
-    /// What it is.
+    /// Its description.
     pub about: &'static str,
-    /// Whether it may become less.
+    /// Whether the value may fall.
     pub is_gauge: bool,
-    /// With whom, for figures of connections.
+    /// The peer, for figures of connections.
     pub peer: Option<&'static str>,
-    /// Of which server, where one address tells of several.
+    /// The server, if one address reports several.
     pub server: Option<String>,
-    /// How much.
+    /// The value.
     pub value: u64,
 }
 
 impl Report {
-    /// Adds a count that only grows.
+    /// Adds a count, which never falls.
     pub fn count(&mut self, name: &'static str, about: &'static str, value: u64) {
         self.add(name, about, false, None, value);
     }
 
-    /// Adds what is now.
+    /// Adds a gauge: a current value.
     pub fn gauge(&mut self, name: &'static str, about: &'static str, value: u64) {
         self.add(name, about, true, None, value);
     }
 
-    /// Adds what is now with some other servers.
+    /// Adds a gauge about a kind of peer.
     pub fn gauge_with(
         &mut self,
         name: &'static str,
@@ -63,7 +63,8 @@ impl Report {
         self.add(name, about, true, Some(peer), value);
     }
 
-    /// Takes in what another server of this process tells: what it says is behind its `name`, and its figures have `label` for their label `server`.
+    /// Adds the report of another server in this process. Its texts are prefixed by `name`, and its
+    /// figures get the label `server` with the value `label`.
     pub fn join(&mut self, name: &str, label: &str, other: Report) {
         let named = |text: String| format!("{name}: {text}");
         self.trouble = self.trouble.take().or(other.trouble.map(named));
@@ -75,7 +76,7 @@ impl Report {
         }));
     }
 
-    /// What health says.
+    /// Status and text of health.
     pub(super) fn health(&self) -> (u16, String) {
         let (status, first) = match &self.trouble {
             None => (200, "well"),
@@ -103,7 +104,7 @@ impl Report {
         });
     }
 
-    /// Adds what went through connections with some other servers.
+    /// Adds the counts of connections with a kind of peer.
     pub fn traffic(&mut self, peer: &'static str, traffic: Traffic) {
         for (name, about, value) in [
             (
@@ -129,7 +130,7 @@ impl Report {
         }
     }
 
-    /// As Prometheus reads it (text format 0.0.4): the figures of a name stand together.
+    /// As Prometheus reads it (text format 0.0.4), with the figures of a name together.
     pub(super) fn metrics(&self) -> String {
         let mut out = String::new();
         let mut names: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! One who asks: what is read of a request, and what is answered.
+//! One connection: reads a request, and answers it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::{Page, Report};
 
-/// Bytes of a request before its body, of which nothing is read, and lines of its head.
+/// The most bytes of a request before its body, and the most lines. The body is not read.
 const MOST_HEAD: usize = 8 << 10;
 const MOST_LINES: usize = 64;
-/// What is read behind an answer, so that who still sends is not cut off before it has read that: for so long, and so much.
+/// The time, and the bytes, for which input is read after the answer. Otherwise a peer that still
+/// sends could be cut off before it has read the answer.
 const LINGER: Duration = Duration::from_millis(250);
 const MOST_LEFT: usize = 64 << 10;
 
-/// What somebody is told.
+/// An answer.
 pub(super) struct Answer {
     status: u16,
     text: String,
@@ -25,7 +26,7 @@ impl Answer {
         Answer { status, text }
     }
 
-    /// As it is sent: without its text where only the head was asked for.
+    /// The bytes to send; without the text if only the head was requested.
     pub(super) fn bytes(&self, head_only: bool) -> Vec<u8> {
         let reason = match self.status {
             200 => "OK",
@@ -53,19 +54,19 @@ impl Answer {
     }
 }
 
-/// What somebody asks for.
+/// A request.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Page {
         page: Page,
         head_only: bool,
     },
-    /// It is refused, with this status.
+    /// A refusal with this status.
     Refused {
         status: u16,
         head_only: bool,
     },
-    /// Nothing: it has come and gone.
+    /// The peer closed the connection without a request.
     Nothing,
 }
 
@@ -75,7 +76,7 @@ impl Asked {
         Asked::Refused { status, head_only }
     }
 
-    /// What the beginning of a request asks for, once all before its body is there.
+    /// The request, once all bytes before its body have arrived.
     fn of(head: &[u8]) -> Option<Asked> {
         let mut lines = [httparse::EMPTY_HEADER; MOST_LINES];
         let mut request = httparse::Request::new(&mut lines);
@@ -103,7 +104,7 @@ impl Asked {
     }
 }
 
-/// A connection that ends at some moment, however small the pieces in which it goes.
+/// A connection that ends at a time, however small the pieces in which it transfers bytes.
 struct Until<'a> {
     socket: &'a TcpStream,
     until: Instant,
@@ -137,7 +138,7 @@ impl Write for Until<'_> {
     }
 }
 
-/// Reads what somebody asks for, as far as that is needed to know it.
+/// Reads a request, as far as needed to answer it.
 fn read(from: &mut impl Read) -> io::Result<Asked> {
     let (mut head, mut len) = ([0; MOST_HEAD], 0);
     while len < MOST_HEAD {
@@ -157,7 +158,7 @@ fn read(from: &mut impl Read) -> io::Result<Asked> {
     Ok(Asked::refused(431))
 }
 
-/// Systems call it by either name that a time is over.
+/// Systems report a passed time limit by either name.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -165,7 +166,7 @@ fn is_late(error: &io::Error) -> bool {
 /// Answers one request. Reading it may take `time`, and so may writing.
 ///
 /// # Errors
-/// The other side is gone, or does not read.
+/// The peer is gone, or does not read.
 pub(super) fn answer(
     socket: &TcpStream,
     time: Duration,
@@ -196,7 +197,8 @@ pub(super) fn answer(
     let until = Instant::now() + time;
     Until { socket, until }.write_all(&answer.bytes(head_only))?;
     socket.shutdown(Shutdown::Write)?;
-    // Else the system would say that the connection broke, and who still sends might not read the answer.
+    // Otherwise the system could reset the connection, and a peer that still sends might not read
+    // the answer.
     let until = until.min(Instant::now() + LINGER);
     let (mut left, mut rest) = (MOST_LEFT, [0; 4096]);
     while left > 0 {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::link::Traffic;
 
-/// What has to happen has so long: the machine of the tests may have other work.
+/// The limit for expected events. The machine of the tests may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// More than the buffers of a connection take, so that who does not read it is waited for.
+/// More than the buffers of a connection take, so that a peer that does not read is waited for.
 const LONG: usize = 32 << 20;
 
 fn connect(http: &Http) -> TcpStream {
@@ -20,7 +20,7 @@ fn connect(http: &Http) -> TcpStream {
     socket
 }
 
-/// All that is answered until the connection ends, in whichever way.
+/// The bytes of the answer until the connection ends, in any way.
 fn rest(mut socket: &TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
@@ -37,10 +37,10 @@ fn get(http: &Http, path: &str) -> String {
     ask(http, &format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n"))
 }
 
-/// One that is well, and has `LONG` bytes to say of itself as metrics.
+/// A server in good condition, with `LONG` bytes of metrics.
 fn start(time: Duration) -> Http {
     let about: &'static str = "x".repeat(LONG).leak();
-    // On a busy machine a thread that was hung up on may take long to end.
+    // On a busy machine a thread of a closed connection may take long to end.
     let limits = Limits {
         time,
         room: PATIENCE,
@@ -56,7 +56,8 @@ fn start(time: Duration) -> Http {
     .unwrap()
 }
 
-/// So many of each that send nothing, half a request, or a whole one and do not read the answer.
+/// `of_each` connections of each kind: sends nothing, sends half a request, or sends a request and
+/// does not read.
 fn hostile(http: &Http, of_each: usize) -> Vec<TcpStream> {
     let all = (0..of_each).flat_map(|_| ["", "GET /hea", "GET /metrics HTTP/1.1\r\n\r\n"]);
     let connected = all.map(|sent| {
@@ -158,7 +159,7 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
         let answer = ask(&http, &request);
         assert!(answer.starts_with("HTTP/1.1 431 "), "{request}: {answer}");
     }
-    // One that goes on sending: what is taken of it is what buffers hold.
+    // An endless request: the server takes only the bytes that buffers hold.
     let mut socket = connect(&http);
     socket.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
     let (piece, mut sent) = ([b'y'; 64 << 10], 0);
@@ -172,12 +173,12 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
 fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
     let time = Duration::from_millis(400);
     let http = start(time);
-    // It comes to no end.
+    // A request that ends early.
     let mut socket = connect(&http);
     socket.write_all(b"GET /health HTTP/1.1\r\nHo").unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
     assert!(rest(&socket).starts_with("HTTP/1.1 400 "));
-    // It stops; or goes on, a byte at a time.
+    // A request that stops, or continues a byte at a time.
     for drips in [false, true] {
         let began = Instant::now();
         let mut socket = connect(&http);
@@ -194,7 +195,7 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
         assert!(time <= took && took < PATIENCE, "{drips}: {took:?}");
         dripping.join().unwrap();
     }
-    // Nothing at all is answered with nothing.
+    // No request gets no answer.
     assert_eq!(rest(&connect(&http)), "");
     // In pieces, but in time.
     let http = start(PATIENCE);
@@ -208,18 +209,18 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
 
 #[test]
 fn who_is_slow_or_does_not_read_keeps_nobody_from_an_answer() {
-    // Nobody is late before the test is over.
+    // No time limit passes during the test.
     let http = start(Duration::from_secs(600));
     let mut peers = Vec::new();
     for of_each in [1, 2, 10] {
         peers.extend(hostile(&http, of_each));
         for _ in 0..3 {
-            // Who had to wait for one of them would not be answered in the time that is waited for it.
+            // A peer that had to wait for a hostile one would not get its answer in time.
             let answer = get(&http, "/health");
             assert!(answer.starts_with("HTTP/1.1 200 "), "{of_each}: {answer}");
         }
     }
-    // One who reads is told all.
+    // A peer that reads gets all bytes.
     assert!(get(&http, "/metrics").len() > LONG);
     drop(peers);
 }
@@ -229,12 +230,12 @@ fn it_ends_at_once_whoever_is_connected() {
     for of_each in [1, 10] {
         let http = start(Duration::from_secs(600));
         let peers = hostile(&http, of_each);
-        // Until the last of them has been taken.
+        // Answered only after the last of them was accepted.
         assert!(get(&http, "/health").starts_with("HTTP/1.1 200 "));
         let (began, address) = (Instant::now(), http.address());
         drop(http);
         let took = began.elapsed();
-        // It would wait for ten minutes.
+        // Otherwise it would wait for ten minutes.
         assert!(took < PATIENCE, "{of_each}: {took:?}");
         assert!(TcpStream::connect(address).is_err());
         drop(peers);
@@ -263,7 +264,7 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    // It has asked for nothing yet: it is told all the same.
+    // The peer has sent no request, and is answered all the same.
     let answer = rest(&connect(&http));
     assert!(
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("as many ask"),
@@ -273,6 +274,6 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
     for socket in waiting {
         assert!(rest(&socket).starts_with("HTTP/1.1 200 "));
     }
-    // And there is room again.
+    // There is space again.
     assert!(get(&http, "/health").starts_with("HTTP/1.1 200 "));
 }
