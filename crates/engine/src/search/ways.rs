@@ -9,8 +9,8 @@
 //! With a filter of selectivity s, the k-th answer is as near as the (k / s)-th vector. A list of
 //! `list` matches would look at `list / s` nodes, and a list of k at `k / s`. The planner takes a
 //! number in between, by the power [`GROWTH`] of s: 1.4 times as many nodes at s = 1/2, and 2.8
-//! times at 1/10. The list keeps at least [`LEAST`] times k matches. If it is shorter than that, it
-//! keeps k and half of the remainder.
+//! times at 1/10. The list keeps at least [`LEAST`] times k matches, or k and half of the
+//! rest of the list if that is fewer.
 //!
 //! **Dry.** If the matches are elsewhere, a walk meets too few of them. It ends at the number of
 //! nodes that *before* costs in reads, but not before twice the number expected. Then *before*
