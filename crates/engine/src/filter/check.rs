@@ -102,7 +102,8 @@ impl Checker<'_> {
                 let high = column.ordered(high, "between")?;
                 let empty = match order(&low.value, &high.value) {
                     Ordering::Less => false,
-                    // If both bounds have the same nearest float, only that float can lie between them.
+                    // If both bounds have the same nearest float, only that float can lie
+                    // between them.
                     Ordering::Equal => low.asked.is_gt() || high.asked.is_lt(),
                     Ordering::Greater => true,
                 };

@@ -1,15 +1,17 @@
-//! Roles on volumes: each role of an index' files may be on a volume, and thereby on a tier, of its own.
+//! Roles on volumes: each role of an index's files may be on a volume, and so on a tier, of its
+//! own.
 //!
-//! Which files are of a role their kind says ([`FileKind::role`]), and their names say the kind. So whoever builds, searches, changes,
-//! checks or repairs an index has one volume as ever, and what it asks of a file goes to that file's volume.
+//! The kind of a file gives its role ([`FileKind::role`]), and the name of a file gives its kind.
+//! So code that builds, searches, changes, checks or repairs an index sees a single volume. Each
+//! operation on a file goes to that file's volume.
 
 use std::sync::Arc;
 
 use stratann_layout::{FileKind, Role};
 use stratann_tier::{SplitVolume, Volume};
 
-/// An index' volumes as one: its home, and those of some roles. One volume may be given for several roles. The log is at home, whatever
-/// is given for it, and so is what no role is.
+/// Joins the volumes of an index: its folder, and the volumes of some roles. One volume may serve
+/// several roles. The log, and files without a role, always stay in the folder.
 #[cfg_attr(
     not(test),
     expect(
