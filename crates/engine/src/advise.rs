@@ -551,7 +551,7 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
 
 /// Seconds of CPU of a request beyond a read of this machine's memory.
 ///
-/// The values are those of the modelled tiers, by `bench/second-tier.toml` and
+/// The values are the same as in the modelled tiers, by `bench/second-tier.toml` and
 /// `bench/second-tier-text.toml`: clusters of addresses in DRAM and on each model, whose queries
 /// make 400 to 2,100 reads each. They are some tenths of a microsecond, and matter for layouts that
 /// read single vectors.

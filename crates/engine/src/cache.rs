@@ -33,8 +33,8 @@
 //! - *in its place*, in the inline layout. A rewritten page stays dirty, and searches look among
 //!   dirty pages before the cache, until all searches that began before are over. The nodes of the
 //!   page are removed here after the page was made dirty. A search that has cached a record then
-//!   checks whether its page is dirty, and if so removes the record. Both steps have a fence in
-//!   between, so one of the two sees the other.
+//!   checks whether its page is dirty, and if so removes the record. In each of the two threads a
+//!   fence separates its steps, so one of them sees the other's first step.
 //!
 //! # Why no read is torn
 //!
@@ -108,7 +108,7 @@ pub(crate) struct SlotCache {
     sets: Vec<Set>,
     /// The way of each set at which the search for a victim begins.
     hands: Vec<AtomicU8>,
-    /// The slots, each of `slot_words` words: those of set 0, of set 1, ...
+    /// The slots, each of `slot_words` words, in the order of sets and ways.
     words: Vec<AtomicU64>,
     slot_words: usize,
     slot_bytes: usize,

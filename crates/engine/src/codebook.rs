@@ -8,8 +8,8 @@
 //!
 //! The header of the file has the dimension and the bytes of a code. If codes are of
 //! [two precisions](Codebook::low_codes), it has a third number: 1 for nested codes, 2 for separate
-//! ones (and the bytes are those of both). A version that does not know the number refuses the
-//! file. The centroids of low codes come first, then those of residual codes or high codes.
+//! ones (and the bytes count both). A version that does not know the number refuses the file. The
+//! centroids of low codes come first, and the centroids of residual or high codes follow.
 //!
 //! A codebook may be shared by several collections of one vector space. It is trained once, from a
 //! sample of any of them ([`Codebook::train`]), and given to each build
@@ -175,8 +175,8 @@ impl Codebook {
     }
 
     /// Trains a codebook on rows of floats, for codes of one or two precisions. With two,
-    /// `code_bytes` are those of both. If some rows are in dense clusters ([`crowds`]), their
-    /// errors count more.
+    /// `code_bytes` counts both. If some rows are in dense clusters ([`crowds`]), their errors
+    /// count more.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,

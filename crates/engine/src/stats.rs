@@ -409,8 +409,8 @@ fn saved(bytes: u64, all: u64) -> f64 {
     1.0 - bytes as f64 / all.max(1) as f64
 }
 
-/// Bytes of all lists. If the manifest does not say, they are those of the coupled layout: every
-/// node has a word for its degree and one for each of R slots.
+/// Bytes of all lists. If the manifest does not say, they are as in the coupled layout: every node
+/// has a word for its degree and one for each of R slots.
 fn list_bytes(manifest: &Manifest) -> u64 {
     match manifest.list_bytes {
         0 => 4 * manifest.vectors * (1 + u64::from(manifest.graph().degree)),

@@ -40,8 +40,8 @@ pub(super) fn encode(floats: &[f32], entry: u32, lists: &ListModel) -> Vec<u8> {
 }
 
 impl Low {
-    /// The number of low codes that fit into `bytes`: all, or those of the most popular nodes, or
-    /// none. The bits that mark these nodes count as well.
+    /// The number of low codes that fit into `bytes`: all, or a code for each of the most popular
+    /// nodes, or none. The bits that mark these nodes count as well.
     pub fn room(collection: &Collection, bytes: u64) -> u32 {
         let (nodes, code) = (collection.nodes, u64::from(collection.low_bytes).max(1));
         if u64::from(nodes) * code <= bytes {

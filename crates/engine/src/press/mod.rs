@@ -20,7 +20,7 @@
 //! on its own threads, and uses the clock to give up a checkpoint that no query uses. In one
 //! process, [`Strategy::Press`](crate::Strategy::Press) does the same on lists in any tier.
 //!
-//! **Offloading.** A compute server without memory for all low codes keeps those of the most
+//! **Offloading.** A compute server without memory for all low codes keeps codes for the most
 //! popular nodes (`popular.rs`). With its next step it asks the memory server for the estimates of
 //! other nodes (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). This
 //! needs no extra exchange. From the same start it finds the same answers with few exceptions, and
@@ -192,8 +192,8 @@ impl Collection {
     }
 }
 
-/// Whether walks use [rounded](Rounding) queries of this element type: those of more than a byte.
-/// The candidates are ranked by the query as given.
+/// Whether walks use [rounded](Rounding) queries of this element type, which holds for elements of
+/// more than a byte. The candidates are ranked by the query as given.
 pub(crate) fn is_rounded(element: Element) -> bool {
     element.size() > 1
 }

@@ -1,6 +1,6 @@
-//! The low codes that a compute server keeps if it has no memory for all: those of the most popular
-//! nodes (DistVS §3.3, "Using low-memory compute servers"). The others are *offloaded*: the memory
-//! server, which has all codes anyway, sends their estimates (`missing.rs`).
+//! The low codes that a compute server keeps if it has no memory for all: one for each of the most
+//! popular nodes (DistVS §3.3, "Using low-memory compute servers"). The others are *offloaded*: the
+//! memory server, which has all codes anyway, sends their estimates (`missing.rs`).
 //!
 //! The popularity of a node is its in-degree, which is how often its list entry is met. Most
 //! searches meet nodes with many incoming links, so half of the codes answer for more than half of

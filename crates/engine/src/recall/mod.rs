@@ -11,9 +11,9 @@
 //! nearest tells them apart.
 //!
 //! On package-text, queries come from another source than the rows. There a list of 13 finds .950
-//! of the nearest of held-out rows, and .909 of those of queries. In five buckets by the distance
-//! of the tenth nearest, rows have .990, .977, .946, .952, .885, and queries .985, .976, .951,
-//! .954, .887.
+//! of the nearest of held-out rows, and .909 of the nearest of queries. In five buckets (bands) by
+//! the distance of the tenth nearest, rows have .990, .977, .946, .952, .885, and queries .985,
+//! .976, .951, .954, .887.
 //!
 //! So recall is measured by that distance, and a search goes by the distance of its k-th answer so
 //! far. It starts with the longest list, and shortens it as answers come nearer. Easy queries read

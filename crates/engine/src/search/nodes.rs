@@ -75,8 +75,7 @@ impl Nodes<'_> {
 }
 
 impl Index {
-    /// Calls `each` with those of the given nodes that exist, in any order, on one thread at a
-    /// time.
+    /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
     ///
     /// A node does not exist while an insert has given it a number but not yet a page. Nodes known
     /// to be excluded by `admission` are skipped as well.

@@ -33,7 +33,7 @@ pub(crate) struct Exact {
     pub(crate) came_in: bool,
 }
 
-/// The exact distances of one query, and what they show of the codes' error.
+/// The exact distances of one query, and the error of codes that they show.
 pub(crate) struct Ranking<'a> {
     kernel: Kernel,
     timer: &'a Timer,
@@ -48,8 +48,7 @@ pub(crate) struct Ranking<'a> {
     error: CodeError,
     /// Decides whether the search ends before its list does.
     pub(crate) promise: Promise,
-    /// The first node that is never ruled out by its code while its vector is in memory. All later
-    /// nodes follow this rule too.
+    /// Nodes from this one on are not ruled out by their codes while their vectors are in memory.
     untrusted_from: u32,
     /// The first node of those about which codes say little, and the smallest distance of such a
     /// node that was ranked.
@@ -305,7 +304,7 @@ impl<'a> Ranking<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
     estimate: f32,
-    /// The first node that is worth decoding whatever its estimate. All later nodes are as well.
+    /// Nodes from this one on are worth decoding whatever their estimates are.
     untrusted_from: u32,
 }
 
@@ -343,7 +342,7 @@ pub(super) struct CodeError {
 }
 
 impl CodeError {
-    /// Pairs that it was learned from.
+    /// The number of pairs that it was learned from.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.count
@@ -356,7 +355,7 @@ impl CodeError {
 
     #[inline]
     pub(super) fn add(&mut self, error: f32) {
-        // An estimate that overflowed says nothing of the others.
+        // An estimate that overflowed says nothing about other estimates.
         if !error.is_finite() {
             return;
         }

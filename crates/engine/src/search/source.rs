@@ -48,7 +48,7 @@ pub(super) trait CandidateSource<'a> {
     /// A failed read, a damaged page, or an interruption.
     async fn find(&mut self, list: usize) -> Result<(), Error>;
 
-    /// What that cost since it was asked last.
+    /// The counters of the work since the last call.
     fn take_counters(&mut self) -> Counters;
 }
 

@@ -322,7 +322,7 @@ impl Turns {
 /// failed. A number is chosen then at the latest, so that waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
-    /// The task's number among those of its thread.
+    /// The task's number among the tasks of its thread.
     pub(super) number: usize,
 }
 

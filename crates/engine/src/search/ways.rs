@@ -1,6 +1,6 @@
 //! The strategies of a filtered search, and the one place that chooses between them.
 //!
-//! | way | how | about what it reads |
+//! | way | how | its reads, about |
 //! |---|---|---|
 //! | *within* | a walk or a probe, which also passes non-matching nodes; its list counts matches | list / selectivity nodes; probes |
 //! | *before* | codes of all matches, then the vectors of the best ([`before`](super::before)); without codes in memory, the vectors of all matches | a few times k vectors; or one for each match |

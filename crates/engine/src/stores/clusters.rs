@@ -11,7 +11,7 @@
 //! Changes since the build are in files of their own. A cluster whose members changed has a new
 //! posting list there, and the last one counts. New vectors are stored in these posting lists
 //! (replicated) or by themselves. In a grouped index such a posting list has no group. Its members
-//! are read by themselves, wherever they are stored, and those of the old group are still next to
+//! are read by themselves, wherever they are stored, and members of the old group are still next to
 //! each other.
 //!
 //! The byte tables are in [`stratann_layout::clusters`].

@@ -1,5 +1,5 @@
-//! The codes that stay in memory: those of all nodes, or only those of the entry points if other
-//! codes are beside lists.
+//! The codes that stay in memory: all codes, or only the codes of entry points if other codes are
+//! beside lists.
 //!
 //! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded. The low parts,
 //! which are codes by themselves, are contiguous, and the residual codes follow. So a search that
@@ -21,8 +21,8 @@ use super::composition::CodesAt;
 use crate::codebook::Codebook;
 use crate::{Error, Preset, stored};
 
-/// The least number of nodes that memory is reserved for beyond those of the checkpoint. In a
-/// larger index, the reserve is the number of its nodes.
+/// The least number of nodes that memory is reserved for beyond the checkpoint. In a larger index,
+/// the reserve is the number of its nodes.
 const LEAST_ROOM: usize = 1 << 16;
 
 /// The codes of an open index.

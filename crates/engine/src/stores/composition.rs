@@ -99,7 +99,7 @@ pub(crate) enum VectorsAt {
 pub(crate) enum CodesAt {
     /// Codes of all nodes are in memory.
     Memory,
-    /// Codes of a node's neighbours are in its record, and only those of the entry points are in
+    /// Codes of a node's neighbours are in its record, and only codes of the entry points are in
     /// memory.
     Records,
     /// There are no codes.

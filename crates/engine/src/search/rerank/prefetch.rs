@@ -24,7 +24,7 @@ impl Reranker<'_> {
     }
 
     /// Phase 1: requests the vectors of the best candidates if they have been stable, with at most
-    /// `most` reads in flight. The reads start together with those of the graph.
+    /// `most` reads in flight. The reads start together with the reads of the graph.
     pub(crate) fn prefetch(
         &mut self,
         frontier: &Frontier,

@@ -1,4 +1,4 @@
-//! Scatter: the reads of a probed cluster, if vectors are in groups, relative to those of the
+//! Scatter: the reads of a probed cluster, if vectors are in groups, relative to the reads in the
 //! build.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!
 //! A cluster that took vectors since the build has no group that is read at once, and vectors of
 //! different checkpoints are in different places. So probes read more and more, while the files
-//! stay as small as those of a build.
+//! stay as small as the files of a build.
 //!
 //! A sample of the clusters shows by which factor. The files of the build stay until the index is
 //! rebuilt, so the reads of clusters as built are known too.

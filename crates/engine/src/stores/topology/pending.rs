@@ -17,8 +17,8 @@
 //!
 //! If codes are beside lists (`inline`), a search that meets such a neighbour needs its code as
 //! well. So the codes of neighbours to add are kept here, and list and codes are updated together.
-//! This memory does not grow with the index: one bit stands for all pages whose numbers have the
-//! same last digits.
+//! This memory does not grow with the index: one bit stands for all pages whose numbers are equal
+//! modulo 65,536.
 //!
 //! Changes apply to sets, so order and repetition do no harm. A neighbour that is present is not
 //! added again, and a missing one is not removed. A node is added to a list only once, when it is

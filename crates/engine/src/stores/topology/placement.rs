@@ -116,8 +116,8 @@ const SHARDS: usize = 16;
 pub(crate) struct Unwritten {
     /// A bit for each page, so that a search takes a lock only for a dirty page.
     bits: Words,
-    /// Whether a bit stands for all pages whose numbers have the same last digits, so that the bits
-    /// do not grow with the file.
+    /// Whether a bit stands for all pages whose numbers are equal modulo [`FEW_BITS`], so that the
+    /// bits do not grow with the file.
     few: bool,
     shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
 }

@@ -13,10 +13,10 @@
 //! a page is in memory. A checkpoint seals the open page early, since a page that a checkpoint
 //! names is not rewritten.
 //!
-//! Nodes are numbered in insertion order, so an added page has consecutive nodes, as those of the
-//! build do. Two facts are kept of each page: its first node, and whether its last vector continues
-//! on the next page. If it does, the next page is the open one. The first page then stays in memory
-//! until the next is on storage. So a vector is all in memory or all on storage.
+//! Nodes are numbered in insertion order, so an added page has consecutive nodes, as pages of the
+//! build have. Two facts are kept of each page: its first node, and whether its last vector
+//! continues on the next page. If it does, the next page is the open one. The first page then stays
+//! in memory until the next is on storage. So a vector is all in memory or all on storage.
 
 use std::collections::VecDeque;
 use std::ops::Range;

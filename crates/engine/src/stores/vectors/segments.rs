@@ -3,7 +3,7 @@
 //!
 //! Divisions give a node's segment and chunk. The segment's directory, which is made from the
 //! boundaries in the chunk metadata, gives its page. The record of a vector has its id. Vectors
-//! inserted after the build are on pages behind those of the last segment.
+//! inserted after the build are on pages behind the last segment.
 //!
 //! A segment whose file a merge [kept](Kept) has fewer nodes than records, and other node numbers
 //! than its pages. Its nodes are then found by the first node of each segment. A node's slot is
@@ -95,8 +95,7 @@ impl Extent {
         self.segment == other.segment && self.page <= other.page && other.end() <= self.end()
     }
 
-    /// The bytes of `other`, out of `bytes`, which are those of this range. It must contain
-    /// `other`.
+    /// The bytes of `other`, out of the bytes of this range. It must contain `other`.
     #[inline]
     pub(crate) fn part(self, bytes: &[u8], other: Extent) -> &[u8] {
         let size = bytes.len() / self.pages as usize;
@@ -165,9 +164,9 @@ impl Segments {
         self.added.get()
     }
 
-    /// Lets the last segment take vectors behind those of a checkpoint. `firsts` has the first
-    /// nodes of the pages added before, `runs` marks those whose last record continues, and `next`
-    /// is the next node.
+    /// Lets the last segment take vectors behind the vectors of a checkpoint. `firsts` has the
+    /// first nodes of the pages added before, `runs` marks those whose last record continues, and
+    /// `next` is the next node.
     pub(crate) fn grow(&self, firsts: &[u32], runs: &RunsOn, next: u32) -> &Added {
         self.added.get_or_init(|| {
             let Segment { pages, end, .. } = self.last();
@@ -227,7 +226,7 @@ impl Segments {
         }
     }
 
-    /// The nodes of a segment in an index of `all` nodes. Those of the last segment continue behind
+    /// The nodes of a segment in an index of `all` nodes. Nodes of the last segment continue behind
     /// its build.
     pub(crate) fn nodes_of(&self, segment: usize, all: u32) -> Range<u32> {
         let Segment { first, end, .. } = self.segments[segment];

@@ -128,7 +128,7 @@ pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
 }
 
 impl KeptSegment {
-    /// Its files as those of segment `n`: the existing file, and a new file of its chunks.
+    /// Its files under the number `n`: the existing file, and a new file of its chunks.
     pub(crate) fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),
