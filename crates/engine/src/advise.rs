@@ -609,7 +609,7 @@ mod tests {
             assert_eq!(growth(20_000, 20_000), 1.0);
             let growths = [100_000, 1_000_000, 1_000_000_000].map(|to| growth(20_000, to));
             assert!(growths[0] > 1.0 && growths.is_sorted(), "{growths:?}");
-            // Below a thousand rows nothing was measured.
+            // Fewer than a thousand rows are not measured.
             assert_eq!(growth(10, 1_000), 1.0);
             assert!(growth(1_000, 20_000).is_finite() && growth(1_000, 20_000) > 1.0);
         }
@@ -663,7 +663,8 @@ mod tests {
             found.iter().all(|found| (found - 40.0).abs() < 1e-9),
             "{at:?}"
         );
-        // Where the shortest has it, or the longest has it not, that one counts as it is.
+        // If the shortest list reaches the recall, or the longest one does not, that list counts
+        // unchanged.
         assert_eq!(longer.at(0.88, None), longer);
         assert_eq!(longer.at(0.97, Some(&shorter)), longer);
         assert_eq!(longer.at(0.7, Some(&shorter)), longer);
@@ -674,7 +675,7 @@ mod tests {
         assert_eq!(device_time(&DeviceKind::Ssd.model(), 0.0, 0.0), 0.0);
         for kind in DeviceKind::ALL {
             let model = kind.model();
-            // A megabyte at once takes the link's time; as small reads no less.
+            // One large read of a megabyte takes the link's time. Small reads take no less.
             let large = device_time(&model, 1.0, 1e6);
             let link = 1e6 / (model.bandwidth as f64 * 1e6);
             assert!(large >= link && large < 1.05 * link, "{kind}: {large}");

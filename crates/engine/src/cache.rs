@@ -447,8 +447,9 @@ mod tests {
     }
 
     proptest! {
-        // What searching threads do: look up, and insert on a miss. Each time a key is inserted it has another
-        // value, so that one that should have been gone would be noticed.
+        // The threads do the work of search threads: they look up, and insert on a miss. Each
+        // insertion of a key has another value, so that a value that should be gone would be
+        // noticed.
         #[test]
         fn returns_what_was_inserted_last(
             capacity in 0usize..70,
@@ -545,7 +546,7 @@ mod tests {
         assert!(cache.get(7, 1, &mut out) && out == b"again");
     }
 
-    // What is removed is gone, whoever reads and inserts others in its set meanwhile.
+    // A removed key stays gone, even while other threads read and insert in its set.
     #[test]
     fn nothing_that_was_inserted_before_survives_a_removal() {
         let cache = SlotCache::new(WAYS, 8);
@@ -595,7 +596,7 @@ mod tests {
 
     #[test]
     fn the_tag_of_empty_ways_is_no_key() {
-        // One set with empty ways, one that is full, one with ways that do not exist.
+        // One set with empty ways, one that is full, and one with missing ways.
         for (capacity, keys) in [(WAYS, 0), (WAYS, WAYS as u32), (WAYS - 1, WAYS as u32 - 1)] {
             let cache = SlotCache::new(capacity, 4);
             let mut out = Vec::new();
@@ -626,7 +627,7 @@ mod tests {
             assert!(cache.get(0, 0, &mut out), "gone before {key} came");
             cache.insert(key, 0, b"cold");
         }
-        // When nobody reads it, it goes, but not at once.
+        // If no thread reads it, it is evicted, but not at once.
         cache.insert(1_000, 0, b"cold");
         assert!(cache.get(0, 0, &mut out));
         for key in 1_001..1_001 + 2 * WAYS as u32 {
@@ -653,13 +654,14 @@ mod tests {
             for i in 0..8_000u32 {
                 loads[cache.set_of(i.wrapping_mul(stride))] += 1;
             }
-            // Of 8 a set on average, a random function puts 27 or more into one of 1000 sets one time in 10,000.
+            // With a mean of 8 in a set, a random function puts 27 or more into one of 1000 sets
+            // one time in 10,000.
             let most = loads.iter().max().copied().unwrap_or(0);
             assert!(most <= 26, "{most} in one set at stride {stride}");
         }
     }
 
-    /// The hits of the paper's policy, least recently used among all entries.
+    /// The hits of the paper's policy: least recently used among all entries.
     fn hits_of_lru(capacity: usize, keys: &[u32]) -> usize {
         let (mut used, mut order) = (HashMap::new(), BTreeMap::new());
         let mut hits = 0;
@@ -681,7 +683,7 @@ mod tests {
         hits
     }
 
-    /// Keys below `keys` whose frequencies fall as 1 / (rank + 1).
+    /// Keys below `keys`, whose frequencies fall as 1 / (rank + 1).
     fn skewed(keys: u32, count: u64) -> Vec<u32> {
         (0..count)
             .map(|i| {
@@ -712,7 +714,7 @@ mod tests {
         }
     }
 
-    // Few ways and many keys: all the time, threads read what others replace.
+    // Few ways and many keys: threads constantly read values that others replace.
     #[test]
     fn no_thread_sees_a_torn_value() {
         const LONGEST: usize = 160;
@@ -743,8 +745,8 @@ mod tests {
         }
     }
 
-    /// Nanoseconds of a call of `look_up` with a key at random, which depends on what the call before returned, as
-    /// each hop of a search does on the one before. The best of some runs.
+    /// Nanoseconds of a call of `look_up` with a random key. The key depends on the result of the
+    /// call before, as a hop of a search depends on the one before. The best of some runs.
     fn time(threads: u32, keys: &[u32], look_up: impl Fn(u32, &mut Vec<u8>) -> u8 + Sync) -> f64 {
         const ROUNDS: u32 = 400_000;
         let run = |_| {

@@ -454,7 +454,7 @@ mod tests {
             distances in prop::collection::vec(-1e3f32..1e3, 1..200), capacity in 1usize..50, seed in any::<u64>()
         ) {
             let mut keys: Vec<u64> = distances.iter().enumerate().map(|(i, &d)| key(d, i as u32)).collect();
-            // A cheap shuffle: the list must not depend on the order of arrival.
+            // A cheap shuffle, since the list must not depend on the order of arrival.
             keys.sort_by_key(|k| (k ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut frontier = Frontier::default();
             frontier.clear(capacity, 1, capacity);
@@ -472,7 +472,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // Whatever is found to be deleted when, the list ends up with the nearest that are not, and those deleted before them.
+        // Whenever candidates are found to be deleted, the list ends with the nearest live ones,
+        // and the deleted ones before them.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),
@@ -552,7 +553,7 @@ mod tests {
         };
         assert_eq!(within(0.5, 0.5), None);
         assert_eq!(within(2.0, 5.0), Some(1));
-        // The estimate before it is beyond, and stays.
+        // The estimate before it is beyond the bound, and stays.
         assert_eq!(within(2.0, 5.0), Some(3));
         assert_eq!(within(2.0, 5.0), None);
         assert_eq!(within(3.0, 5.0), Some(2));

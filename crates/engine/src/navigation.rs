@@ -361,7 +361,7 @@ mod tests {
     const DIM: usize = 48;
     const NODES: usize = 600;
 
-    /// Rows around a few centres; element `offset` of each is so much larger.
+    /// Rows around a few centres. Element `offset` of each is larger by a constant.
     fn rows(count: usize, seed: u64, offset: f32) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut unit = || random.below(2_001) as f32 / 1_000.0 - 1.0;
@@ -375,7 +375,7 @@ mod tests {
             .collect()
     }
 
-    /// A graph of rows in which each leads to all others of some.
+    /// A graph of rows in which each links to all others of a group.
     fn graph(rows: &[f32]) -> NavigationFile {
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         for node in 0..NODES as u32 {
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn vectors_stay_whole_where_rounded_ones_say_little_and_where_they_are_bytes() {
-        // What tells rows apart is a hundredth of a step.
+        // The difference between rows is a hundredth of a step.
         let far = graph(&rows(NODES, 1, 9_000.0));
         for metric in [Metric::L2, Metric::InnerProduct] {
             assert_eq!(
@@ -449,7 +449,8 @@ mod tests {
 
     #[test]
     fn where_all_are_equally_far_from_a_query_the_one_that_is_nearer_is_found() {
-        // Each vector has an element of its own, and each node leads to the 24 behind it.
+        // Each vector has one element of its own that is not 0, and each node links to the 24 nodes
+        // behind it.
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         let mut vectors = vec![0; NODES * NODES];
         for node in 0..NODES {

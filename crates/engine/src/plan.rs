@@ -621,17 +621,17 @@ pub(crate) mod refusal {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// The calling thread asks a budget so many times more before it is refused once.
+    /// Lets the calling thread ask a budget `times` more times before one refusal.
     pub(crate) fn after(times: Option<u64>) {
         LEFT.set(times);
     }
 
-    /// How many times are left, if it was not refused yet.
+    /// The number of calls left before the refusal, if it has not happened yet.
     pub(crate) fn left() -> Option<u64> {
         LEFT.get()
     }
 
-    /// Asked wherever a budget may be too small.
+    /// Called wherever a budget may be too small.
     pub(crate) fn check() -> Result<(), Error> {
         match LEFT.get() {
             None => Ok(()),

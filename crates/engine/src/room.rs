@@ -258,7 +258,7 @@ mod tests {
     const LIST: usize = 100;
     const PAGE: usize = 4096;
 
-    /// With room for so many queries of the usual kind.
+    /// A budget for this many queries of the usual kind.
     fn memory_plan(queries: u64) -> MemoryPlan {
         let mut memory_plan = MemoryPlan {
             budget: Some(1 << 30),
@@ -308,7 +308,7 @@ mod tests {
         drop(first);
         assert_eq!(take(9).queries, 3);
         drop(second);
-        // One that needs more than all of it has all of it.
+        // A query that needs more than everything gets everything.
         let long = room.queue(&memory_plan, (100_000, PAGE, 0), Wanted::all(2));
         let long = long.wait(&Silent).unwrap();
         assert_eq!((long.queries, long.bytes), (1, memory_plan.queries));
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(first.queries, 3);
         let second = take(9).unwrap();
         assert_eq!(second.queries, 5);
-        // More than it has it does not get by this.
+        // This call gives it no more than it has.
         first.keep(7);
         assert_eq!((first.queries, take(1).is_none()), (3, true));
         drop((first, second));
@@ -446,14 +446,15 @@ mod tests {
         assert!(poll(&mut a, 0).is_pending());
         assert!(poll(&mut b, 1).is_pending());
         assert!(poll(&mut c, 2).is_pending() && queue(1).at_once().is_none());
-        // The first is woken, and none before it.
+        // The first is woken, and no other.
         drop(all);
         assert_eq!((times(0), times(1), times(2)), (1, 0, 0));
         assert!(poll(&mut b, 1).is_pending() && poll(&mut c, 2).is_pending());
         let Poll::Ready(first) = poll(&mut a, 0) else {
             panic!("it is its turn")
         };
-        // There is some left for the next, which gives up instead: then it is the last one's turn.
+        // Some memory is left for the next search, which gives up instead. Then it is the last
+        // one's turn.
         assert_eq!((first.queries, times(1), times(2)), (1, 1, 0));
         drop(b);
         assert_eq!(times(2), 1);

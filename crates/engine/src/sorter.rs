@@ -394,7 +394,7 @@ mod tests {
             let mut sorter = Sorter::new(&volume, &checkpoint, SCRATCH, memory);
             let mut expected = Vec::new();
             for (key, number, longer) in records {
-                // Some are longer than memory and buffers.
+                // Some records are longer than memory and buffers.
                 let key = if longer == 7 { key.repeat(9_000) } else { key };
                 sorter.push(&[&key, &number.to_be_bytes()]).unwrap();
                 expected.push((key, number));
@@ -427,7 +427,7 @@ mod tests {
         let sorted = sorter.sorted().unwrap();
         let name = volume.list().unwrap().remove(0);
         let start = sorted.0.spilled.as_ref().unwrap().runs[0].start;
-        // A length, a number, and a record.
+        // A length, a hash, and a record.
         for at in [start, start + 3, start + 5, start + 9] {
             let (mut file, mut one) = (volume.open(&name).unwrap(), [0]);
             volume.read_at(&name, at, &mut one).unwrap();

@@ -368,7 +368,8 @@ mod tests {
 
     use super::*;
 
-    /// A beam of 1,024 and a degree of 80, where no code is here: as many neighbours as no message has room for.
+    /// A beam of 1,024 and a degree of 80 without any code here. A message has no capacity for so
+    /// many neighbours.
     #[test]
     fn what_a_step_has_no_room_for_is_asked_for_with_the_next() {
         const NODES: u32 = 200_000;

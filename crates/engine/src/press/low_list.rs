@@ -226,11 +226,11 @@ mod tests {
         low.meet(&codes, &nodes);
         assert_eq!(low.computations(), 256);
         let (mut taken, mut distances) = (Vec::new(), Vec::new());
-        // The list is full: what is taken stays in it, and what comes next is behind.
+        // The list is full. Nodes that were taken stay in it, and later ones are farther.
         for expected in [6, 12, 18, 20, 20] {
             low.take(&mut taken, &mut distances);
             assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
-            // 256 centroids are the rows themselves.
+            // The 256 centroids are the rows themselves.
             let right = |(&node, &distance): (&u32, &f32)| distance == (node * node) as f32;
             assert!(taken.len() == distances.len() && taken.iter().zip(&distances).all(right));
         }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_search_begins_at_the_nearest_of_nodes_that_are_evenly_spaced() {
-        // Nodes are in order: 39 of them have the same code, and those before and behind have others.
+        // Nodes are in order. Of these, 39 have the same code, and those around them have others.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let numbers: Vec<f32> = (0..10_000).map(|i| (i / 40) as f32).collect();
@@ -270,19 +270,20 @@ mod tests {
             (nodes, low.computations())
         };
         assert_eq!(seeds(0, &codes, 4000), (vec![7], 1));
-        // 64 of them are 156 apart; then 16 or a few less at each step: stretches of 156 and 39.
+        // The 64 seeds are 156 apart. Each further step looks at 16 or a few less, in windows of
+        // 156 and 39.
         let (nodes, computations) = seeds(64, &codes, 4000);
         assert!(
             nodes.len() == 4 && computations > 64 && computations <= 64 + 2 * 16,
             "{computations}"
         );
         assert_eq!(nodes[0] / 40, 100, "{nodes:?}");
-        // At either end there is nobody beyond.
+        // At either end there are no nodes beyond.
         for end in [0, 9_999] {
             let (nodes, _) = seeds(64, &codes, end);
             assert_eq!(nodes[0] / 40, end / 40, "{nodes:?}");
         }
-        // No more than there are, each once.
+        // At most the existing nodes, each once.
         assert_eq!(seeds(64, &codes[..3], 0), (vec![0, 1, 2], 3));
     }
 }

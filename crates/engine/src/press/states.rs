@@ -319,7 +319,7 @@ mod tests {
         Matrix::new(bytes.collect(), count, 16, Element::U8).unwrap()
     }
 
-    /// An index that changes, and what is it called behind the first merge and before.
+    /// An index that changes, with the ids of its checkpoints after and before the first merge.
     fn merged(folder: &Path) -> (States, [u64; 2]) {
         let options = BuildOptions {
             degree: Some(4),
@@ -353,14 +353,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let (began, step) = (Instant::now(), KEPT / 4);
-        // As compute servers ask for their memory server, an hour long, and nobody else.
+        // For an hour, compute servers ask on behalf of their memory server, and no other caller
+        // does.
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // Who goes by the last one, or by none that there is, keeps none.
+        // A use of the last checkpoint, or of an unknown one, keeps no older checkpoint.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);
@@ -368,7 +369,7 @@ mod tests {
             assert!(has(&states, now, second) && !has(&states, now, first ^ second));
             now += step;
         }
-        // As where the memory server is gone.
+        // As if the memory server were gone.
         now += step;
         states.tidy_at(now, None);
         assert!(!states.has_before());
@@ -383,7 +384,8 @@ mod tests {
         states.tidy_at(later, None);
         assert!(!has(&states, later, first));
         merge(&states, 101);
-        // Found out now: whoever goes by the second could not know of the third before.
+        // The third checkpoint is noticed only now. Callers that use the second could not know of
+        // it before.
         let found = later + KEPT;
         states.tidy_at(found, None);
         assert!(states.has_before());
@@ -403,7 +405,7 @@ mod tests {
             states.tidy_at(now, not_yet);
             assert!(has(&states, now, first), "{not_yet:?}");
         }
-        // A merge that comes before they are asked makes theirs the one before.
+        // A merge before the next call makes their checkpoint the one before the last.
         merge(&states, 101);
         states.tidy_at(now, Some(second));
         assert!(has(&states, now, second));

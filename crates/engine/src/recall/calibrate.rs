@@ -482,13 +482,13 @@ mod tests {
 
     #[test]
     fn rows_count_where_they_are_nearer_than_made_queries_begin() {
-        // Rows of which all is found, made queries of which nothing is.
+        // All answers of rows are found, and none of made queries.
         let distances: Vec<Option<f32>> =
             (0u8..100).chain(50..150).map(|d| Some(d.into())).collect();
         let found = |query: usize| vec![vec![if query < 100 { 1.0 } else { 0.0 }]];
         let way: Shares = (0..200).map(found).collect();
         let bands = bands(&distances, 100, &[way], 0, 10);
-        // The tenth part of the made ones is nearer than 60: 60 rows and 100 queries are left.
+        // A tenth of the made queries is nearer than 60, so 60 rows and 100 queries are left.
         assert_eq!(bands.len(), 2);
         let of = |band: &RecallBand| (band.distance, band.recalls[0]);
         assert_eq!(of(&bands[0]), (40.0, 0.75));

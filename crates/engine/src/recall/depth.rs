@@ -165,7 +165,7 @@ mod tests {
         let between = list_for(&lists, &[0.9, 0.96, 0.99], 0.93);
         assert!((12.0..15.0).contains(&between), "{between}");
         assert!((list_for(&lists, &[0.9, 0.96, 0.99], 0.96) - 20.0).abs() < 1e-3);
-        // Out of reach; less found with more; nothing missed.
+        // A recall out of reach; a longer list that finds less; a list that misses nothing.
         assert_eq!(list_for(&lists, &[0.9, 0.96, 0.99], 0.995), 40.0);
         assert_eq!(list_for(&lists, &[0.96, 0.9, 0.99], 0.95), 10.0);
         let all = list_for(&lists, &[0.9, 1.0, 1.0], 1.0);
@@ -178,7 +178,7 @@ mod tests {
         let bands: [(f32, &[f32]); 3] = [
             (1.0, &[0.95, 0.99, 1.0]),
             (2.0, &[0.9, 0.95, 0.99]),
-            // By chance less is missed than nearer.
+            // By chance, a farther bucket misses less than a nearer one.
             (3.0, &[0.92, 0.97, 0.99]),
         ];
         let depth = Depth::new(&lists, &table(&bands), 0.95, 10);
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!([of(2.0), of(2.5), of(3.0)], [20, 20, 20]);
         assert_eq!([of(1e30), of(f32::INFINITY), of(f32::NAN)], [20; 3]);
         assert_eq!(depth.most(), 20);
-        // Never fewer than the least.
+        // Never less than the minimum.
         let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
         assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
@@ -217,7 +217,7 @@ mod tests {
             10,
         );
         assert_eq!(mean.most(), 20);
-        // At most twice as deep, and no deeper than what was tried.
+        // At most twice as deep, and no deeper than the lists that were tried.
         let steep = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.95, 1.0]]);
         assert_eq!(steep.most(), 70);
         let beyond = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.7, 0.95]]);

@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn made_queries_are_those_that_a_search_takes() {
-        // Rows of which any difference overflows, or leaves nothing.
+        // Rows whose differences overflow, or are zero.
         let huge = [3e38f32, -3e38, 3e38, -3e38].map(f32::to_le_bytes).concat();
         assert!(made(&huge, Element::F32, 1, Metric::L2).is_empty());
         assert!(made(&[0; 12], Element::U8, 3, Metric::L2).is_empty());

@@ -358,7 +358,7 @@ mod tests {
         let answers: Vec<_> = leading.answers().collect();
         let expected = [(1, 0.5), (2, 0.9), (4, 0.95), (3, 1.1), (7, 1.2), (5, 4.0)];
         assert_eq!(answers, expected);
-        // What is exact is in doubt no more, whatever comes after it.
+        // An exact candidate is no longer in doubt, whatever follows it.
         assert!(leading.in_doubt(false).is_empty());
         offer(&mut leading, 3, 1.0);
         offer(&mut leading, 8, 0.1);
@@ -386,13 +386,13 @@ mod tests {
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             expect(&mut leading, metric);
             let doubts = leading.in_doubt(false);
-            // Of one that is infinitely far a part may say little, too.
+            // The leading part of an infinitely far vector may say little, too.
             assert!(
                 doubts == [0, 3] || doubts == [0, 3, 4],
                 "{metric:?}: {doubts:?}"
             );
         }
-        // Where the boundary is not a number, nobody knows.
+        // If the boundary is NaN, every candidate is in doubt.
         leading.clear(1, 4);
         for id in [1, 2] {
             leading.offer(&candidate(id, f32::INFINITY, &[]));
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(leading.in_doubt(false), [0, 1]);
     }
 
-    /// Points of which all but the step is random are as far as is expected, and deviate so much.
+    /// Vectors that are random within their steps have the expected distances and deviations.
     #[test]
     fn errors_are_as_they_are_expected_to_be() {
         const DIM: usize = 64;
@@ -457,7 +457,7 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // All are farther than was expected, by more than the first is from them.
+        // All are farther than expected, by more than the first is from them.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

@@ -348,7 +348,8 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// What is chosen where so many queries a second are answered with a number in flight, the `n`th time that one is tried; and all that was tried.
+    /// The number that is chosen, and all that were tried. `qps` gives the queries a second of a
+    /// number in flight on its `n`th trial.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {
@@ -377,7 +378,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // No more than there is room for, which need not be a power of two.
+        // At most the number that memory allows, which need not be a power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
@@ -391,7 +392,8 @@ mod tests {
 
     #[test]
     fn what_only_came_later_is_not_better() {
-        // Each is faster than the one before, whatever is in flight: pages come into memory.
+        // Each trial is faster than the one before, whatever the number, because pages come into
+        // memory.
         let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
         let (number, tried) = chosen(64, warms);
         assert_eq!(number, 1, "{tried:?}");
@@ -403,7 +405,7 @@ mod tests {
         assert_eq!(chosen(64, disturbed).0, 8);
     }
 
-    /// Answers that come one after the other at a rate which the number in flight gives.
+    /// Successive answers at a rate that the number in flight gives.
     fn tune(
         threads: usize,
         most: usize,
@@ -438,13 +440,13 @@ mod tests {
                 "{tried:?}, {expected}"
             );
         }
-        // Where half is not enough, it is the best so far.
+        // If half of the batch is not enough, the best number so far is chosen.
         let (tuning, answers) = tune(1, 64, FROM, |in_flight| 100.0 * in_flight as f64);
         assert_eq!(
             (tuning.climb.best.unwrap().in_flight, answers),
             (4, FROM / 2)
         );
-        // Answers that come too fast to be measured: nothing is known, and nothing was tried.
+        // Answers that are too fast to be measured give no result, so no number counts as tried.
         let (tuning, _) = tune(1, 64, FROM, |_| 1e6);
         assert_eq!((tuning.climb.best, tuning.climb.now), (None, 1));
     }

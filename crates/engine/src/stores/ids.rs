@@ -291,7 +291,7 @@ mod tests {
         written(volume, &stream::encode(FileKind::Ids, &payload, &[]))
     }
 
-    /// The same of row numbers so many, whose nodes stand alone.
+    /// The same for row numbers, whose file has only nodes.
     fn entry_of_rows(volume: &SimVolume, count: u32) -> FileEntry {
         let file = IdsFile::nodes_alone(count.into());
         let (nodes, mut payload) = ((0..count).rev().collect::<Vec<u32>>(), Vec::new());
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// The table of these ids, which ascend, the last on node 0; and the reads that are made of it.
+    /// The table of some ascending ids, the last on node 0, and a counter of its reads.
     fn table(ids: &[u64]) -> (IdTable, Arc<AtomicU64>) {
         let volume = SimVolume::new();
         opened(&volume, &entry_of(&volume, ids))
@@ -374,7 +374,7 @@ mod tests {
     fn row_numbers_are_found_in_one_read_and_a_damaged_block_hides_its_own() {
         let (volume, count) = (SimVolume::new(), 20_000u32);
         let entry = entry_of_rows(&volume, count);
-        // Fifteen bits an entry, 2,182 to a block.
+        // Fifteen bits an entry, 2,182 in a block.
         assert_eq!(entry.length, 4096 * (1 + 10));
         let (table, reads) = opened(&volume, &entry);
         assert_eq!(
@@ -416,7 +416,8 @@ mod tests {
             };
             assert_eq!(found, expected, "{id}");
         }
-        // In ascending order every block is read once, and once more for each of four ids between two blocks.
+        // In ascending order every block is read once, and once more for each of four ids between
+        // two blocks.
         assert_eq!(reads.load(Ordering::Relaxed), 6 + 5 * 4);
         for id in [9, 10_006, u64::MAX] {
             assert_eq!(table.node_of(id).unwrap(), None);
@@ -449,7 +450,7 @@ mod tests {
                         assert_eq!(found.unwrap(), Ok(expected), "{damaged:?}: {at}");
                     }
                 }
-                // One that is not there, and stands in no damaged block.
+                // A missing id that no damaged block can have.
                 let beside = [at.saturating_sub(1), at + 1];
                 let whole = |at: usize| !damaged.contains(&((at / ENTRIES) as u64));
                 if whole(at) && beside.into_iter().all(whole) && id > 0 {

@@ -138,7 +138,7 @@ mod tests {
             capped: true,
             kept: Mutex::default(),
         };
-        // Every second node takes a bit of two: some 250 bytes each, and what stands beside.
+        // Every second node takes one bit of two: some 250 bytes for each set, and its overhead.
         let set = |at: u32| -> RoaringBitmap { (at..at + 100).step_by(2).collect() };
         let look = |at: u32, expected: bool| {
             let mut looked = false;
@@ -154,7 +154,7 @@ mod tests {
         (1..40).for_each(|at| look(at, true));
         look(39, false);
         look(0, true);
-        // An error is not kept, nor is what has no room.
+        // Neither an error nor a set that is too large is cached.
         let failed = remembered.get(key(50), || Err(Error::Stopped));
         assert!(failed.is_err());
         look(50, true);

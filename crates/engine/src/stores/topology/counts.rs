@@ -87,7 +87,7 @@ mod tests {
             [4, 5, 6, 7, 8].map(|node| counts.get(node)),
             [1, 1, 1, 1, 0]
         );
-        // More than there is room for: it is not counted any more.
+        // More than a byte can count, so it is not counted any more.
         counts.set(6, 254);
         counts.join(6);
         counts.join(6);

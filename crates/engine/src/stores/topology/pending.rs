@@ -472,10 +472,11 @@ mod tests {
         let pending = Pending::default();
         pending.change(17, change(4, 9, NONE), || true);
         let taken = pending.take(17).unwrap();
-        // A search that reads the list on page 17 meanwhile waits for the lock, and sees then that the node is elsewhere.
+        // A search that reads the list on page 17 meanwhile waits for the lock. Then it sees that
+        // the node is elsewhere.
         pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
         assert!(!marked(&pending.bits, 4));
-        // The node is on page 18 from here on, and another thread has it link to 11.
+        // From here on the node is on page 18, and another thread adds a link to 11.
         assert_eq!(pending.change(18, change(4, 11, NONE), || true), Some(1));
         let mut list = vec![1];
         pending.amend(18, 4, &mut list);
@@ -510,11 +511,11 @@ mod tests {
             Some((vec![1, 2, 3, 8], vec![10, 20, 30, 80]))
         );
         assert!(pending.has(page) && !pending.has(page + 1));
-        // What stands on the page already is not added again.
+        // A neighbour on the page is not added again.
         let (mut list, mut codes) = (vec![9, 3, 8], Vec::new());
         assert!(pending.amend_coded(page, 4, &mut list, &[90, 30, 80], &mut codes));
         assert_eq!((list, codes), (vec![9, 3, 8], vec![90, 30, 80]));
-        // The other page of the bit keeps it.
+        // The other page with the same bit keeps it set.
         pending.settled(page);
         assert_eq!(amended(page, 4), None);
         assert!(amended(alike, 6).is_some());

@@ -363,7 +363,8 @@ mod tests {
             self.added.append(node, u64::from(node) + 1000, &vector);
         }
 
-        /// A node's vector is there, on no more pages than it stands on; says whether it is in memory.
+        /// Checks that a node's vector is readable, and spans only its own pages. Returns whether
+        /// it is in memory.
         fn find(&self, node: u32, length: usize) -> bool {
             let (page, pages) = self.added.place_of(node);
             let unwritten = self.added.unwritten(page, pages);
@@ -384,7 +385,7 @@ mod tests {
             let mut scratch = Vec::new();
             let vector = view.whole(slot, behind, true, &mut scratch).unwrap();
             assert_eq!(vector, Self::vector(node, length));
-            // As few as it needs.
+            // No more pages than it needs.
             let end = view.vector_bytes(slot).unwrap() as usize;
             assert!(pages == 1 || end > 4064 * (pages as usize - 2), "{node}");
             unwritten.is_some()
@@ -413,7 +414,7 @@ mod tests {
         for node in 50..60 {
             assert!(!place.find(node, 1000), "{node}");
         }
-        // As after it was opened again.
+        // As after a reopening.
         let runs = added.runs();
         assert!(runs.is_empty());
         let again = Added::new(old, 50, 7, (&firsts, &runs), 60);
@@ -452,7 +453,7 @@ mod tests {
                     place.added.write(&place.file).unwrap();
                     assert!(place.added.unwritten.all().is_empty());
                     sealed = node + 1;
-                    // Whoever opens it now finds the same, and what comes next.
+                    // A later opening finds the same vectors, and takes new ones.
                     let (firsts, runs) = (place.added.firsts(), place.added.runs());
                     assert!(!runs.is_empty());
                     let again = Added::new(shape, 50, 7, (&firsts, &runs), sealed);
@@ -481,7 +482,7 @@ mod tests {
         assert_eq!(again(long), None);
         let what = again(short).unwrap();
         assert!(what.starts_with("a vector goes on from page "), "{what}");
-        // A file on whose pages none runs on at all.
+        // A file on whose pages no record continues.
         let text = again(200).unwrap();
         assert!(text.ends_with("none stands on more than 1"), "{text}");
     }
