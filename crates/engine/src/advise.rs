@@ -1,9 +1,11 @@
 //! Advice: the preset to take for a collection on a device, and its expected performance.
 //!
 //! ```text
-//!   sample of the rows ──> each candidate built, searched in memory ──> reads, bytes, CPU a query at the recall that is asked for
-//!                                                                              │ as many more as the collection is larger
-//!   device: latency, bandwidth, cost of a request (second-tier memory, Table 1, Fig. 6) ──> queries a second, and what bounds them
+//!   sample of the rows ──> each candidate built and searched in memory
+//!                            ──> reads, bytes and CPU a query at the recall target
+//!                                  │ scaled to the size of the collection
+//!   device: latency, bandwidth, cost of a request (second-tier memory, Table 1, Fig. 6)
+//!                                  └──> queries a second, and their limit
 //! ```
 //!
 //! Everything that can be counted is measured. A small index of every candidate is built from a

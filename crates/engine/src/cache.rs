@@ -2,11 +2,11 @@
 //! a lock.
 //!
 //! ```text
-//!   node ─hash→ set     tags       k  k  k  k  k  k  k  k       which node is in which of the eight ways
-//!                       sequences  s  s  s  s  s  s  s  s       a seqlock for each way, with its CLOCK bit
-//!                       hand             ^                      where the search for a victim goes on
-//!                                        │
-//!   slots  │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …        one for each way, all of one size
+//!   node ─hash→ set   tags       k  k  k  k  k  k  k  k   the node in each of the eight ways
+//!                     sequences  s  s  s  s  s  s  s  s   a seqlock for each way, and its CLOCK bit
+//!                     hand             ^                  start of the search for a victim
+//!                                      │
+//!   slots │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …    one for each way
 //! ```
 //!
 //! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4). Searches fill it

@@ -1,16 +1,16 @@
 //! A catalog: many indexes in one process, within one memory budget.
 //!
 //! ```text
-//!   CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index, and its name is the index's
+//!   CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index of that name
 //!   CATALOG/texts/MANIFEST …
 //!
-//!   index("photos") ── stat MANIFEST ── open and unchanged ──────────────────────> Arc<Index>
-//!                                    └─ else: read the tables, make room, read the codes ──^
+//!   index("photos") ── stat MANIFEST ── open and unchanged ─────────────────────────> Arc<Index>
+//!                                    └─ else: read tables, free memory, read codes ─────^
 //!
 //!   memory    the program and the queries in flight     once
 //!             codebooks                                 once for each content (AiSAQ §4.4)
-//!             codes, tables, cache, navigation graph    of each open index, and of those that callers still hold
-//!             the same, and what changes take           of each index that is open for changes
+//!             codes, tables, cache, navigation graph    for each index that is open or in use
+//!             the same, and the memory of changes       for each index that is open for changes
 //! ```
 //!
 //! - [`budget`]: opens indexes within the budget, for reading and for changes

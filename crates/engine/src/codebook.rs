@@ -1,9 +1,10 @@
 //! Codebooks: the centroids that give codes a meaning, shared among indexes.
 //!
 //! ```text
-//!   INDEX/codebook-…   every index has its own copy, so that it can be moved, copied and deleted alone
-//!   MANIFEST           names the codebook by its content: BLAKE3 of the centroids as they stand in the file
-//!   memory             indexes whose codebooks have the same hash share one (AiSAQ §4.4), see [`Shared`](crate::index::Shared)
+//!   INDEX/codebook-…   each index has its own copy, to be moved, copied and deleted by itself
+//!   MANIFEST           names the codebook by its content: BLAKE3 of the stored centroids
+//!   memory             indexes with equal hashes share a codebook (AiSAQ §4.4),
+//!                      see [`Shared`](crate::index::Shared)
 //! ```
 //!
 //! The header of the file has the dimension and the bytes of a code. If codes are of

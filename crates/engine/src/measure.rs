@@ -5,7 +5,7 @@
 //!   sample, first half   from the medoid            -> reads without the navigation graph
 //!           first half   from the navigation graph  -> reads with it
 //!           first half   as the preset says         -> how often each page was wanted (heat)
-//!           second half  as the preset says         -> what the hottest pages of the first half would have served
+//!           second half  as the preset says         -> reads that the hottest pages would save
 //! ```
 //!
 //! The planner ([`crate::plan`]) divides a budget by these numbers, and keeps the hottest pages in

@@ -4,9 +4,9 @@
 //! ```text
 //!   topology=mapped:/dev/shm/x,vectors=dram
 //!
-//!   INDEX (whole, as ever) ──┬── graph-…, packed-…  ──> copy in /dev/shm/x, checked, mapped       topology
-//!                            ├── vectors-…           ──> copy in memory                            vectors
-//!                            └── all else, and all that is written
+//!   INDEX (stays whole) ──┬── graph-…, packed-…  ──> copy in /dev/shm/x, checked, mapped  topology
+//!                         ├── vectors-…          ──> copy in memory                       vectors
+//!                         └── everything else, and all writes
 //! ```
 //!
 //! | tier | source of the reads |

@@ -1,12 +1,12 @@
 //! The memory planner: divides a memory budget when an index is opened.
 //!
 //! ```text
-//!   must    the program, its threads and the queries in flight
-//!           codes (without them nothing can be scored), tables that say where things are, the cache that was asked for
-//!           what an insert takes beside a search, where all is on storage and memory is not to grow
-//!   may     navigation graph                     all or nothing
-//!           pages of lists (and their vectors)   the hottest first, up to all
-//!           pages of vectors alone               the hottest first, up to all
+//!   required  the program, its threads and the queries in flight
+//!             codes (needed for every score), tables that find records, the requested cache
+//!             memory of an insert beside a search, if all is on storage and memory is bounded
+//!   optional  navigation graph                     all or nothing
+//!             pages of lists (and their vectors)   the hottest first, up to all
+//!             pages of vectors alone               the hottest first, up to all
 //! ```
 //!
 //! Optional items are ordered by the reads a query that each byte saves, which the build measured

@@ -1,9 +1,9 @@
 //! Sorts records that may exceed memory.
 //!
 //! ```text
-//!   push ──> memory ──full: sort──> run | run | run | ..     a file of the checkpoint, which goes with the sorter
-//!                                    └─────┴──merge──> run   while there are more runs than are read at a time
-//!   each ──> what is in memory, or all runs merged           as often as it is wanted
+//!   push ──> memory ──full: sort──> run | run | run | ..   a temporary file of the checkpoint
+//!                                    └─────┴──merge──> run   while there are too many to merge
+//!   each ──> the records in memory, or all runs merged       any number of times
 //! ```
 //!
 //! A record is bytes whose last four are a big-endian number. Records are ordered by the bytes

@@ -1,9 +1,9 @@
 //! Filters: conditions on attributes, for a search, a count or a delete.
 //!
 //! ```text
-//!   text ──parse──┐
-//!                 ├─> Filter ──check (Schema)──> Checked ──┬─ nodes: by index parts, exact, of nodes on storage
-//!   objects ──────┘                                        └─ matches: one row, of a vector in memory
+//!  text ──parse─┐
+//!               ├─> Filter ─check (Schema)─> Checked ─┬─ nodes: exact, from index parts on storage
+//!  objects ─────┘                                     └─ matches: one row, of a vector in memory
 //! ```
 //!
 //! - [`parse`]: the language as text

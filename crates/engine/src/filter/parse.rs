@@ -5,7 +5,8 @@
 //!   all      one ("and" one)*
 //!   one      "not" one | "(" filter ")" | "true" | "false" | "exists" name | name asks
 //!   asks     ("==" | "!=" | "<" | "<=" | ">" | ">=") value | ("==" | "!=") "null"
-//!            | "between" value "and" value | ["not"] "in" values | "contains" (value | ("any" | "all") values)
+//!            | "between" value "and" value | ["not"] "in" values
+//!            | "contains" (value | ("any" | "all") values)
 //!   values   "[" [value ("," value)*] "]"
 //!   value    "true" | "false" | number | "inf" | "-inf" | text | "timestamp" "(" number ")"
 //! ```

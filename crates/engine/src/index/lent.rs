@@ -2,10 +2,10 @@
 //! for changes, within that budget.
 //!
 //! ```text
-//!   index of a catalog ── Opener ──────────> open again for reading ──┐
-//!            │                                                        ├──> Lender: counts it, or refuses it
-//!            └── LiveIndex::over ──────────> open for changes ────────┘        │
-//!                                                                        Grant: until the last index that has it is dropped
+//!   index of a catalog ── Opener ────> open again for reading ──┐
+//!            │                                                  ├──> Lender: counts it, or refuses
+//!            └── LiveIndex::over ────> open for changes ────────┘        │
+//!                                              Grant: until the last index with it is dropped
 //! ```
 //!
 //! A grant begins with the memory that changes of such an index can use ([`Needs::lendable`]). It

@@ -29,7 +29,8 @@ pub struct Low {
 /// The data other than codes that a compute server needs.
 ///
 /// ```text
-///   0: count u32   4: count f32 (the centroids of low codes)   then: entry u32 (a node)   then: the model of lists
+///   0: count u32   4: count f32 (the centroids of low codes)
+///   then: entry u32 (a node)   then: the model of lists
 /// ```
 pub(super) fn encode(floats: &[f32], entry: u32, lists: &ListModel) -> Vec<u8> {
     let mut out = (floats.len() as u32).to_le_bytes().to_vec();

@@ -55,10 +55,11 @@ impl LowList {
     /// the nearest nodes found as follows:
     ///
     /// ```text
-    ///   nodes     0 .........|.........|.........|......... n      `Press::seeds` of them, evenly spaced
-    ///                             the nearest four
-    ///                           ..|..|..|..|..                     around each four more, in as long a stretch as was between two before
-    ///                                 ...                          and so on, four times as near each other
+    ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` of them, evenly spaced
+    ///                           the nearest four
+    ///                         ..|..|..|..|..                  around each four more, in a window as
+    ///                                                         long as the gap between two before
+    ///                               ...                       and so on, four times as near
     /// ```
     ///
     /// In locality order, nodes with near numbers are near each other. So this descends to the

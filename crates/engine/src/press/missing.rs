@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   compute: lists ──> neighbours with a code here: scored, into L_low
-//!                      neighbours without: asked for, with the next step
-//!            the nearest µ of L_low are offered, as ever, and taken once all estimates are known
-//!   memory:  estimates what was asked for, and looks by high codes at the nearest of these and of what is offered: as many as ever
-//!            what was estimated, as far as it may come into L_low ──> compute, with the next lists
+//!                      neighbours without a code: requested with the next step
+//!            the nearest µ of L_low are offered, and taken once all estimates are known
+//!   memory:  estimates the requested nodes; by high codes refines µ of these and of the offered
+//!            nodes, the nearest
+//!            estimates that are small enough for L_low ──> compute, with the next lists
 //! ```
 //!
 //! So a node without a code here is refined in the same round as a node with one, and no round is

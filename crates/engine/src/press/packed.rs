@@ -1,7 +1,8 @@
 //! Adjacency lists as the memory server stores and sends them: compressed, one after the other.
 //!
 //! ```text
-//!   sent, for each node   0: node u32   4: its list, as `stratann_codec` codes it, which says itself where it ends
+//!   sent, for each node   0: node u32
+//!                         4: its list, coded by `stratann_codec`, which marks its own end
 //! ```
 //!
 //! In the locality order of a build, gaps are short. A neighbour takes 10 to 13 bits instead of 32,

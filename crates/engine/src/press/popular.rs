@@ -7,8 +7,9 @@
 //! the distances.
 //!
 //! ```text
-//!   sent, for some nodes   a bit for each, from the lowest of the first byte on: whether its code comes   then: the codes that come
-//!   memory of a compute server   the bits, how many there are before each 512 of them, the codes
+//!   sent, for some nodes         a bit for each, from the lowest of the first byte on: whether its
+//!                                code follows; then: the codes
+//!   memory of a compute server   the bits, the number of set bits before each 512 nodes, the codes
 //! ```
 
 use super::packed::PackedLists;

@@ -4,9 +4,10 @@
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
 //!                                    │                          │
-//!   searches  of state A:  nodes of A + what waits              │ A is kept: servers of lists and codes still go by it
-//!                      nodes of A + what waited for B ──less──> what changed since B + what waits now
-//!             of state B:  nodes of B + what waits now
+//!   searches  in checkpoint A:  nodes of A + waiting vectors    │ A is kept while servers use it
+//!                   nodes of A + vectors that waited for B ──minus──> changes since B
+//!                                                                     + vectors that wait now
+//!             in checkpoint B:  nodes of B + vectors that wait now
 //! ```
 //!
 //! The memory server has the graph of a checkpoint, and compute servers its low codes. Changes need

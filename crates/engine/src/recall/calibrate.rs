@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!   queries ──> the true nearest (one pass over all vectors)
-//!           ──> searched with a list of 10, 13, 17 ..: those of which all was found are not searched again
-//!           ──> for k = 1, 2, 5, 10 ..: sorted by the distance of the k-th, cut into bands, the mean recall of each
+//!           ──> searched with a list of 10, 13, 17 ..; queries with full recall are not repeated
+//!           ──> for k = 1, 2, 5, 10 ..: sorted by the distance of the k-th, cut into buckets
+//!               (bands), the mean recall of each
 //! ```
 //!
 //! For clusters, numbers of probes take the place of list sizes. The distance of the nearest head

@@ -1,7 +1,8 @@
 //! The true nearest vectors of some queries, found by comparing every vector that may be an answer.
 //!
 //! ```text
-//!   each vector ── meet ──> a block ── full? compare ──> tile by tile with each query ──> heaps of the k nearest
+//!   each vector ── meet ──> a block ── full? compare ──> tile by tile with each query
+//!                                                          ──> heaps of the k nearest
 //! ```
 
 use std::collections::BinaryHeap;

@@ -1,9 +1,10 @@
 //! Searches with a recall target instead of a list size.
 //!
 //! ```text
-//!   measured (build, calibrate)            asked for .95                      a query
-//!   recall of each band of distances  ──>  depth that gives it, by distance ──> its k-th answer is so far: so many candidates are looked at
-//!   with each list size                                                          │ the nearer it comes, the fewer
+//!   measured (build, calibrate)        target of .95              a query
+//!   recall of each bucket (band)  ──>  depth by distance  ──>     distance of its k-th answer
+//!   for each list size                                            ──> number of candidates to look
+//!                                                                     at: the nearer, the fewer
 //! ```
 //!
 //! The share of the nearest vectors that a list finds depends on the query. A query among many

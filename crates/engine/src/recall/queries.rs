@@ -1,8 +1,8 @@
 //! The queries of a build's measurement: rows of the index, and vectors made of rows.
 //!
 //! ```text
-//!   row a, left out of its own search                     as far from the others as they are from each other
-//!   row a + t (row b - row c),  t = .2, .35, .5           farther, as queries of another source are
+//!   row a, left out of its own search              as far from the others as they from each other
+//!   row a + t (row b - row c),  t = .2, .35, .5    farther, as queries of another source are
 //! ```
 //!
 //! Rows alone say too little about queries that are farther away. The two kinds of search for a row

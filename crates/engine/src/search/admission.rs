@@ -2,8 +2,8 @@
 //! under every strategy.
 //!
 //! ```text
-//!   rules_out(node)   before its record is here: candidate list, scan      what is known of it already
-//!   admits(id, node)  its record is here: ranking, re-ranking              and remembered, where a delete says no
+//!   rules_out(node)   before its record is read: candidate list, scan  by known facts only
+//!   admits(id, node)  with its record: ranking, re-ranking             and remembers deleted nodes
 //! ```
 //!
 //! A node that is no answer is still traversed, and takes no place in the candidate list

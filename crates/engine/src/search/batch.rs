@@ -2,8 +2,9 @@
 //! has submitted them.
 //!
 //! ```text
-//!   search   lends index and queries ──┐
-//!   submit   owns them ────────────────┴─> Batch: what a task borrows ─> Answers: what is left when all tasks are gone
+//!   search   borrows index and queries ──┐
+//!   submit   owns them ──────────────────┴─> Batch: data that a task borrows
+//!                                               ─> Answers: remain after the last task
 //! ```
 
 use std::rc::Rc;

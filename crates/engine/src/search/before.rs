@@ -1,8 +1,8 @@
 //! *Before*: finds the nearest of a set of nodes without a walk.
 //!
 //! ```text
-//!   nodes ──codes──> the nearest by code, some times k ──┬─ the first ──vectors──> answers, and how far codes err <─┐
-//!                                                        └─ some more ── within that? ──vectors─────────────────────┘
+//!   nodes ──codes──> the nearest, ──┬─ the first ─vectors─> answers, and the error of codes <─┐
+//!                    a few times k  └─ some more ── within the error? ──vectors───────────────┘
 //! ```
 //!
 //! Vectors are read in rounds until no remaining one is worth a read, and few answers are expected

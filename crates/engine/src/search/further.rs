@@ -2,8 +2,10 @@
 //! such a vector is an answer, the query walks again with a longer list.
 //!
 //! ```text
-//!   walk with the list ──answers──> is one of them of what came, and has that drifted? ──no──> done
-//!                                       └──yes──> walk from the beginning, with a list 8 times as long, up to a quarter of all nodes
+//!   walk with the list ──answers──> is one of them inserted since the build, and has that drifted?
+//!                                     ├──no───> done
+//!                                     └──yes──> walk again from the start, with a list 8 times as
+//!                                               long, up to a quarter of all nodes
 //! ```
 //!
 //! If codes were not trained for a vector ([`drift`](crate::update)), they give about the same
@@ -14,12 +16,12 @@
 //! Recall@10 of queries near rows of 24 floats that were inserted with a shift of 3:
 //!
 //! ```text
-//!                750 beside 1,500, list 50        2,000 beside 4,000, with a second walk: recall, pages read
-//!                a first walk    a second one     list 20        list 50        list 100
-//!   stratann     .953            1.000            .843,  90      .987, 126      .998, 148
-//!   odinann      .473             .992            .787, 140      .920, 256      .985, 391
-//!   aisaq        .418             .993            .450,  71      .803, 154      .975, 248
-//!   decouplevs   .405             .942
+//!                750 beside 1,500, list 50     2,000 beside 4,000, second walk: recall, pages read
+//!                first walk    second walk     list 20        list 50        list 100
+//!   stratann     .953          1.000           .843,  90      .987, 126      .998, 148
+//!   odinann      .473           .992           .787, 140      .920, 256      .985, 391
+//!   aisaq        .418           .993           .450,  71      .803, 154      .975, 248
+//!   decouplevs   .405           .942
 //! ```
 //!
 //! With the longer list alone, without whole pages, `odinann` found .517, .757 and .930 in the

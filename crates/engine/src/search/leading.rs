@@ -3,7 +3,8 @@
 //! ```text
 //!   nearest first    1  2  ..  k-1 | k   k+1 | k+2 ..
 //!                      answers     | in doubt |   no answers
-//!                                     <---> 1.5 deviations of the leading parts' error from the middle between k and k + 1
+//!                                     <---> 1.5 deviations of the leading parts' error
+//!                                           from the middle between k and k + 1
 //! ```
 //!
 //! The trailing parts of all candidates in doubt are read at once, and then rank them exactly. The

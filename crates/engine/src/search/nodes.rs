@@ -1,9 +1,10 @@
 //! Reads of given nodes by number: their ids, and their exact vectors.
 //!
 //! ```text
-//!   a graph                       each off the page that it is on now (`scan.rs`)
-//!   clusters, grouped, addressed  each by itself, those near each other in one read
-//!   clusters, replicated          in the extent of its own cluster; which that is no table says, so all are read
+//!   a graph                       each from its current page (`scan.rs`)
+//!   clusters, grouped, addressed  each by itself, with one read for vectors stored near each other
+//!   clusters, replicated          in the posting list of its own cluster, which no table names, so
+//!                                 all are read
 //! ```
 //!
 //! Pages come through the tiers that the index holds open, as in a search.

@@ -2,10 +2,11 @@
 //! once.
 //!
 //! ```text
-//!   graph over the heads ──> nearest clusters ──> their extents, in flight together ──┬─> vectors: ranked
-//!                                                                                     └─> numbers of others
-//!                                       of all of them those in no group that is read ──┘
-//!                                       near ones at once, in flight together ──> vectors: ranked
+//!   graph over heads ──> nearest clusters ──> their posting lists, ──┬─> vectors: ranked
+//!                                             in flight together     └─> numbers of other members
+//!                                                                               │
+//!             members in no group that is read, near ones in one read <─────────┘
+//!               └──> in flight together ──> vectors: ranked
 //! ```
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest head (SPANN

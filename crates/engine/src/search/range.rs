@@ -2,7 +2,8 @@
 //! index.
 //!
 //! ```text
-//!   range   the k nearest, k = 64, 128, ..  until one is farther than the distance, or a page is full ──> page, where the next begins
+//!   range   the k nearest, k = 64, 128, ..  until one is beyond the distance, or a page is full
+//!             ──> page, and the place where the next begins
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!

@@ -2,12 +2,13 @@
 //! has found its candidates (DecoupleVS §3.4, "adaptive vector prefetching").
 //!
 //! ```text
-//!   phase 1, while the traversal goes on: the best K + B candidates by code have not changed for B expansions
-//!            -> their vectors are prefetched, with the reads that the traversal leaves of W; what comes in is taken
-//!               off, so that the next can be asked for
-//!   phase 2, after it:   batch 0: those K + B     batch 1: the next B     batch 2: ...
-//!            rank batch 0 while batch 1 is read; rank batch 1; from then on a batch is asked for when the one before it
-//!            has paid, and the first of which a smaller share than the benefit ratio became an answer is the last
+//!   phase 1, during the traversal: the best K + B candidates are unchanged for B expansions
+//!            -> their vectors are prefetched with the reads that the traversal leaves of W;
+//!               arrivals are taken, so that more can be requested
+//!   phase 2, after it:   batch 0: these K + B     batch 1: the next B     batch 2: ...
+//!            rank batch 0 while batch 1 is read; rank batch 1; then request a batch when the one
+//!            before it has paid; the first batch whose share of new answers is below the benefit
+//!            ratio is the last
 //! ```
 //!
 //! The paper's max-heap of K + B candidates is the head of the traversal's candidate list, which is
@@ -134,8 +135,8 @@ fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent
 }
 
 impl<'a> Reranker<'a> {
-    /// Reads vectors of `segments` from `thread`. `check` verifies checksums, and `heat` records which
-    /// pages are read.
+    /// Reads vectors of `segments` from `thread`. `check` verifies checksums, and `heat` records
+    /// which pages are read.
     pub(crate) fn new(
         segments: &'a Segments,
         thread: &'a Thread,

@@ -12,9 +12,9 @@
 //! an answer from a part of the vectors would look like one from all.
 //!
 //! ```text
-//!   nodes, some at a time ──page_of──> sorted by page ──> in memory?  ──yes──> each(node, id, vector)
-//!        ^                                                   │no                 ^
-//!        └── not where it was looked for                   queue: some runs of neighbouring pages in flight
+//!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
+//!       ^                                                 │no                 ^
+//!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
 //! Pages come through the tiers that the index holds open, as in a walk, since a merge may have

@@ -2,11 +2,12 @@
 //! candidates.
 //!
 //! ```text
-//!   Batch     queries, fresh vectors, longer lists, room, progress, counters, answers      the same for every kind of index
+//!   Batch     queries, fresh vectors, longer lists, memory,       the same for every kind of index
+//!             progress, counters, answers
 //!     │ a source for each task, chosen once by the kind of the index, and compiled with it
-//!     ├─ Walker        a graph: its frontier, best-first or pipelined                      walker.rs
-//!     ├─ Prober        clusters: those whose heads are nearest, read at once                 probe.rs
-//!     └─ Everything    every vector, whatever leads to it                                  scan.rs
+//!     ├─ Walker        a graph: its frontier, best-first or pipelined             walker.rs
+//!     ├─ Prober        clusters: posting lists of the nearest heads, together     probe.rs
+//!     └─ Everything    every vector, without a graph or heads                     scan.rs
 //! ```
 //!
 //! A source takes the query from its [`Ranking`] and ranks its candidates there. A kind of index

@@ -1,10 +1,14 @@
 //! Submitted searches: `submit` returns at once, and the caller gets the answers through a handle.
 //!
 //! ```text
-//!   submit ── filter? ─── no ───> room? ──┬─ yes ─────────────────────────────> its shares ──> last task gone ──> outcome ──> wait, await, notify
-//!                └─ one task looks ─^     └─ no ──> one task waits for it ─ then ──^                               ^
-//!                        │                                     │                                                   │
-//!                        └──────────── wrong columns, deadline, cancelled ─────────────────────────────────────────┘
+//!   submit ── filter? ── no ────> memory? ──┬─ yes ─────────────────────────────> its shares
+//!                └─ a task finds ──^        └─ no ──> a task waits for it ────────────^ │
+//!                   matches │                            │                              v
+//!                           │                            │                       last task ended
+//!                           │                            │                              v
+//!                           └── wrong columns, deadline, cancelled ──────────────────> outcome
+//!                                                                                       v
+//!                                                                              wait, await, notify
 //! ```
 //!
 //! A search thread finds the matches of a filter, since `submit` must not block. The memory that

@@ -5,8 +5,8 @@
 //! that has arrived. Its state is reused from query to query, and a hop allocates nothing.
 //!
 //! ```text
-//!   seeds ──> frontier ──take──> page held? in memory? ─yes──> expand: exact distance -> answers
-//!                ^               record cached?                   neighbours, not yet seen -> scorer -> frontier
+//!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> answers
+//!                ^               record cached?               new neighbours -> scorer -> frontier
 //!                │                  │no
 //!                │                submit
 //!                └── page-mates ── arrive

@@ -2,10 +2,10 @@
 //! and vectors. A posting list is called an extent here.
 //!
 //! ```text
-//!                 a probe reads                               and then
-//!   replicated    the extent: vectors                         nothing
-//!   addressed     the extent: numbers                         each vector by itself
-//!   grouped       the extent: its group, and numbers          the vectors of these that stand in no group that is probed
+//!                 a probe reads                       and then
+//!   replicated    the extent: vectors                 nothing
+//!   addressed     the extent: numbers                 each vector by itself
+//!   grouped       the extent: its group, and numbers  the numbered vectors outside probed groups
 //! ```
 //!
 //! Changes since the build are in files of their own. A cluster whose members changed has a new

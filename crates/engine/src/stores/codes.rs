@@ -8,8 +8,9 @@
 //! table.
 //!
 //! ```text
-//!   file     node 0: low, rest | node 1: low, rest | …
-//!   memory   node 0: low | node 1: low | … ‖ node 0: rest | node 1: rest | …        and 2 bytes a node: its correction
+//!   file     node 0: low, rest | node 1: low, rest | …          (rest: the residual code)
+//!   memory   node 0: low | node 1: low | … ‖ node 0: rest | node 1: rest | …
+//!            and 2 bytes a node: its correction
 //! ```
 
 use stratann_layout::{EntryPoints, FileKind, Manifest};

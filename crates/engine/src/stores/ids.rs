@@ -1,7 +1,8 @@
 //! The file of ids of an index on storage: maps an id to its node.
 //!
 //! ```text
-//!   id ──> guess a block by the ids at both ends ──> read and verify it ──> in it, or a new end: guess again
+//!   id ──> guess a block by the ids at both ends ──> read and verify it
+//!            ──> found in it, or a new end: guess again
 //! ```
 //!
 //! Only the smallest and the largest id are in memory. If ids are row numbers, the file has only

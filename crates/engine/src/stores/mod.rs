@@ -2,13 +2,13 @@
 //! knows the abilities of a store, and not its kind.
 //!
 //! ```text
-//!   role       answers                                        here
-//!   topology   a node's neighbours, and what stands beside    topology/   a file for each layout of pages
-//!   codes      estimates of distances for many nodes          codes.rs    in memory, or those of the entry points alone
-//!   vectors    exact vectors, apart from lists                vectors/    segments, and what came after the build
-//!   ids        a node's outside id                            in the record that has the vector
-//!              the node of an outside id                      ids.rs      a file, unless they are the nodes' numbers
-//!   columns    what a vector has beside it; which have it     columns/    segments, and what came since
+//!   role       contents                                    here
+//!   topology   a node's neighbours, and data beside them   topology/   a file for each page layout
+//!   codes      estimates of distances for many nodes       codes.rs    in memory
+//!   vectors    exact vectors, apart from lists             vectors/    segments, and later inserts
+//!   ids        a node's id                                 in the record that has the vector
+//!              the node of an id                           ids.rs      a file, or ids are numbers
+//!   columns    attributes, and the nodes that have them    columns/    segments, and later rows
 //! ```
 //!
 //! A **layout** is a named composition of stores. [`topology`] has the one list of layouts. The

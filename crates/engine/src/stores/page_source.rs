@@ -1,12 +1,12 @@
 //! The sources of a page's bytes: one chain, tried in the same order by every reader.
 //!
 //! ```text
-//!   held        by the walk or the re-ranking that asks, from a page before: for as long as it is current
-//!   unwritten   composed anew and not on storage yet; or there, and searches go on that may have read it before it was
+//!   held        by the walk or the re-ranking, from a page before, as long as it is current
+//!   unwritten   dirty: not on storage yet; or written while older searches may have its old version
 //!   resident    in memory since the index was opened
-//!   cached      a record alone, stamped with the page that it was read from
+//!   cached      a single record, stamped with the page that it was read from
 //!   being read  for another candidate of the same query
-//!   storage     a read ends with what is unwritten by then, where pages are written in their places
+//!   storage     if pages are written in place, a read returns the dirty version if there is one
 //! ```
 //!
 //! "Unwritten" pages are dirty pages. They come before resident ones, since they are newer. This

@@ -1,14 +1,14 @@
 //! Pages of nodes: the interface for a traversal, an insert and a merge, whatever the layout.
 //!
 //! ```text
-//!              page_of(node)          view(bytes of the page)          list, vector: decoded
-//!   coupled    computed               records of one size              as they are
-//!   csr        computed               a row of its own                 links of as many bits as are needed, the vector as it is
-//!   inline     computed               records of one size              as they are, and the neighbours' codes
-//!   packed     directory              slotted: list, vector, id        compressed, both
-//!   lists      directory              slotted: list                    compressed; the vectors are in segments
-//!   layered    directory              slotted: list, leading part, id  compressed; the trailing parts are in segments
-//!   segments   chunk metadata         slotted: vector, id              compressed
+//!              page_of(node)    view(bytes of the page)           list, vector: decoded
+//!   coupled    computed         records of one size               uncompressed
+//!   csr        computed         a row of its own                  bit-packed links, raw vector
+//!   inline     computed         records of one size               uncompressed, neighbours' codes
+//!   packed     directory        slotted: list, vector, id         both compressed
+//!   lists      directory        slotted: list                     compressed; vectors in segments
+//!   layered    directory        slotted: list, leading part, id   compressed; the rest in segments
+//!   segments   chunk metadata   slotted: vector, id               compressed
 //! ```
 
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,8 @@
 //! Records as stored on pages of any format. Verify and repair read them without the tables beside.
 //!
 //! ```text
-//!   PageFormat::read    bytes of a page that is whole ─> PageRecords: by slot a node, its id, and the bytes of its list and vector
+//!   PageFormat::read    bytes of a whole page ─> PageRecords: for each slot a node, its id,
+//!                                                and the bytes of its list and vector
 //! ```
 //!
 //! The format does not tell which records count. A record that moved leaves its old bytes behind,

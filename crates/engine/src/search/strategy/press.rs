@@ -4,9 +4,9 @@
 //! The high-precision scores decide which node is expanded next.
 //!
 //! ```text
-//!   L_high ── the W nearest that are left ──> lists ──> neighbours, by low codes ──> L_low
-//!      ^                                                                              │ the nearest that are left,
-//!      └────────────────────────────── by high codes ─────────────────────────────────┘ a share of its length
+//!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
+//!      ^                                                                       │ the nearest left,
+//!      └───────────────────────────── by high codes ───────────────────────────┘ a share of it
 //! ```
 //!
 //! W grows from 1 to the beam width in the first rounds ([`width_of`]).

@@ -2,8 +2,9 @@
 //! candidates that it takes accordingly.
 //!
 //! ```text
-//!   a node is expanded ──record──> its distance     now, though whole-page search ranks when the walk is done
-//!   a page is shared   ──codes elsewhere──> distances of all its nodes, of some of which an estimate is in the list
+//!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
+//!   a page is shared   ──codes elsewhere──> distances of all its nodes; the list may have
+//!                                           estimates of some
 //!   seeds of the navigation graph ──> their distances are known
 //! ```
 

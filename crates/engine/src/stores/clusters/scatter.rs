@@ -2,8 +2,8 @@
 //! build.
 //!
 //! ```text
-//!   as built        its group with the numbers of the others,   then the others, near ones in one read
-//!   written anew    the numbers of all its members,             then all of these, near ones in one read
+//!   as built    its group with the numbers of the others, then the others, near ones in one read
+//!   rewritten   the numbers of all its members,           then all of these, near ones in one read
 //! ```
 //!
 //! A cluster that took vectors since the build has no group that is read at once, and vectors of

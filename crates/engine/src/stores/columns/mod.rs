@@ -1,11 +1,11 @@
 //! The columns of an index: attributes of its vectors, by node.
 //!
 //! ```text
-//!   segments    of the build, or the last merge; then of what came since, in checkpoints      storage
-//!   new rows    of vectors that were inserted directly, or whose row was replaced, since      memory, and in the log
+//!   segments    of the build, or the last merge; then of later checkpoints      storage
+//!   new rows    of direct inserts and replaced rows since the last checkpoint   memory and log
 //!
 //!   node ──> newest row that counts:   new rows ─> last segment ─> .. ─> first segment
-//!   id ────> node, the same way:       what has a row here, and only that
+//!   id ────> node, in the same order:  only nodes that have a row here
 //! ```
 //!
 //! A segment is two files that never change ([`stratann_layout::columns`]). One has rows, found by

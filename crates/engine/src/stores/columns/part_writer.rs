@@ -2,7 +2,8 @@
 //! order.
 //!
 //! ```text
-//!   record   number of the column u16 | 0, or 1 and a key | node u32        all with the most significant byte first
+//!   record   number of the column u16 | 0, or 1 and a key | node u32
+//!            all with the most significant byte first
 //! ```
 //!
 //! Records with 0 say that a node has a value. They sort before the keys of their column, so that a

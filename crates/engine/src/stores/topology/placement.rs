@@ -2,10 +2,10 @@
 //! the pages and changes that are not on storage yet.
 //!
 //! ```text
-//!   page_of     node -> page            changed when a record is written anew: always on another page
-//!   unwritten   page -> its bytes       composed, and not on storage yet (the write-back cache of OdinANN §3.3)
-//!   pending     page -> changes         of lists, and records that are on no page yet (see `pending`)
-//!   pins        searches that go on     a page that nobody needs any more rests until those are over
+//!   page_of     node -> page         changes when a record is rewritten, always on another page
+//!   unwritten   page -> its bytes    dirty pages (the write-back cache of OdinANN §3.3)
+//!   pending     page -> changes      of lists, and records that are on no page yet (see `pending`)
+//!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
 //! **A page never changes.** A changed record is written to a free page: no node is on that page,

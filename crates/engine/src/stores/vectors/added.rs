@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   vectors-…-0003    | pages of the build ... | added page | added page | open page
-//!   firsts                                       9000         9007         9013        in memory, 4 bytes a page; and a bit
+//!   firsts                                       9000         9007         9013
+//!                     in memory, 4 bytes a page; and a bit
 //! ```
 //!
 //! DecoupleVS appends raw vectors to a mutable segment, and compresses the segment when it is full.

@@ -2,9 +2,9 @@
 //! Nodes are read in order, from the pages that have the parts beside lists.
 //!
 //! ```text
-//!   nodes ascend, and so do the pages of the build:     a window of them, read at once
-//!   a node that moved since, or came later:             its page alone; or what is to be written there, in memory
-//!   a node whose record waits for its page:             encoded as it will stand there
+//!   nodes ascend, and so do the pages of the build:  a window of them, read at once
+//!   a node that moved or was inserted since:         a single page, or its dirty version in memory
+//!   a node whose record waits for its page:          encoded as it will be stored there
 //! ```
 
 use stratann_layout::BLOCK;

@@ -1,9 +1,10 @@
 //! Writes segments of vectors (DecoupleVS §3.3). Each segment is coded by itself.
 //!
 //! ```text
-//!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..   a chunk begins on a new page, and in it
-//!                    a vector that does not fit the rest of a page goes on on the next (but in the paper's compression)
-//!   chunks-…-0000    what they are coded with; pages, last nodes and base of each chunk
+//!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..
+//!                    A chunk begins on a new page. In a chunk, a vector that does not fit the rest
+//!                    of a page continues on the next (except in the paper's compression).
+//!   chunks-…-0000    the model; pages, last nodes and base of each chunk
 //!   vectors-…-0001   ..
 //! ```
 
