@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   node ─hash→ set   tags       k  k  k  k  k  k  k  k   the node in each of the eight ways
-//!                     sequences  s  s  s  s  s  s  s  s   a seqlock for each way, and its CLOCK bit
+//!                     sequences  s  s  s  s  s  s  s  s   a seqlock and CLOCK bit for each way
 //!                     hand             ^                  start of the search for a victim
 //!                                      │
 //!   slots │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …    one for each way

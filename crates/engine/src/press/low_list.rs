@@ -55,10 +55,10 @@ impl LowList {
     /// the nearest nodes found as follows:
     ///
     /// ```text
-    ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` of them, evenly spaced
+    ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
     ///                           the nearest four
-    ///                         ..|..|..|..|..                  around each four more, in a window as
-    ///                                                         long as the gap between two before
+    ///                         ..|..|..|..|..                  around each four more, in a window
+    ///                                                         as long as the gap between two before
     ///                               ...                       and so on, four times as near
     /// ```
     ///

@@ -4,7 +4,7 @@
 //! ```text
 //!   role       contents                                    here
 //!   topology   a node's neighbours, and data beside them   topology/   a file for each page layout
-//!   codes      estimates of distances for many nodes       codes.rs    in memory
+//!   codes      estimates of distances for many nodes       codes.rs    all, or entry points
 //!   vectors    exact vectors, apart from lists             vectors/    segments, and later inserts
 //!   ids        a node's id                                 in the record that has the vector
 //!              the node of an id                           ids.rs      a file, or ids are numbers

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   held        by the walk or the re-ranking, from a page before, as long as it is current
-//!   unwritten   dirty: not on storage yet; or written while older searches may have its old version
+//!   unwritten   dirty: not on storage yet; or written while a search may have its old version
 //!   resident    in memory since the index was opened
 //!   cached      a single record, stamped with the page that it was read from
 //!   being read  for another candidate of the same query

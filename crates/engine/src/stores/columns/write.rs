@@ -1,8 +1,8 @@
 //! Writes a segment: its rows in node order, and then the index part, which is made from them.
 //!
 //! ```text
-//!   push ──> rows, as they come     finish ──> entries by node, ids by id     ┐ sorted in the
-//!       └──> entries, ids                 └──> columns by name, key and node  ┴ memory (`sorter.rs`)
+//!   push ──> rows, as they come     finish ──> entries by node, ids by id     ┐ sorted in a
+//!       └──> entries, ids                 └──> columns by name, key and node  ┴ budget (`sorter`)
 //! ```
 //!
 //! Memory is bounded, whatever the number of rows, except for the sets of nodes of the current
