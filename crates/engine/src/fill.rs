@@ -81,7 +81,8 @@ impl fmt::Display for Fill {
 /// reach a recall in about as many reads each, and 16 and 64 in more.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
-/// The degree that reads the fewest blocks for a node. Of equal degrees, it is the largest.
+/// The degree that reads the fewest blocks for a node. Of degrees that read equally many, it is the
+/// largest.
 pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> usize {
     let read = |degree: usize| {
         BlockFill::of(element, dim, degree, code_bytes)

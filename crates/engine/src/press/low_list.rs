@@ -58,7 +58,7 @@ impl LowList {
     ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
     ///                           the nearest four
     ///                         ..|..|..|..|..                  around each four more, in a window
-    ///                                                         as long as the gap between two before
+    ///                                                         as long as the gap between two seeds
     ///                               ...                       and so on, four times as near
     /// ```
     ///
