@@ -1,19 +1,26 @@
-//! Which preset to take for some vectors on some device, and what to expect of it.
+//! Advice: the preset to take for a collection on a device, and its expected performance.
 //!
 //! ```text
-//!   sample of the rows ──> each candidate built, searched in memory ──> reads, bytes, CPU a query at the recall that is asked for
-//!                                                                              │ as many more as the collection is larger
-//!   device: latency, bandwidth, cost of a request (second-tier memory, Table 1, Fig. 6) ──> queries a second, and what bounds them
+//!   sample of the rows ──> each candidate built and searched in memory
+//!                            ──> reads, bytes and CPU a query at the recall target
+//!                                  │ scaled to the size of the collection
+//!   device: latency, bandwidth, cost of a request (second-tier memory, Table 1, Fig. 6)
+//!                                  └──> queries a second, and their limit
 //! ```
 //!
-//! Nothing is guessed that can be counted: a small index of every candidate is built of a sample, and searched with longer and longer lists
-//! until the recall is met. What it takes for just that recall lies between the last two, on the line between them, as where `stratann bench`
-//! compares at equal recall. Best ask it for queries as they will be: rows of the collection, which are asked for where none are given, may
-//! be harder to find (photo-sift: clusters take 1.7 times the probes for its rows that they take for its queries).
+//! Everything that can be counted is measured. A small index of every candidate is built from a
+//! sample, and searched with longer and longer lists until the recall is met. The cost at exactly
+//! that recall is interpolated between the last two lists, as `stratann bench` does to compare at
+//! equal recall.
 //!
-//! The device comes in as arithmetic, the same that the modelled tiers delay by ([`DeviceModel`](stratann_tier::DeviceModel)). A query
-//! takes the CPU that it took in memory, and some for each request ([`request_cpu`]), and the device the time of its reads; queries that
-//! take turns hide latency (§5), so that
+//! Queries should resemble those to come. Without them, rows of the collection serve, which may be
+//! harder to find. On photo-sift, clusters take 1.7 times the probes for its rows as for its
+//! queries.
+//!
+//! The device is a model, the same by which the modelled tiers delay
+//! ([`DeviceModel`](stratann_tier::DeviceModel)). A query takes the CPU time that it took in
+//! memory, some more for each request ([`request_cpu`]), and the device's time for its reads.
+//! Queries that take turns hide latency (§5), so that
 //!
 //! ```text
 //!   queries a second = least of   threads / CPU                                       computation
@@ -21,8 +28,9 @@
 //!                                 1 / max(bytes / bandwidth, time of the requests)    the device
 //! ```
 //!
-//! A collection that is larger than the sample needs more reads for the same recall: a line in the logarithm of the rows, another for
-//! each preset ([`Growth`]). `bench/advise.py` compares what comes of all this with what was measured.
+//! A collection that is larger than the sample needs more reads for the same recall. This is a line
+//! in the logarithm of the rows, a different one for each preset ([`Growth`]). `bench/advise.py`
+//! compares the results with measurements.
 
 mod growth;
 
@@ -43,16 +51,16 @@ use crate::{
     SearchOptions, TierError, VectorSource, brute_force, build,
 };
 
-/// What is to be known for an advice.
+/// Options for advice.
 #[derive(Clone, Debug)]
 pub struct AdviseOptions {
-    /// What near means.
+    /// The metric.
     pub metric: Metric,
-    /// Where searches will read the index; `None` is this machine's memory.
+    /// The device that searches will read from. `None` is this machine's memory.
     pub device: Option<DeviceKind>,
-    /// Vectors that the collection will have; `None`: those that there are.
+    /// The number of vectors that the collection will have. `None` is the present number.
     pub rows: Option<u64>,
-    /// The recall that searches are to have, above 0 and below 1.
+    /// The recall target of searches, above 0 and below 1.
     pub recall: f64,
     /// Answers a query.
     pub k: usize,
@@ -60,11 +68,11 @@ pub struct AdviseOptions {
     pub threads: usize,
     /// Queries in flight on each thread.
     pub in_flight: usize,
-    /// Bytes of memory that searches will have; `None` is no limit.
+    /// Bytes of memory that searches will have. `None` is no limit.
     pub memory: Option<u64>,
-    /// Bytes that the index may take; `None` is no limit.
+    /// The most bytes of the index. `None` is no limit.
     pub space: Option<u64>,
-    /// Rows that are looked at, at most.
+    /// The most rows that are looked at.
     pub sample: usize,
 }
 
@@ -85,7 +93,7 @@ impl Default for AdviseOptions {
     }
 }
 
-/// What bounds a candidate's throughput.
+/// The limit of a candidate's throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundBy {
@@ -97,56 +105,56 @@ pub enum BoundBy {
     Device,
 }
 
-/// A preset with parameters, and what is expected of it.
+/// A preset with parameters, and its expected performance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Candidate {
     /// The preset.
     pub preset: &'static str,
-    /// The layout, where it is not the preset's.
+    /// The layout, if it is not the preset's.
     pub layout: Option<Layout>,
     /// R of a graph.
     pub degree: Option<usize>,
-    /// Most copies of a vector in a cluster index.
+    /// The most copies of a vector in a cluster index.
     pub replicas: Option<usize>,
-    /// List size, or clusters that are probed, with which the sample's recall was met.
+    /// The list size, or the number of probed clusters, with which the sample met the recall.
     pub list: usize,
-    /// That recall; less than what was asked for where no list of those that were tried met it.
+    /// The recall with that list. It is below the target if no list that was tried met it.
     pub recall: f64,
-    /// Reads a query, expected of the whole collection.
+    /// Expected reads a query on the whole collection.
     pub reads: f64,
-    /// Bytes that these bring.
+    /// Bytes of these reads.
     pub bytes: f64,
     /// Seconds of CPU a query.
     pub cpu: f64,
     /// Queries a second.
     pub throughput: f64,
-    /// What bounds them.
+    /// The limit of the throughput.
     pub bound_by: BoundBy,
-    /// Microseconds of a query that is alone.
+    /// Microseconds of a query that runs alone.
     pub latency_us: f64,
     /// Bytes of the index.
     pub size: u64,
-    /// The same as a multiple of the raw vectors.
+    /// The size as a multiple of the raw vectors.
     pub amplification: f64,
-    /// Bytes of memory without which it cannot be searched.
+    /// The least bytes of memory for searches.
     pub memory: u64,
-    /// Whether recall, memory and space are as they were asked for.
+    /// Whether recall, memory and space meet the options.
     pub fits: bool,
 }
 
-/// Lists, or probes, that are tried, until the recall is met.
+/// List sizes that are tried until the recall is met.
 const LISTS: [usize; 15] = [
     10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280,
 ];
-/// The same for clusters that are probed.
+/// Numbers of probes that are tried until the recall is met.
 const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
-/// Queries that are asked, where there are enough.
+/// The most queries that are searched.
 const QUERIES: usize = 500;
-/// How often they are asked for the CPU that they take: what comes first brings tables into the processor's caches, and what else the machine
-/// does disturbs some.
+/// How often the queries are repeated to measure their CPU time. The first run loads tables into
+/// the processor's caches, and other work on the machine disturbs some runs.
 const TURNS: usize = 5;
 
-/// A candidate before it was tried.
+/// A candidate before its trial.
 struct Trial {
     preset: Preset,
     layout: Option<Layout>,
@@ -155,11 +163,12 @@ struct Trial {
     growth: Growth,
 }
 
-/// Names that are tried for a folder.
+/// The most names that are tried for a new folder.
 const FOLDERS: u32 = 16;
 
-/// What is tried: the baselines of an SSD, and what the paper has for finer memory with some index sizes (its Figures 9 and 12).
-/// Where memory is bounded also those of which next to nothing is in memory, however large they are.
+/// The candidates: the baselines of an SSD, and the systems of the paper for finer memory with some
+/// index sizes (its Figures 9 and 12). If memory is bounded, systems with next to nothing in memory
+/// are added.
 fn trials(memory: Option<u64>) -> Vec<Trial> {
     let graph = |preset, degree, growth| Trial {
         preset,
@@ -199,12 +208,15 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     trials
 }
 
-/// Candidates for the vectors of a source, those first that fit and answer most queries a second. What is asked for are some of `asked`, which
-/// are best queries as they will be; without them rows of the source, which are then no part of what is searched. Small indexes are built
-/// in `scratch`, a folder that exists, one after the other; each is removed when it was tried.
+/// Candidates for the vectors of a source: first those that fit, by queries a second.
+///
+/// The queries are taken from `asked`, which should resemble those to come. Without it, rows of the
+/// source serve, and are left out of the indexes. Small indexes are built in `scratch`, an existing
+/// folder, one after the other. Each is removed after its trial.
 ///
 /// # Errors
-/// Options out of range, too few rows, queries of another form, rows that cannot be read or searched, a full disk, an interruption.
+/// Options out of range, too few rows, queries of another form, rows that cannot be read or
+/// searched, a full disk, an interruption.
 pub fn advise(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -246,7 +258,8 @@ pub fn advise(
     Ok(candidates)
 }
 
-/// Rows of the source at equal distances, which are to be indexed, and queries; these lie between the rows where none are given.
+/// Evenly spaced rows of the source to index, and queries. If no queries are given, rows in between
+/// serve.
 fn sample(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -268,7 +281,7 @@ fn sample(
         Some(queries) => QUERIES.min(queries.rows()),
         None => QUERIES.min(taken / 10),
     };
-    // Rows that are asked for are not searched.
+    // Rows that serve as queries are not indexed.
     let indexed = if asked.is_some() {
         taken
     } else {
@@ -300,7 +313,8 @@ fn sample(
     Ok((matrix(base, source)?, matrix(queries, source)?))
 }
 
-/// The bytes of `taken` rows of a source at equal distances, and apart from the others those of `asked` of them, which are spread evenly, too.
+/// The bytes of `taken` evenly spaced rows of a source, in two parts. The second part has `asked`
+/// of them, evenly spread.
 fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<u8>; 2], Error> {
     let rows = source.rows();
     let mut parts = [Vec::new(), Vec::new()];
@@ -314,13 +328,13 @@ fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<
     Ok(parts)
 }
 
-/// Rows of a source, of which these are the bytes.
+/// A matrix of rows of a source, given as bytes.
 fn matrix(bytes: Vec<u8>, source: &dyn VectorSource) -> Result<Matrix, Error> {
     let count = bytes.len() / source.row_bytes();
     Ok(Matrix::new(bytes, count, source.dim(), source.element())?)
 }
 
-/// What all candidates are tried on.
+/// The common input of all trials.
 struct Tried<'a> {
     source: &'a dyn VectorSource,
     options: &'a AdviseOptions,
@@ -329,7 +343,7 @@ struct Tried<'a> {
     truth: &'a crate::GroundTruth,
 }
 
-/// What a query of the sample took.
+/// The cost of a query of the sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Taken {
     list: usize,
@@ -341,7 +355,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// What it takes for a recall between those of `shorter` and of this, on the line between them; the list is this one's, which has it.
+    /// The cost at a recall between that of `shorter` and this one, by linear interpolation. The
+    /// list is this one's, which meets the recall.
     fn at(&self, recall: f64, shorter: Option<&Taken>) -> Taken {
         let Some(shorter) =
             shorter.filter(|shorter| shorter.recall < recall && recall < self.recall)
@@ -380,7 +395,7 @@ impl Tried<'_> {
         };
         let quiet = WithinStage(progress);
         let report = build(self.base, &built.0, &options, &quiet)?;
-        // In memory: what the device takes is added.
+        // In memory, so that the device's time can be added.
         let open = OpenOptions {
             places: Places::in_memory(report.layout),
             ..OpenOptions::default()
@@ -407,7 +422,7 @@ impl Tried<'_> {
         Ok(last.at(self.options.recall, shorter.as_ref()))
     }
 
-    /// Searches with one list, or so many probes.
+    /// Searches with one list size, or one number of probes.
     fn with(&self, index: &Index, trial: &Trial, width: usize) -> Result<Taken, Error> {
         let options = SearchOptions {
             k: self.options.k,
@@ -433,10 +448,11 @@ impl Tried<'_> {
             recall,
             reads,
             bytes: counters.bytes_read as f64 / queries,
-            // Clusters are read at once, and what they have elsewhere at once again; a beam is waited for as one.
+            // Posting lists are read at once, and their members elsewhere at once afterwards. A
+            // beam is awaited as a whole.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
-                // A pipeline's width is 4 while it approaches, whatever its beam.
+                // A pipeline has a width of 4 while it approaches its answers, whatever its beam.
                 None => {
                     let width = trial.preset.beam.min(4) as f64;
                     (counters.hops as f64 / queries / width).min(reads)
@@ -480,13 +496,15 @@ impl Tried<'_> {
             .unwrap_or(bounds[0]);
         let scale = |bytes: u64| (bytes as f64 * rows as f64 / sampled as f64) as u64;
         let stats = index.stats();
-        // Codebooks do not grow with the rows; on a sample they would seem to. What one takes in memory is not what its file takes.
+        // Codebooks do not grow with the rows, so they are not scaled. The memory of a codebook
+        // differs from the length of its file.
         let plan = index.memory();
         let fixed = plan.codebook;
         let codebook = index.manifest().file(FileKind::Codebook.name());
         let codebook = codebook.map_or(0, |entry| entry.length);
         let size = scale(stats.bytes.total.saturating_sub(codebook)).saturating_add(codebook);
-        // Where codes stand in the records, those in memory are of the entry points, however many vectors there are.
+        // If codes are in the records, only those of the entry points are in memory, whatever the
+        // number of vectors.
         let codes = match index.composition().has_codes_in_records() {
             true => plan.codes,
             false => scale(plan.codes),
@@ -517,7 +535,8 @@ impl Tried<'_> {
     }
 }
 
-/// Seconds that a device takes for so many reads with so many bytes together, wherever they begin.
+/// Seconds that a device takes for `reads` reads of `bytes` bytes in total, averaged over their
+/// offsets.
 fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     if reads <= 0.0 {
         return 0.0;
@@ -532,9 +551,12 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     reads * link.max(engine) as f64 / 16.0 * 1e-12
 }
 
-/// Seconds of CPU that a request takes beyond a read of this machine's memory. As the modelled tiers have it, by `bench/second-tier.toml` and
-/// `bench/second-tier-text.toml`: clusters of addresses in DRAM and on each model, whose queries make 400 to 2,100 reads each. It is some tenths of a
-/// microsecond, and matters to what reads vectors one by one.
+/// Seconds of CPU of a request beyond a read of this machine's memory.
+///
+/// The values are the same as in the modelled tiers, by `bench/second-tier.toml` and
+/// `bench/second-tier-text.toml`: clusters of addresses in DRAM and on each model, whose queries
+/// make 400 to 2,100 reads each. They are some tenths of a microsecond, and matter for layouts that
+/// read single vectors.
 fn request_cpu(device: Option<DeviceKind>) -> f64 {
     match device {
         None => 0.0,
@@ -544,11 +566,11 @@ fn request_cpu(device: Option<DeviceKind>) -> f64 {
     }
 }
 
-/// A small index, which goes when it was tried.
+/// A small index, which is removed after its trial.
 struct Removed(PathBuf);
 
 impl Removed {
-    /// A new folder, which nobody else has: one that is there already is left alone.
+    /// Creates a new folder. An existing one is never used.
     fn within(scratch: &Path) -> Result<Self, Error> {
         let failed = |source| {
             let place = scratch.display().to_string();
@@ -571,7 +593,7 @@ impl Removed {
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        // It is a folder of a call that is over; that it stays is no error of the advice.
+        // The call is over, so a folder that cannot be removed is no error of the advice.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -589,7 +611,7 @@ mod tests {
             assert_eq!(growth(20_000, 20_000), 1.0);
             let growths = [100_000, 1_000_000, 1_000_000_000].map(|to| growth(20_000, to));
             assert!(growths[0] > 1.0 && growths.is_sorted(), "{growths:?}");
-            // Below a thousand rows nothing was measured.
+            // Fewer than a thousand rows are not measured.
             assert_eq!(growth(10, 1_000), 1.0);
             assert!(growth(1_000, 20_000).is_finite() && growth(1_000, 20_000) > 1.0);
         }
@@ -643,7 +665,8 @@ mod tests {
             found.iter().all(|found| (found - 40.0).abs() < 1e-9),
             "{at:?}"
         );
-        // Where the shortest has it, or the longest has it not, that one counts as it is.
+        // If the shortest list reaches the recall, or the longest one does not, that list counts
+        // unchanged.
         assert_eq!(longer.at(0.88, None), longer);
         assert_eq!(longer.at(0.97, Some(&shorter)), longer);
         assert_eq!(longer.at(0.7, Some(&shorter)), longer);
@@ -654,7 +677,7 @@ mod tests {
         assert_eq!(device_time(&DeviceKind::Ssd.model(), 0.0, 0.0), 0.0);
         for kind in DeviceKind::ALL {
             let model = kind.model();
-            // A megabyte at once takes the link's time; as small reads no less.
+            // One large read of a megabyte takes the link's time. Small reads take no less.
             let large = device_time(&model, 1.0, 1e6);
             let link = 1e6 / (model.bandwidth as f64 * 1e6);
             assert!(large >= link && large < 1.05 * link, "{kind}: {large}");

@@ -1,38 +1,45 @@
-//! The cache of hot records: values of a bounded length by node, shared by all searching threads without a lock.
+//! The cache of hot records: values of bounded length by node, shared by all search threads without
+//! a lock.
 //!
 //! ```text
-//!   node ─hash→ set     tags       k  k  k  k  k  k  k  k       which node is in which of the eight ways
-//!                       sequences  s  s  s  s  s  s  s  s       a seqlock for each way, with its CLOCK bit
-//!                       hand             ^                      where the search for a victim goes on
-//!                                        │
-//!   slots  │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …        one for each way, all of one size
+//!   node ─hash→ set   tags       k  k  k  k  k  k  k  k   the node in each of the eight ways
+//!                     sequences  s  s  s  s  s  s  s  s   a seqlock and CLOCK bit for each way
+//!                     hand             ^                  start of the search for a victim
+//!                                      │
+//!   slots │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …    one for each way
 //! ```
 //!
-//! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4): filled by the searches themselves, with
-//! entries of one size, so that nothing fragments. Where the paper evicts the least recently used of all entries, this
-//! one evicts by CLOCK among the eight of a set, which approximates that: a hit sets a bit instead of moving an entry to
-//! the front of a list, so hits write nothing once the bit stands, and never wait for each other.
+//! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4). Searches fill it
+//! themselves, with entries of one size, so that memory does not fragment. The paper evicts the
+//! least recently used of all entries. This cache evicts by CLOCK among the eight of a set, which
+//! approximates that. A hit sets a bit, and moves no entry to the front of a list. So hits write
+//! nothing once the bit is set, and never wait for each other.
 //!
-//! It may forget anything at any time, and a thread that meets another one in a way takes it for a miss, or does not
-//! insert. What it returns is always a whole value, and the right one as long as **the values of a key and a stamp are all
-//! equal**: a key that is there with its stamp is not written again, and two threads that insert it at once may leave two copies of it.
+//! The cache may forget anything at any time. A thread that meets another one in a way treats it as
+//! a miss, or does not insert. A value that is returned is always whole. It is the right one as
+//! long as **the values of a key and a stamp are all equal**. A key that is present with its stamp
+//! is not written again. Two threads that insert it at once may leave two copies.
 //!
 //! # Records that change
 //!
-//! The stamp is the page that a record was read from. While nothing is inserted into the index, that is all there is to it. Direct inserts
-//! write records anew:
+//! The stamp is the page that a record was read from. As long as no vector is inserted into the
+//! index, this is sufficient. Direct inserts rewrite records:
 //!
-//! - *on another page* (`stores/topology/placement.rs`). Then what is here has the stamp of a page that the node is not on, and no search asks
-//!   for it. A node may come back to a page of the same number: it is [removed](SlotCache::remove) here before the placement
-//!   says so. Nobody puts an older record of that page here any more, as a page is used again only when all searches are over
-//!   that may have read it.
-//! - *in its place*, where the layout is inline. A page that was composed anew is unwritten, where searches look before they look here, until all
-//!   are over that began before. Its nodes are removed here after it was put there; and a search that has put a record
-//!   here looks whether its page is there, and removes what it has put. Each is behind a fence, so one of the two sees the other.
+//! - *on another page* (`stores/topology/placement.rs`). The cached record then has the stamp of a
+//!   page that the node has left, and no search asks for it. The node may later return to a page of
+//!   the same number. It is [removed](SlotCache::remove) here before the placement says so. No
+//!   thread caches an older record of that page afterwards: a page is reused only when all searches
+//!   that may have read it are over.
+//! - *in its place*, in the inline layout. A rewritten page stays dirty, and searches look among
+//!   dirty pages before the cache, until all searches that began before are over. The nodes of the
+//!   page are removed here after the page was made dirty. A search that has cached a record then
+//!   checks whether its page is dirty, and if so removes the record. In each of the two threads a
+//!   fence separates its steps, so one of them sees the other's first step.
 //!
 //! # Why no read is torn
 //!
-//! Write *S* for a way's sequence and *D* for what it protects: the tag and the words of the slot.
+//! Let *S* be a way's sequence and *D* the data that it protects: the tag and the words of the
+//! slot.
 //!
 //! ```text
 //!   writer                                        reader
@@ -42,20 +49,24 @@
 //!   W4  store S: odd → next even, Release         R4  t = load S, Relaxed;      s ≠ t: miss
 //! ```
 //!
-//! Only the writer that made S odd writes until it stores an even S, so writers of one way are in a sequence. W1 reads
-//! what the W4 before it stored (or a change of the CLOCK bit after it; those are read-modify-writes, and continue its
-//! release sequence), so each writer's W3 happens before the next one's: every word of D is modified in the order of
-//! the writers. Let w be the writer whose W4 gave S the even value that R1 returned.
+//! Only the writer that made S odd writes until it stores an even S, so the writers of one way are
+//! ordered. W1 reads the value that the W4 before it stored, or a later change of the CLOCK bit.
+//! Such a change is a read-modify-write, and continues the release sequence. So each writer's W3
+//! happens before the next one's, and every word of D is modified in the order of the writers. Let
+//! w be the writer whose W4 gave S the even value that R1 returned.
 //!
-//! - *Nothing older than w's.* R1 acquires what w's W4 released, so w's W3 happens before R2, and coherence forbids R2
-//!   to return what it replaced. (If no writer has been there, S is 0 and there is nothing older.)
-//! - *Nothing newer.* Suppose that R2 returned a word that a later writer v stored. Then v's fence W2, which is before
-//!   that store, synchronises with the reader's fence R3, which is after that load. So v's W1 happens before R4, and R4
-//!   returns v's odd value or one that S had after it. That is not s, and R4 says so.
+//! - *Nothing older than w's.* R1 acquires the value that w's W4 released, so w's W3 happens before
+//!   R2. Coherence then forbids R2 to return a value that w replaced. (If there was no writer yet,
+//!   S is 0 and there is nothing older.)
+//! - *Nothing newer.* Suppose that R2 returned a word that a later writer v stored. v's fence W2 is
+//!   before that store, and the reader's fence R3 is after that load, so W2 synchronises with R3.
+//!   So v's W1 happens before R4, and R4 returns v's odd value or a later one of S. That is not s,
+//!   so R4 reports a miss.
 //!
-//! So if s = t, tag and words are all w's. "Is not s" holds as S counts: it comes back to a value after 2³⁰ writes of
-//! this one way, which is what a reader would have to sleep through between R1 and R4, to the exact multiple. The CLOCK
-//! bit is left out of the comparison, as it protects nothing.
+//! So if s = t, tag and words are all w's. A later value of S differs from s as long as S does not
+//! wrap. S returns to a value after 2³⁰ writes of this one way, and a reader would have to sleep
+//! between R1 and R4 for exactly a multiple of that. The CLOCK bit is left out of the comparison,
+//! as it protects nothing.
 
 use std::fmt;
 use std::sync::atomic::{
@@ -68,20 +79,21 @@ use stratann_tier::ask_for_memory;
 
 use crate::Error;
 
-/// Entries that compete for their places, which are those of one hash.
+/// Entries of one hash, which compete for their places.
 const WAYS: usize = 8;
-/// Not a node, so the tag of a way that has none: internal ids stay below it.
+/// The tag of an empty way. Internal ids stay below it.
 const EMPTY: u32 = u32::MAX;
-/// Bytes of a word of a slot. The first one of each has the length of its value, and above it the stamp.
+/// Bytes of a word of a slot. The first word has the length of the value in its low bits, and the
+/// stamp above.
 const WORD: usize = size_of::<u64>();
-/// Where the stamp begins in it.
+/// The lowest bit of the stamp in that word.
 const STAMP: u32 = u32::BITS;
 
-/// The bit of a sequence that says that its way is being written.
+/// The bit of a sequence that marks its way as being written.
 const WRITING: u32 = 1;
-/// The bit of a sequence that says that its way has been read since the hand last passed.
+/// The bit of a sequence that marks its way as read since the hand last passed.
 const READ: u32 = 2;
-/// The rest of a sequence counts the writes.
+/// The remaining bits of a sequence count the writes.
 const STEP: u32 = 4;
 
 /// Tags and sequences of a set, on one cache line.
@@ -91,12 +103,12 @@ struct Set {
     sequences: [AtomicU32; WAYS],
 }
 
-/// Values by node, of up to a fixed length, as many as memory was given for.
+/// A cache of values by node, of bounded length, with a fixed number of entries.
 pub(crate) struct SlotCache {
     sets: Vec<Set>,
     /// The way of each set at which the search for a victim begins.
     hands: Vec<AtomicU8>,
-    /// The slots, each of `slot_words`: those of set 0, of set 1, ...
+    /// The slots, each of `slot_words` words, in the order of sets and ways.
     words: Vec<AtomicU64>,
     slot_words: usize,
     slot_bytes: usize,
@@ -108,23 +120,23 @@ fn slot_words(slot_bytes: usize) -> usize {
     slot_bytes.div_ceil(WORD).saturating_add(1)
 }
 
-/// Up to eight bytes as a word; those that are missing are zeros.
+/// Up to eight bytes as a word. Missing bytes are zeros.
 fn word_of(bytes: &[u8]) -> u64 {
     let mut word = [0; WORD];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)
 }
 
-/// Spreads keys, also those in arithmetic progressions, over all 64 bits.
+/// Spreads keys, including arithmetic progressions, over all 64 bits.
 fn hash(key: u32) -> u64 {
-    // The golden ratio and another odd constant with no structure. One multiplication would leave strides that are
-    // Fibonacci numbers in few sets.
+    // The golden ratio and another odd constant with no structure. A single multiplication would
+    // leave strides that are Fibonacci numbers in few sets.
     let spread = u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
 impl SlotCache {
-    /// Refuses a cache that there is no memory for, where [`new`](Self::new) would end the process.
+    /// Refuses a cache that memory cannot hold, for which [`new`](Self::new) would end the process.
     pub(crate) fn check_room(capacity_entries: usize, slot_bytes: usize) -> Result<(), Error> {
         let words = capacity_entries.checked_mul(slot_words(slot_bytes));
         let bytes = words.and_then(|words| words.checked_mul(size_of::<u64>()));
@@ -142,17 +154,20 @@ impl SlotCache {
         })
     }
 
-    /// A cache of `capacity_entries` values of up to `slot_bytes` bytes. None at all makes every look-up a miss.
+    /// A cache of `capacity_entries` values of up to `slot_bytes` bytes. With no entries, every
+    /// look-up is a miss.
     ///
-    /// The slots come zeroed from the operating system, which backs their pages when they are first written (in a
-    /// build without optimisation they are written here). The cache's memory therefore grows as it fills;
-    /// [`memory_bytes`](Self::memory_bytes) is what it comes to, and what a budget has to set aside from the start.
+    /// The operating system gives zeroed slots, and backs their pages at the first write. (A build
+    /// without optimisation writes them here.) So the memory of the cache grows as it fills.
+    /// [`memory_bytes`](Self::memory_bytes) is the final size, which a budget must reserve from the
+    /// start.
     pub(crate) fn new(capacity_entries: usize, slot_bytes: usize) -> SlotCache {
         let slot_words = slot_words(slot_bytes);
         let sets = (0..capacity_entries.div_ceil(WAYS))
             .map(|set| Set {
                 tags: std::array::from_fn(|_| AtomicU32::new(EMPTY)),
-                // The last set may have fewer ways. The others are for ever being written, so none uses them.
+                // The last set may have fewer ways. The missing ones are marked as being written,
+                // so no thread uses them.
                 sequences: std::array::from_fn(|way| {
                     let exists = set * WAYS + way < capacity_entries;
                     AtomicU32::new(if exists { 0 } else { WRITING })
@@ -162,7 +177,8 @@ impl SlotCache {
         SlotCache {
             hands: (0..sets.len()).map(|_| AtomicU8::new(0)).collect(),
             sets,
-            // `vec!` of zeros asks the allocator for zeroed memory, and this collects in place and does nothing.
+            // `vec!` of zeros requests zeroed memory from the allocator, and this collects in place
+            // without a copy.
             words: vec![0; capacity_entries.saturating_mul(slot_words)]
                 .into_iter()
                 .map(AtomicU64::new)
@@ -173,26 +189,26 @@ impl SlotCache {
         }
     }
 
-    /// How many entries a budget of `bytes` holds: the most whose [`memory_bytes`](Self::memory_bytes) do not exceed
-    /// it, which counts slots, tags, sequences and hands. (That is not the number of records in the index: the smaller
-    /// of the two is the capacity to ask for.)
+    /// The most entries whose [`memory_bytes`](Self::memory_bytes) fit into `bytes`, including
+    /// slots, tags, sequences and hands. A caller takes the smaller of this and the number of
+    /// records in the index.
     pub(crate) fn entries_for(bytes: u64, slot_bytes: usize) -> usize {
         let slot = (slot_words(slot_bytes) as u64).saturating_mul(WORD as u64);
         let overhead = (size_of::<Set>() + size_of::<AtomicU8>()) as u64;
         let set = slot.saturating_mul(WAYS as u64).saturating_add(overhead);
         let bytes = bytes.saturating_sub(size_of::<SlotCache>() as u64);
-        // The last set may be a part of one.
+        // The last set may be incomplete.
         let entries = bytes / set * WAYS as u64 + (bytes % set).saturating_sub(overhead) / slot;
         usize::try_from(entries).unwrap_or(usize::MAX)
     }
 
-    /// Entries that it holds when full.
+    /// The most entries.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bytes that it takes when full, all metadata included.
+    /// Bytes of the full cache, including all metadata.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let bytes = size_of::<SlotCache>()
             + self.sets.capacity() * size_of::<Set>()
@@ -201,16 +217,17 @@ impl SlotCache {
         bytes as u64
     }
 
-    /// Copies the value of `key` under `stamp` into `out` and says true, or says false and leaves `out` with anything.
+    /// Copies the value of `key` under `stamp` into `out` and returns true. On a miss it returns
+    /// false, and the contents of `out` are arbitrary.
     ///
-    /// A hit takes no lock, and allocates only if `out` has never held a value of this length.
+    /// A hit takes no lock. It allocates only if `out` has never held a value of this length.
     #[inline]
     pub(crate) fn get(&self, key: u32, stamp: u32, out: &mut Vec<u8>) -> bool {
         let at = self.set_of(key);
         let Some(set) = self.sets.get(at) else {
             return false;
         };
-        // All tags before any branch: which way it is cannot be predicted.
+        // All tags are compared before any branch, since the matching way cannot be predicted.
         let mut ways = set.ways_of(key);
         while ways != 0 {
             let way = ways.trailing_zeros() as usize;
@@ -222,9 +239,11 @@ impl SlotCache {
         false
     }
 
-    /// Offers a value under a stamp, which takes the place of the key's under another stamp, or of another one in its set.
+    /// Offers a value under a stamp. It replaces the key's value under another stamp, or another
+    /// value in its set.
     ///
-    /// Nothing happens if it is longer than a slot, if it is there already, or if another thread is in the way.
+    /// Nothing happens if it is longer than a slot, if it is already present, or if another thread
+    /// is writing the way.
     pub(crate) fn insert(&self, key: u32, stamp: u32, value: &[u8]) {
         let at = self.set_of(key);
         let Some((set, hand)) = self.sets.get(at).zip(self.hands.get(at)) else {
@@ -241,7 +260,8 @@ impl SlotCache {
             ways => {
                 let way = ways.trailing_zeros() as usize;
                 let first = self.slot(at, way).first();
-                // It may be another value by now: then a copy more or less is left.
+                // The way may hold another value by now. Then there is one copy more or less, which
+                // does no harm.
                 if first.is_some_and(|word| (word.load(Relaxed) >> STAMP) as u32 == stamp) {
                     return;
                 }
@@ -251,7 +271,7 @@ impl SlotCache {
         let Some((way, sequence)) = taken else {
             return;
         };
-        // W2: whoever sees one of the stores below sees the way as being written.
+        // W2: a thread that sees one of the stores below sees the way as being written.
         fence(Release);
         if let Some((first, rest)) = self.slot(at, way).split_first() {
             first.store(u64::from(length) | (u64::from(stamp) << STAMP), Relaxed);
@@ -260,12 +280,14 @@ impl SlotCache {
             }
             set.tags[way].store(key, Relaxed);
         }
-        // W4. New values start unread, so that those that are used once do not outlast those that are used again.
+        // W4. New values start unread, so that values used once do not outlast those that are used
+        // again.
         let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
         set.sequences[way].store(next, Release);
     }
 
-    /// Takes a key out, with all that were inserted before this call, whatever their stamps. Waits for a thread that is writing one.
+    /// Removes a key with all values that were inserted before this call, whatever their stamps.
+    /// Waits for a thread that is writing one.
     pub(crate) fn remove(&self, key: u32) {
         let Some(set) = self.sets.get(self.set_of(key)) else {
             return;
@@ -276,7 +298,8 @@ impl SlotCache {
                     std::thread::yield_now();
                     continue;
                 };
-                // W2, W3 and W4, of the tag alone. It may have become another key's, which loses its value: no harm.
+                // W2, W3 and W4, of the tag alone. The way may have become another key's, which
+                // then loses its value. This does no harm.
                 fence(Release);
                 set.tags[way].store(EMPTY, Relaxed);
                 let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
@@ -285,7 +308,7 @@ impl SlotCache {
         }
     }
 
-    /// The set that a key belongs to; out of bounds if there are none.
+    /// The set of a key; out of bounds if there are no sets.
     fn set_of(&self, key: u32) -> usize {
         // The hash as a fraction of 2^64, times the number of sets (Lemire's fast range).
         ((u128::from(hash(key)) * self.sets.len() as u128) >> 64) as usize
@@ -299,7 +322,7 @@ impl SlotCache {
             .unwrap_or_default()
     }
 
-    /// Copies the value of a way, unless it is not `key`'s or is written meanwhile.
+    /// Copies the value of a way, unless it belongs to another key or is being written.
     fn copy(
         &self,
         set: &Set,
@@ -314,7 +337,7 @@ impl SlotCache {
         if before & WRITING != 0 || before < STEP {
             return false;
         }
-        // Again, as the tag that led here may have been that of an earlier value.
+        // Checked again, since the tag that led here may have been that of an earlier value.
         let tag = set.tags[way].load(Relaxed);
         let Some((first, rest)) = self.slot(at, way).split_first() else {
             return false;
@@ -329,14 +352,15 @@ impl SlotCache {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
         out.truncate(length);
-        // R3: whatever was loaded above, its writer is visible below.
+        // R3: the writer of each value loaded above is visible below.
         fence(Acquire);
         let after = sequence.load(Relaxed);
         if (before ^ after) & !READ != 0 || tag != key || (first >> STAMP) as u32 != stamp {
             return false;
         }
         if after & READ == 0 {
-            // If another value is in the way by now, it gains a turn of the hand: no harm.
+            // If another value is in the way by now, it survives one more round of the hand. This
+            // does no harm.
             sequence.fetch_or(READ, Relaxed);
         }
         true
@@ -354,7 +378,8 @@ impl Set {
         ways
     }
 
-    /// Marks a way as being written (W1); its sequence before that. None if another thread has it.
+    /// Marks a way as being written (W1), and returns its sequence before. `None` if another thread
+    /// is writing it.
     fn take(&self, way: usize) -> Option<u32> {
         let sequence = self.sequences[way].load(Relaxed);
         if sequence & WRITING != 0 {
@@ -365,11 +390,11 @@ impl Set {
             .ok()
     }
 
-    /// Chooses the way to overwrite by CLOCK and marks it as being written (W1); its sequence before that. None if
-    /// another thread has it or all of them.
+    /// Chooses the way to overwrite by CLOCK, and marks it as being written (W1). Returns the way
+    /// and its sequence before. `None` if other threads are writing the chosen way or all ways.
     fn take_victim(&self, hand: &AtomicU8) -> Option<(usize, u32)> {
         let from = usize::from(hand.load(Relaxed));
-        // Two turns: the first may find all of them read.
+        // Two rounds, since the first may find all ways read.
         for step in 0..2 * WAYS {
             let way = (from + step) % WAYS;
             let sequence = self.sequences[way].load(Relaxed);
@@ -422,8 +447,9 @@ mod tests {
     }
 
     proptest! {
-        // What searching threads do: look up, and insert on a miss. Each time a key is inserted it has another
-        // value, so that one that should have been gone would be noticed.
+        // The threads do the work of search threads: they look up, and insert on a miss. Each
+        // insertion of a key has another value, so that a value that should be gone would be
+        // noticed.
         #[test]
         fn returns_what_was_inserted_last(
             capacity in 0usize..70,
@@ -520,7 +546,7 @@ mod tests {
         assert!(cache.get(7, 1, &mut out) && out == b"again");
     }
 
-    // What is removed is gone, whoever reads and inserts others in its set meanwhile.
+    // A removed key stays gone, even while other threads read and insert in its set.
     #[test]
     fn nothing_that_was_inserted_before_survives_a_removal() {
         let cache = SlotCache::new(WAYS, 8);
@@ -570,7 +596,7 @@ mod tests {
 
     #[test]
     fn the_tag_of_empty_ways_is_no_key() {
-        // One set with empty ways, one that is full, one with ways that do not exist.
+        // One set with empty ways, one that is full, and one with missing ways.
         for (capacity, keys) in [(WAYS, 0), (WAYS, WAYS as u32), (WAYS - 1, WAYS as u32 - 1)] {
             let cache = SlotCache::new(capacity, 4);
             let mut out = Vec::new();
@@ -601,7 +627,7 @@ mod tests {
             assert!(cache.get(0, 0, &mut out), "gone before {key} came");
             cache.insert(key, 0, b"cold");
         }
-        // When nobody reads it, it goes, but not at once.
+        // If no thread reads it, it is evicted, but not at once.
         cache.insert(1_000, 0, b"cold");
         assert!(cache.get(0, 0, &mut out));
         for key in 1_001..1_001 + 2 * WAYS as u32 {
@@ -628,13 +654,14 @@ mod tests {
             for i in 0..8_000u32 {
                 loads[cache.set_of(i.wrapping_mul(stride))] += 1;
             }
-            // Of 8 a set on average, a random function puts 27 or more into one of 1000 sets one time in 10,000.
+            // With a mean of 8 in a set, a random function puts 27 or more into one of 1000 sets
+            // one time in 10,000.
             let most = loads.iter().max().copied().unwrap_or(0);
             assert!(most <= 26, "{most} in one set at stride {stride}");
         }
     }
 
-    /// The hits of the paper's policy, least recently used among all entries.
+    /// The hits of the paper's policy: least recently used among all entries.
     fn hits_of_lru(capacity: usize, keys: &[u32]) -> usize {
         let (mut used, mut order) = (HashMap::new(), BTreeMap::new());
         let mut hits = 0;
@@ -656,7 +683,7 @@ mod tests {
         hits
     }
 
-    /// Keys below `keys` whose frequencies fall as 1 / (rank + 1).
+    /// Keys below `keys`, whose frequencies fall as 1 / (rank + 1).
     fn skewed(keys: u32, count: u64) -> Vec<u32> {
         (0..count)
             .map(|i| {
@@ -687,7 +714,7 @@ mod tests {
         }
     }
 
-    // Few ways and many keys: all the time, threads read what others replace.
+    // Few ways and many keys: threads constantly read values that others replace.
     #[test]
     fn no_thread_sees_a_torn_value() {
         const LONGEST: usize = 160;
@@ -718,8 +745,8 @@ mod tests {
         }
     }
 
-    /// Nanoseconds of a call of `look_up` with a key at random, which depends on what the call before returned, as
-    /// each hop of a search does on the one before. The best of some runs.
+    /// Nanoseconds of a call of `look_up` with a random key. The key depends on the result of the
+    /// call before, as a hop of a search depends on the one before. The best of some runs.
     fn time(threads: u32, keys: &[u32], look_up: impl Fn(u32, &mut Vec<u8>) -> u8 + Sync) -> f64 {
         const ROUNDS: u32 = 400_000;
         let run = |_| {

@@ -1,26 +1,27 @@
 //! A catalog: many indexes in one process, within one memory budget.
 //!
 //! ```text
-//!   CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index, and its name is the index's
+//!   CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index of that name
 //!   CATALOG/texts/MANIFEST …
 //!
-//!   index("photos") ── stat MANIFEST ── open and unchanged ──────────────────────> Arc<Index>
-//!                                    └─ else: read the tables, make room, read the codes ──^
+//!   index("photos") ── stat MANIFEST ── open and unchanged ─────────────────────────> Arc<Index>
+//!                                    └─ else: read tables, free memory, read codes ─────^
 //!
 //!   memory    the program and the queries in flight     once
 //!             codebooks                                 once for each content (AiSAQ §4.4)
-//!             codes, tables, cache, navigation graph    of each open index, and of those that callers still hold
-//!             the same, and what changes take           of each index that is open for changes
+//!             codes, tables, cache, navigation graph    for each index that is open or in use
+//!             the same, and the memory of changes       for each index that is open for changes
 //! ```
 //!
-//! - [`budget`]: indexes are opened within the budget, for reading and for changes
-//! - [`ledger`]: what is in memory, and what has to go for what is to come
-//! - [`names`]: the names of a directory's indexes, and which of them somebody may have meant
+//! - [`budget`]: opens indexes within the budget, for reading and for changes
+//! - [`ledger`]: the memory in use, and the indexes to close for new ones
+//! - [`names`]: the names of a directory's indexes, and names similar to a wrong one
 //! - [`federated`]: one search over several indexes
 //!
-//! Opening an `aisaq` index reads a fixed amount, whatever its size: some kilobytes if its codebook is in memory. So indexes
-//! are opened when they are asked for, and the least recently used ones are closed again. `bench/kernels/benches/open.rs` says how long it
-//! takes, `examples/catalog.rs` what thousands of indexes take.
+//! Opening an `aisaq` index reads a fixed amount, whatever its size: some kilobytes if its codebook
+//! is in memory. So indexes are opened on request, and the least recently used ones are closed
+//! again. `bench/kernels/benches/open.rs` measures the time, and `examples/catalog.rs` the cost of
+//! thousands of indexes.
 
 mod budget;
 mod federated;
@@ -48,27 +49,29 @@ use crate::plan::{self, Needs, PageFile};
 use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
-/// Most indexes that a catalog has open. Each has its folder and one file open, or more where vectors or what stands beside them are apart from lists. Where
-/// the process may have few files open, fewer indexes are: a part of the files is left to others.
+/// The most indexes that a catalog has open. Each has its folder and one file open, and more if
+/// vectors or the data beside them are apart from lists. If the process may have few files open,
+/// fewer indexes are open, since a part of the files is left to other uses.
 pub const MOST_OPEN: usize = 512;
 
-/// How often an index is opened that is replaced while that goes on.
+/// How often the catalog opens an index that is replaced meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// How long somebody waits for room in the memory of a catalog, unless the catalog is opened otherwise.
+/// The default time that a call waits for memory of a catalog.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How to open a catalog.
+/// Options for opening a catalog.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// The most memory to spend on all indexes together, the program and the queries in flight included, in bytes;
-    /// `None` is as much as they want.
+    /// The most memory to spend on all indexes together, in bytes. It includes the program and the
+    /// queries in flight. `None` sets no limit.
     pub memory: Option<u64>,
-    /// How each index is opened. Its `memory` and its `watch_recall` must be `None`: the budget is the catalog's. A `cache` is one for each open
-    /// index.
+    /// Options for opening each index. `memory` and `watch_recall` must be `None`, since the budget
+    /// is the catalog's. Each open index has a `cache` of its own.
     pub open: OpenOptions,
-    /// How long a call waits where the memory budget has no room beside indexes that are in use: one that opens an index for changes, and one that opens it for
-    /// searches while others are open for changes. 10 seconds by default.
+    /// The time that a call waits if the memory budget is full of indexes in use; 10 seconds by
+    /// default. This applies to opening an index for changes. It also applies to opening one for
+    /// searches while others are open for changes.
     pub patience: Duration,
 }
 
@@ -82,33 +85,37 @@ impl Default for CatalogOptions {
     }
 }
 
-/// Many indexes that share searching threads, codebooks and one memory budget. Shared by any number of threads.
+/// Many indexes that share search threads, codebooks and one memory budget. Any number of threads
+/// may use a catalog.
 ///
-/// An index is opened when it is first asked for and stays open until its memory, or its files where the process may have few open, are needed for another
-/// one: the least recently used goes first. One that a caller still holds ([`index`](Catalog::index) gives an [`Arc`]) cannot go: it is
-/// accounted for until it is dropped, so hold it no longer than needed. Of the memory that a budget leaves, none goes
-/// into hot pages, as in an index that is opened alone.
+/// An index is opened at its first use. It stays open until another index needs its memory, or its
+/// files if the process may have few open. The least recently used index is closed first. An index
+/// that a caller still holds ([`index`](Catalog::index) returns an [`Arc`]) cannot be closed, and
+/// counts until it is dropped. So hold it no longer than needed. The catalog spends none of its
+/// budget on hot pages, as an index that is opened alone would.
 ///
-/// All indexes are searched by the same threads, and share the room for queries in flight.
+/// The same threads search all indexes, and all share the memory for queries in flight.
 ///
-/// An index is changed by [`LiveIndex::over`](crate::LiveIndex::over) the one that [`index`](Catalog::index) gives. Under a budget it has a part of that,
-/// as much as changes of an index of its size can use, and more while more waits in memory. Where there is no room it waits a while for others
-/// ([`CatalogOptions::patience`]), and is refused then. It has threads of its own. Without a budget nothing bounds what changes take, and they are not counted.
+/// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the one that
+/// [`index`](Catalog::index) returns. Under a budget, it gets as much memory as changes of an index
+/// of its size can use, and more while more changes wait. If there is no memory, it waits for a
+/// time ([`CatalogOptions::patience`]), and is then refused. It has its own threads. Without a
+/// budget, nothing bounds the memory of changes, and it is not counted.
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,
-    /// An index is open, or could not be opened.
+    /// Signals that an index is open, or could not be opened.
     settled: Condvar,
-    /// What is known of indexes from their manifests, open or not.
+    /// Facts from the manifests of indexes, open or not.
     spaces: Mutex<HashMap<String, (Stamp, Space)>>,
 }
 
-/// What an index in a catalog is, from its manifest alone.
+/// Facts about an index in a catalog, from its manifest alone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IndexFacts {
     /// Its name in the catalog.
     pub name: String,
-    /// Vectors in it.
+    /// The number of vectors.
     pub vectors: u64,
     /// Their dimension.
     pub dimension: u32,
@@ -116,39 +123,40 @@ pub struct IndexFacts {
     pub element: String,
     /// The metric.
     pub metric: String,
-    /// The preset it was built with.
+    /// The preset of its build.
     pub preset: String,
-    /// How its nodes stand on disk.
+    /// The layout of its nodes on disk.
     pub layout: String,
     /// Bytes of a vector's code.
     pub code_bytes: u32,
     /// Bytes on disk.
     pub bytes: u64,
-    /// The content hash of its codebook, which it shares with the indexes that have the same; empty in an index of a
-    /// format version below 3.
+    /// The content hash of its codebook, which indexes with equal codebooks share. It is empty in
+    /// an index of a format version below 3.
     pub codebook: String,
     /// Nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
-    /// Clusters, in a cluster index; 0 in a graph.
+    /// Clusters of a cluster index; 0 in a graph.
     pub clusters: u64,
     /// The format version of the index.
     pub format_version: u32,
 }
 
-/// What tells an index from what it was before: its manifest, of which a replacement is another file with the same name, and how much was logged since.
+/// The version of an index on disk: the identity of its manifest file, which a replacement changes,
+/// and the amount of log since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     length: u64,
-    /// Bytes of all logs, and the highest number of one.
+    /// Bytes of all logs, and the highest number of a log.
     logged: (u64, u64),
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
 impl Stamp {
-    /// That of the index in a directory; `None` if there is none.
+    /// The stamp of the index in a directory; `None` if there is none.
     fn of(index: &Path) -> Result<Option<Self>, Error> {
         let path = index.join(MANIFEST);
         match std::fs::metadata(&path) {
@@ -166,7 +174,7 @@ impl Stamp {
         }
     }
 
-    /// What is logged in a directory.
+    /// The log files of a directory: their bytes, and the highest number.
     fn logged(index: &Path) -> Result<(u64, u64), Error> {
         let (mut bytes, mut last) = (0, 0);
         let names = match with_descriptors(|| std::fs::read_dir(index)) {
@@ -181,7 +189,7 @@ impl Stamp {
             };
             match entry.metadata() {
                 Ok(facts) => (bytes, last) = (bytes + facts.len(), last.max(number)),
-                // A checkpoint has just removed it.
+                // A checkpoint has just removed the log.
                 Err(error) if stored::is_absent(&error) => {}
                 Err(error) => return Err(unseen(&entry.path(), error)),
             }
@@ -190,12 +198,13 @@ impl Stamp {
     }
 }
 
-/// A failure to look whether an index has changed.
+/// The error of a failed look at an index's files.
 fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right to open an index, which one thread has at a time. Gives back what it was granted unless it is used.
+/// The right to open an index, which one thread has at a time. On drop it gives back its memory,
+/// unless the index was opened.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -221,7 +230,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Drop for Catalog {
-    /// What is open is closed, but for what callers hold.
+    /// Closes all open indexes, except those that callers hold.
     fn drop(&mut self) {
         let closed = self.budget.ledger.lock().close_all();
         drop(closed);
@@ -229,20 +238,21 @@ impl Drop for Catalog {
 }
 
 impl Catalog {
-    /// Opens a directory whose subdirectories are indexes. None of them is opened yet; indexes that are built there later
-    /// belong to it as well.
+    /// Opens a directory whose subdirectories are indexes. No index is opened yet. Indexes that are
+    /// built there later belong to the catalog too.
     ///
     /// # Errors
-    /// No such directory, one that is an index itself, a memory budget below what the program and its queries need.
+    /// No such directory; a directory that is an index itself; a memory budget too small for the
+    /// program and its queries.
     pub fn open(directory: impl AsRef<Path>, options: &CatalogOptions) -> Result<Self, Error> {
         Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
 
-    /// A catalog of indexes anywhere, each named by its path as it is given here.
+    /// A catalog of indexes in any places. The name of each is its path as given here.
     ///
     /// # Errors
-    /// No paths, or a memory budget below what the program and its queries need. Whether there are indexes is seen when
-    /// they are asked for.
+    /// No paths, or a memory budget too small for the program and its queries. A missing index is
+    /// reported when it is requested.
     pub fn of_paths(
         paths: impl IntoIterator<Item = impl Into<PathBuf>>,
         options: &CatalogOptions,
@@ -268,7 +278,8 @@ impl Catalog {
                 "none: a watch is of one index; open an index by itself to watch it",
             ));
         }
-        // What a page takes that is read is seen with the index; a search of larger ones keeps fewer queries in flight.
+        // The page size is known only when an index is opened. A search with larger pages keeps
+        // fewer queries in flight.
         let page = PageFile {
             page_bytes: BLOCK,
             ..PageFile::default()
@@ -295,16 +306,16 @@ impl Catalog {
         })
     }
 
-    /// The names of the indexes that are there now, sorted: those of the subdirectories with a MANIFEST. What is without
-    /// one, a build that goes on for example, is not an index (yet).
+    /// The names of the indexes that exist now, sorted. An index is a subdirectory with a MANIFEST.
+    /// An unfinished build, for example, has none.
     ///
     /// # Errors
-    /// A directory that is gone or may not be read.
+    /// A directory that is missing or not readable.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         self.place.names()
     }
 
-    /// How many indexes are there now.
+    /// The number of indexes that exist now.
     ///
     /// # Errors
     /// As [`names`](Catalog::names).
@@ -312,7 +323,7 @@ impl Catalog {
         Ok(self.names()?.len())
     }
 
-    /// Whether no index is there now.
+    /// Whether no index exists now.
     ///
     /// # Errors
     /// As [`names`](Catalog::names).
@@ -320,31 +331,36 @@ impl Catalog {
         Ok(self.names()?.is_empty())
     }
 
-    /// Whether there is an index of this name.
+    /// Whether an index of this name exists.
     pub fn contains(&self, name: &str) -> bool {
         self.place
             .path(name)
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name: the open one, or it is opened, for which others may be closed. One that was replaced or changed on
-    /// disk, by whomever, is opened anew; callers that hold the old one go on with that. So while somebody changes it, each call after a change opens it.
+    /// The index of this name. If it is not open, it is opened, and others may be closed for it.
     ///
-    /// A look at its folder if the index is open. Otherwise its files are read without a lock: searches, and the opening of
-    /// other indexes, go on meanwhile.
+    /// If any process replaced or changed it on disk, it is opened again, and callers that hold the
+    /// old one keep that. So while an index is being changed, each call after a change opens it
+    /// again.
+    ///
+    /// If the index is open, the call only looks at its folder. Otherwise its files are read
+    /// without a lock, so that searches, and the opening of other indexes, continue meanwhile.
     ///
     /// # Errors
-    /// No index of this name, with the names that are like it ([`Error::NoSuchIndex`]); one that could never fit the
-    /// memory budget, or does not while callers hold others ([`Error::Memory`]), for which it waits while some of these are open for changes; files that do not
-    /// open.
+    /// - [`Error::NoSuchIndex`], with similar names, if there is none of this name.
+    /// - [`Error::Memory`] if the index can never fit the memory budget, or does not while callers
+    ///   hold others. The call first waits for memory if some of these are open for changes.
+    /// - An error of its files.
     pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
         self.index_observed(name, &Silent)
     }
 
-    /// As [`index`](Catalog::index); `progress` is asked every few milliseconds whether to go on waiting for memory.
+    /// As [`index`](Catalog::index). While the call waits for memory, it checks `progress` every
+    /// few milliseconds for an interruption.
     ///
     /// # Errors
-    /// As there; [`Error::Interrupted`].
+    /// As [`index`](Catalog::index); [`Error::Interrupted`].
     pub fn index_observed(&self, name: &str, progress: &dyn Progress) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;
@@ -360,9 +376,10 @@ impl Catalog {
             self.budget.leave_files();
             match self.budget.assemble(name, &path, progress) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
-                // A build that replaces the index takes away files between the manifest and their opening.
+                // A build that replaces the index removes files between the reading of the manifest
+                // and their opening.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
-                // Others have taken what was left.
+                // Other uses have taken the remaining file descriptors.
                 Err(error)
                     if error.kind() == ErrorKind::TooManyFiles
                         && attempt < ATTEMPTS
@@ -372,25 +389,30 @@ impl Catalog {
         }
     }
 
-    /// Closes an index. What it takes is free when no caller holds it any more. Says whether it was open.
+    /// Closes an index, and returns whether it was open. Its memory is freed once no caller holds
+    /// it.
     pub fn close(&self, name: &str) -> bool {
         let closed = self.budget.ledger.lock().retire(name);
         closed.is_some()
     }
 
-    /// Whether the index of this name is open, as it was on disk when it was asked for. Does not count as a use.
+    /// Whether the index of this name is open, in its latest version that was requested. The call
+    /// does not count as a use.
     pub fn is_open(&self, name: &str) -> bool {
         self.budget.ledger.lock().is_open(name)
     }
 
-    /// How many indexes are open, those included that callers still hold, have opened again, or change.
+    /// The number of open indexes, including those that callers still hold, have opened again, or
+    /// change.
     pub fn open_count(&self) -> usize {
         self.budget.ledger.lock().open_count()
     }
 
-    /// Bytes that are accounted for now: the program and the queries in flight, codebooks, and what open indexes may come
-    /// to take, those that are open for changes included. Never more than the budget, but while a caller holds an index and the one
-    /// that takes its place ([`LiveIndex::over`](crate::LiveIndex::over), [`Opener`](crate::Opener)).
+    /// Bytes in use by the catalog's accounts: the program and the queries in flight, codebooks,
+    /// and the most that open indexes may take, including those open for changes.
+    ///
+    /// This never exceeds the budget, with one exception: while a caller holds both an index and
+    /// its replacement ([`LiveIndex::over`](crate::LiveIndex::over), [`Opener`](crate::Opener)).
     pub fn memory_bytes(&self) -> u64 {
         self.budget.ledger.lock().bytes()
     }
@@ -400,15 +422,17 @@ impl Catalog {
         self.budget.options.memory
     }
 
-    /// How many codebooks are in memory: one for each content that open indexes have, and those used last.
+    /// The number of codebooks in memory: one for each content that open indexes have, and those
+    /// used last.
     pub fn codebook_count(&self) -> usize {
         self.budget.ledger.lock().codebook_count()
     }
 
-    /// How pages are read: the backend of the searching threads, which are started if there are none yet.
+    /// The backend of the search threads, which read pages. If there are none yet, they are
+    /// started.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// A thread could not be started.
     pub fn backend(&self) -> Result<Backend, Error> {
         let worker_pool = self
             .budget
@@ -417,10 +441,11 @@ impl Catalog {
         Ok(worker_pool.backend().clone())
     }
 
-    /// What an index is, from its manifest: cheap, and the index need not fit the memory budget.
+    /// Facts about an index, from its manifest alone. The call is cheap, and the index need not fit
+    /// the memory budget.
     ///
     /// # Errors
-    /// No index of this name, a manifest that is damaged or of a later format.
+    /// No index of this name; a manifest that is damaged or of a later format.
     pub fn facts(&self, name: &str) -> Result<IndexFacts, Error> {
         let path = self.place.path(name)?;
         self.stamp(name, &path)?;
@@ -442,7 +467,7 @@ impl Catalog {
         })
     }
 
-    /// What the manifest of an index is known by now; forgets an index that is gone.
+    /// The current stamp of an index. If the index is gone, the catalog forgets it.
     fn stamp(&self, name: &str, path: &Path) -> Result<Stamp, Error> {
         if let Some(stamp) = Stamp::of(path)? {
             return Ok(stamp);
@@ -452,12 +477,13 @@ impl Catalog {
         Err(self.place.absent(name, path))
     }
 
-    /// The index if it is open and still the one on disk; else the right to open it, once no other thread has that.
+    /// The index, if it is open and unchanged on disk. Otherwise the right to open it, once no
+    /// other thread has that right.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
             self.settled.wait_for(&mut ledger, budget::LOOK);
-            // What that thread has opened may be newer than the stamp.
+            // The other thread may have opened a newer version than the stamp.
             return Begin::Look;
         }
         if let Some(index) = ledger.find(name, stamp) {
@@ -466,7 +492,7 @@ impl Catalog {
         let replaced = ledger.retire(name);
         ledger.begin(name);
         drop(ledger);
-        // Closing its files need not happen under the lock.
+        // Its files are closed without the lock.
         drop(replaced);
         Begin::Mine(Opening {
             catalog: self,
@@ -474,7 +500,7 @@ impl Catalog {
         })
     }
 
-    /// Puts an index that was opened among the open ones.
+    /// Adds a new index to the open ones.
     fn settle(&self, opening: Opening<'_>, index: Index, stamp: Stamp) -> Arc<Index> {
         let index = Arc::new(index);
         self.spaces
@@ -488,12 +514,12 @@ impl Catalog {
     }
 }
 
-/// What [`Catalog::begin`] found.
+/// The result of [`Catalog::begin`].
 enum Begin<'a> {
     /// The index is open.
     Open(Arc<Index>),
-    /// Another thread has just opened it, or failed to: look again.
+    /// Another thread has just opened it, or failed to. The caller must look again.
     Look,
-    /// It is to be opened here.
+    /// The caller must open it.
     Mine(Opening<'a>),
 }

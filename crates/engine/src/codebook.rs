@@ -1,16 +1,20 @@
-//! Codebooks: what the codes of an index mean, and how indexes share one.
+//! Codebooks: the centroids that give codes a meaning, shared among indexes.
 //!
 //! ```text
-//!   INDEX/codebook-…   every index has its own copy, so that it can be moved, copied and deleted alone
-//!   MANIFEST           names the codebook by its content: BLAKE3 of the centroids as they stand in the file
-//!   memory             indexes whose codebooks have the same hash share one (AiSAQ §4.4), see [`Shared`](crate::index::Shared)
+//!   INDEX/codebook-…   each index has its own copy, to be moved, copied and deleted by itself
+//!   MANIFEST           names the codebook by its content: BLAKE3 of the stored centroids
+//!   memory             indexes with equal hashes share a codebook (AiSAQ §4.4),
+//!                      see [`Shared`](crate::index::Shared)
 //! ```
 //!
-//! The header of the file says dimension and bytes of a code, and, where codes are of [two precisions](Codebook::low_codes), a third number: 1 where they are nested, 2 where
-//! they are separate (and the bytes are those of both). Who does not know of it refuses the file. Centroids are those of low codes, then those of rests or high codes.
+//! The header of the file has the dimension and the bytes of a code. If codes are of
+//! [two precisions](Codebook::low_codes), it has a third number: 1 for nested codes, 2 for separate
+//! ones (and the bytes count both). A version that does not know the number refuses the file. The
+//! centroids of low codes come first, and the centroids of residual or high codes follow.
 //!
-//! A codebook that several collections of one vector space are to share is trained once, from a sample of any of them
-//! ([`Codebook::train`]), and given to each build ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
+//! A codebook may be shared by several collections of one vector space. It is trained once, from a
+//! sample of any of them ([`Codebook::train`]), and given to each build
+//! ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
 
 pub(crate) mod crowds;
 
@@ -31,31 +35,33 @@ use crate::data::{VectorSource, check_rows};
 use crate::progress::{Progress, Stage};
 use crate::{Error, bounds, stored};
 
-/// Rows that a codebook is trained on, at most.
+/// The most rows that a codebook is trained on.
 const TRAINING_ROWS: usize = 100_000;
-/// Rows of more dimensions than this are wide: of those, as many as come to so many numbers, but at least 40 for each centroid.
+/// Rows of more dimensions than `WIDE` are wide. Of these, the sample has about this many numbers
+/// in total, but at least 40 rows for each centroid.
 const WIDE: usize = 128;
 const TRAINING_NUMBERS: usize = 4 << 20;
 const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
-/// Lloyd's iterations, at most. Those on wide rows, which take most of their time, end when one takes so little of the squared error away.
+/// The most iterations of Lloyd's algorithm. On wide rows, which take most of the training time, it
+/// ends when an iteration reduces the squared error by less than this share.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
-/// What the header says of centroids of codes of two precisions.
+/// The header's number for the order of centroids of two precisions.
 const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
 
-/// What the bytes of codes mean: 256 centroids for each byte of a code.
+/// A codebook: 256 centroids for each byte of a code.
 #[derive(Clone)]
 pub struct Codebook {
     quantizer: Quantizer,
     hash: String,
 }
 
-/// What its centroids are of.
+/// The quantizer of the centroids.
 #[derive(Clone)]
 enum Quantizer {
     /// Codes of one precision.
     Plain(Arc<ProductQuantizer>),
-    /// Codes of two.
+    /// Codes of two precisions.
     Paired(Arc<PairedQuantizer>),
 }
 
@@ -70,7 +76,7 @@ impl fmt::Debug for Codebook {
 }
 
 impl Quantizer {
-    /// The centroids as they stand in a file.
+    /// The centroids in the form in which a file stores them.
     fn centroid_bytes(&self) -> Vec<u8> {
         let bytes = |float: f32| float.to_le_bytes();
         match self {
@@ -80,18 +86,19 @@ impl Quantizer {
     }
 }
 
-/// How to train a codebook.
+/// Options for training a codebook.
 #[derive(Clone, Debug)]
 pub struct TrainOptions {
-    /// What "near" means: under cosine, rows are normalised.
+    /// The metric. Under cosine, rows are normalised.
     pub metric: Metric,
-    /// Bytes of a vector's code; `None` is a quarter of the dimensions.
+    /// Bytes of a vector's code. `None` is a quarter of the dimensions.
     pub code_bytes: Option<usize>,
-    /// OS threads. The result does not depend on them.
+    /// OS threads. The result does not depend on their number.
     pub threads: usize,
     /// Seed of every random choice.
     pub seed: u64,
-    /// For codes of two precisions, as the preset [`distvs`](crate::Preset::DISTVS) has them: what the low ones are. `code_bytes` are those of the high ones.
+    /// The kind of low codes, for codes of two precisions as in the preset
+    /// [`distvs`](crate::Preset::DISTVS). `code_bytes` then counts the high codes.
     pub low_codes: Option<LowCodes>,
 }
 
@@ -107,12 +114,12 @@ impl Default for TrainOptions {
     }
 }
 
-/// Bytes of a code, if nobody says: a quarter of the dimensions.
+/// The default bytes of a code: a quarter of the dimensions.
 pub(crate) fn usual_code_bytes(dim: usize) -> usize {
     dim.div_ceil(4)
 }
 
-/// Rows of so many dimensions that a codebook is trained on, at most.
+/// The most rows of `dim` dimensions that a codebook is trained on.
 pub(crate) fn training_rows(dim: usize) -> usize {
     match dim {
         0..=WIDE => TRAINING_ROWS,
@@ -121,12 +128,13 @@ pub(crate) fn training_rows(dim: usize) -> usize {
 }
 
 impl Codebook {
-    /// Trains a codebook on an even sample of up to 100,000 rows: of wide ones on fewer,
-    /// down to 10,240.
+    /// Trains a codebook on an even sample of up to 100,000 rows. Of wide rows the sample is
+    /// smaller, down to 10,240.
     ///
     /// # Errors
-    /// No rows; code bytes that are not 1 to the dimensions; rows of the sample with NaN or infinity, or zero rows under
-    /// cosine; a file that cannot be read; an interruption through `progress`.
+    /// No rows; code bytes that are not from 1 to the dimensions; rows of the sample with NaN or
+    /// infinity, or zero rows under cosine; a file that cannot be read; an interruption through
+    /// `progress`.
     pub fn train(
         source: &dyn VectorSource,
         options: &TrainOptions,
@@ -167,8 +175,9 @@ impl Codebook {
         )
     }
 
-    /// Trains a codebook on rows of floats, for codes of one precision or of two: then `code_bytes` are those of both. Where some rows stand in
-    /// [`crowds`], errors of these count more.
+    /// Trains a codebook on rows of floats, for codes of one or two precisions. With two,
+    /// `code_bytes` counts both. If some rows are in dense clusters ([`crowds`]), their errors
+    /// count more.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
@@ -200,12 +209,13 @@ impl Codebook {
         Ok(Self { quantizer, hash })
     }
 
-    /// Where codes are of two precisions ([`stratann_vector::PairedQuantizer`]): what the low ones are.
+    /// The kind of low codes, if codes are of two precisions
+    /// ([`stratann_vector::PairedQuantizer`]).
     pub fn low_codes(&self) -> Option<LowCodes> {
         self.paired().map(PairedQuantizer::low_codes)
     }
 
-    /// What makes codes of two precisions, if it does.
+    /// The quantizer for codes of two precisions, if there is one.
     pub(crate) fn paired(&self) -> Option<&PairedQuantizer> {
         match &self.quantizer {
             Quantizer::Plain(_) => None,
@@ -213,7 +223,8 @@ impl Codebook {
         }
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads` threads.
+    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads`
+    /// threads.
     pub(crate) fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.encode(vectors, codes, threads),
@@ -221,8 +232,8 @@ impl Codebook {
         }
     }
 
-    /// The squared distance of each vector, floats one after the other, from what its code stands for; of codes of two precisions, from what both
-    /// stand for together.
+    /// The squared distance of each vector from the vector that its code stands for. Vectors are
+    /// consecutive floats. For codes of two precisions, both codes together count.
     pub(crate) fn squared_errors(&self, vectors: &[f32], threads: usize) -> Vec<f64> {
         let (dim, code_bytes) = (self.dim(), self.code_bytes());
         let count = vectors.len() / dim;
@@ -243,8 +254,8 @@ impl Codebook {
         pairs.map(error).collect()
     }
 
-    /// Fills a query's table of partial distances. Of nested codes each has a correction besides
-    /// ([`PairedQuantizer::correction`]), and of separate ones it is for the high one alone.
+    /// Fills a query's table of partial distances. Nested codes need a correction as well
+    /// ([`PairedQuantizer::correction`]). For separate codes, the table is for the high ones.
     pub(crate) fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.table(metric, query, table),
@@ -252,10 +263,11 @@ impl Codebook {
         }
     }
 
-    /// Reads a codebook from a file that [`write`](Codebook::write) wrote, or from that of an index.
+    /// Reads a codebook from a file that [`write`](Codebook::write) wrote, or from the file of an
+    /// index.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of a later format, or none of a codebook.
+    /// A file that is missing, damaged, of a later format, or no codebook.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -275,10 +287,10 @@ impl Codebook {
             .map_err(|error| damaged(&file, error.to_string()))
     }
 
-    /// Writes the codebook to a file, which is there whole or not at all.
+    /// Writes the codebook to a file atomically.
     ///
     /// # Errors
-    /// A directory that does not exist or cannot be written to, a full disk.
+    /// A directory that does not exist or cannot be written to, or a full disk.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
@@ -318,14 +330,14 @@ impl Codebook {
             FileKind::Codebook,
             None,
             |reader, piece| {
-                // One of a format version below 3 says no shape.
+                // In a format version below 3 the header has no shape.
                 if !manifest.codebook.is_empty() {
                     low_codes = shape_of(reader, &entry).map(|(_, _, low_codes)| low_codes);
                 }
                 reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
             },
         )?;
-        // The manifest of a format version below 3 does not say it.
+        // The manifest of a format version below 3 has no hash.
         let hash = match manifest.codebook.as_str() {
             "" => hash_of(&payload),
             hash => hash.to_owned(),
@@ -363,7 +375,7 @@ impl Codebook {
         Ok(Self { quantizer, hash })
     }
 
-    /// A codebook of centroids as they stand in a file.
+    /// A codebook of centroids in the form in which a file stores them.
     ///
     /// # Errors
     /// Bytes that are no centroids for such vectors and codes.
@@ -382,7 +394,7 @@ impl Codebook {
         4 * CENTROIDS * dim * (1 + usize::from(low_codes.is_some()))
     }
 
-    /// What its file says in the header, and what is in it.
+    /// The fields of its file's header, and the file's contents.
     pub(crate) fn file(&self) -> (Vec<u8>, Vec<u8>) {
         let fields = FieldsWriter::new()
             .u32(self.dim() as u32)
@@ -390,13 +402,13 @@ impl Codebook {
         let order = (ORDERS.iter()).find(|(_, low_codes)| Some(*low_codes) == self.low_codes());
         let fields = match order {
             Some(&(order, _)) => fields.u32(order),
-            // A version that knows of codes of one precision alone reads it.
+            // A version that knows only codes of one precision reads this.
             None => fields,
         };
         (fields.finish(), self.quantizer.centroid_bytes())
     }
 
-    /// Dimensions of the vectors that it is for.
+    /// Dimensions of the vectors.
     pub fn dim(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.dim(),
@@ -404,7 +416,7 @@ impl Codebook {
         }
     }
 
-    /// Bytes of a code; where there are two, of both.
+    /// Bytes of a code; with two precisions, of both codes.
     pub fn code_bytes(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.code_bytes(),
@@ -417,14 +429,15 @@ impl Codebook {
         &self.hash
     }
 
-    /// Whether its content is that of its hash. One that was read from an index has the hash that the MANIFEST names.
+    /// Whether its content has its hash. A codebook read from an index has the hash that the
+    /// MANIFEST names.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash
     }
 
-    /// Whether both are one in memory, as those of indexes of a [`Catalog`](crate::Catalog) are if they have the same
-    /// content.
+    /// Whether both share their memory. In a [`Catalog`](crate::Catalog), codebooks with equal
+    /// content do.
     pub fn shares_memory_with(&self, other: &Codebook) -> bool {
         match (&self.quantizer, &other.quantizer) {
             (Quantizer::Plain(one), Quantizer::Plain(other)) => Arc::ptr_eq(one, other),
@@ -433,7 +446,7 @@ impl Codebook {
         }
     }
 
-    /// What makes codes of one precision, or low ones.
+    /// The quantizer for codes of one precision, or for low codes.
     pub(crate) fn quantizer(&self) -> &ProductQuantizer {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain,
@@ -441,13 +454,13 @@ impl Codebook {
         }
     }
 
-    /// Bytes that it takes in memory: its centroids.
+    /// Bytes in memory of its centroids.
     pub(crate) fn memory_bytes(dim: usize) -> u64 {
         (4 * CENTROIDS * dim) as u64
     }
 }
 
-/// How codebooks are trained.
+/// The parameters of training.
 pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
     Training {
         iterations: ITERATIONS,
@@ -461,7 +474,7 @@ pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
     }
 }
 
-/// Refuses rows of more dimensions than an index may have, or of none.
+/// Refuses rows with too many dimensions for an index, or with none.
 pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
     match source.dim() {
         1..=MAX_DIMENSION => Ok(()),
@@ -472,7 +485,7 @@ pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
     }
 }
 
-/// Refuses codes of no bytes, or of more than there are dimensions.
+/// Refuses codes of no bytes, or of more bytes than dimensions.
 pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Error> {
     if code_bytes == 0 || code_bytes > dim {
         let expected = format!("1 to {dim}, the dimensions");
@@ -481,7 +494,8 @@ pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Erro
     Ok(())
 }
 
-/// Dimensions and code bytes that the header of a codebook's file says, and what low codes are, if there are any.
+/// The dimensions and code bytes in the header of a codebook's file, and the kind of low codes, if
+/// any.
 fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<LowCodes>), Error> {
     let mut fields = reader.fields();
     let dim = fields.u32("dimension")? as usize;
@@ -513,7 +527,7 @@ fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<L
     Ok((dim, code_bytes, low_codes))
 }
 
-/// A codebook's file contradicts itself.
+/// The error of a codebook's file that contradicts itself.
 fn damaged(file: &str, what: String) -> Error {
     Error::Damaged {
         file: file.to_owned(),
@@ -521,7 +535,7 @@ fn damaged(file: &str, what: String) -> Error {
     }
 }
 
-/// The hash of centroids as they stand in the file.
+/// The hash of centroids in the form in which a file stores them.
 fn hash_of(centroids: &[u8]) -> String {
     blake3::hash(centroids).to_hex().to_string()
 }

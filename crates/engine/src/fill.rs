@@ -1,4 +1,5 @@
-//! How the nodes of an inline index fill their blocks, and which degree or codes would fill them better (AiSAQ §3.1).
+//! Block fill of an inline index: the share of blocks that its nodes use, and degrees or codes that
+//! would use them better (AiSAQ §3.1).
 
 use std::fmt;
 
@@ -6,18 +7,18 @@ use serde::Serialize;
 use stratann_layout::inline;
 use stratann_vector::Element;
 
-/// How nodes of the inline layout share blocks of 4 KiB.
+/// The use of 4 KiB blocks by nodes of the inline layout.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BlockFill {
-    /// What there is.
+    /// The present use.
     #[serde(flatten)]
     pub fill: Fill,
-    /// What would make more of the blocks: more neighbours, then longer codes in the blocks that there are, then the
-    /// largest degree with which a block fewer, or a node more a block, would do.
+    /// Proposals that use the blocks better: more neighbours; longer codes in the same blocks; and
+    /// the largest degree that saves a block, or fits another node into a block.
     pub proposals: Vec<Fill>,
 }
 
-/// A degree, codes, and how nodes of these fill their blocks.
+/// A degree and a code length, with the resulting use of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fill {
     /// R, the most neighbours of a node.
@@ -28,7 +29,7 @@ pub struct Fill {
     pub nodes_per_page: usize,
     /// 4 KiB blocks of a page.
     pub blocks: usize,
-    /// The share of a page that is not left over, 0 to 1.
+    /// The share of a page that is used, 0 to 1.
     pub used: f64,
 }
 
@@ -59,7 +60,7 @@ impl BlockFill {
 }
 
 impl Fill {
-    /// Blocks that a search reads for a node, if all nodes of a page are of use.
+    /// Blocks that a search reads for a node, if it uses all nodes of a page.
     pub(crate) fn read_per_node(&self) -> f64 {
         self.blocks as f64 / self.nodes_per_page as f64
     }
@@ -76,11 +77,12 @@ impl fmt::Display for Fill {
     }
 }
 
-/// Degrees that an index is given whose codes are in its nodes, if the user names none. On photo-sift-100k, 24 to 40
-/// neighbours reach a recall in about as many reads each, and 16 and 64 in more.
+/// The range of default degrees, if codes are in the nodes. On photo-sift-100k, 24 to 40 neighbours
+/// reach a recall in about as many reads each, and 16 and 64 in more.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
-/// The degree with which the fewest blocks are read for a node; of those that are equal in this, the largest.
+/// The degree that reads the fewest blocks for a node. Of degrees that read equally many, it is the
+/// largest.
 pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> usize {
     let read = |degree: usize| {
         BlockFill::of(element, dim, degree, code_bytes)

@@ -1,4 +1,5 @@
-//! The candidate list of a traversal: the L nearest nodes seen so far, in order of estimated distance.
+//! The frontier: a traversal's candidate list with the L nearest nodes seen so far, in order of
+//! estimated distance.
 //!
 //! ```text
 //!   keys    k0 < k1 < k2 < … < k(L-1) │ < …      key = (distance as ordered bits) << 32 | node
@@ -6,19 +7,20 @@
 //!                          ^ cursor   │ ^ end: what follows is reserve
 //! ```
 //!
-//! Distance and node share one integer key, so that the order is total: the list's content does not depend on the
-//! order in which nodes arrive, which is what makes best-first search give the same answers under any order of
-//! completions.
+//! Distance and node share one integer key, so the order is total. The contents of the list do not
+//! depend on the order in which nodes arrive. So best-first search gives the same answers under any
+//! order of completions.
 //!
-//! **Nodes that may be no answers**, such as deleted ones, lead on and take no place among the L (the dynamic candidate pool of
-//! OdinANN §3.4.1). That a node is one of them may be known only when its record has been read. Then it is *refused*: the list goes
-//! one candidate further, and that candidate must not have been dropped before. So where there may be such nodes, a reserve of
-//! candidates is kept behind the L, which nothing else looks at.
+//! **Nodes that may be no answers**, such as deleted ones, are traversed and take no place among
+//! the L (the dynamic candidate pool of OdinANN §3.4.1). The search may learn only from a node's
+//! record that it is one of them. Such a node is *refused*, and the list then extends to one more
+//! candidate, which must not have been dropped before. So if there may be such nodes, a reserve of
+//! candidates is kept behind the L, which no other code looks at.
 
-/// What has become of a candidate.
+/// The state of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its node has not been asked for.
+    /// Its node has not been requested.
     Unread,
     /// Its node's page is being read.
     Reading,
@@ -26,14 +28,14 @@ pub(crate) enum State {
     Expanded,
 }
 
-/// Candidates that there is room for from the start, at most.
+/// The most candidates that memory is reserved for at the start.
 const RESERVED: usize = 1 << 12;
 
-/// A candidate but for its key.
+/// A candidate without its key.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
-    /// What is known of it: some of the following.
+    /// Known facts: a combination of the following flags.
     known: u8,
 }
 
@@ -50,16 +52,16 @@ impl Entry {
     }
 }
 
-/// What the distance of a key is.
+/// The kind of distance in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyIs {
-    /// What the code says.
+    /// An estimate by code.
     Estimated,
-    /// What the vector says.
+    /// The exact distance of the vector.
     Exact,
 }
 
-/// The distances up to which candidates are taken: one for keys that are estimates, one for those that are exact.
+/// The distances up to which candidates are taken: one for estimates, and one for exact distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) estimated: f32,
@@ -67,51 +69,52 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a candidate is within them.
+    /// Whether a candidate is within the bounds.
     fn admit(&self, key: u64, entry: Entry) -> bool {
         let bound = if entry.is(EXACT) {
             self.exact
         } else {
             self.estimated
         };
-        // What cannot be compared is within.
+        // NaN counts as within the bounds.
         let beyond = distance_of(key) > bound;
         !beyond
     }
 }
 
-/// A bounded sorted list of candidates. Reused from query to query; allocates only when it becomes longer than it ever was.
+/// A bounded sorted list of candidates, reused from query to query. It allocates only when it
+/// becomes longer than ever before.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
     entries: Vec<Entry>,
-    /// L: how many that are not known to be no answer count.
+    /// L: the number of candidates that count, without those known to be no answer.
     size: usize,
-    /// Of the candidates before `end`, those that are not known to be no answer: at most `size`.
+    /// The candidates before `end` that are not known to be no answer: at most `size`.
     live: usize,
-    /// Where the reserve begins: those that count are before it.
+    /// The start of the reserve. Candidates before it count.
     end: usize,
-    /// Candidates at most, without those that are known to be no answer.
+    /// The most candidates, without those known to be no answer.
     room: usize,
-    /// Candidates that are known to be no answer.
+    /// The number of candidates known to be no answer.
     refused: usize,
-    /// Candidates at most, whatever they are.
+    /// The most candidates of any kind.
     most: usize,
     cursor: usize,
-    /// The first place at which a candidate came in since [`take_touched`](Frontier::take_touched).
+    /// The first position of an insertion since [`take_touched`](Frontier::take_touched).
     touched: usize,
 }
 
-/// Maps a distance to an integer of the same order (negative distances included).
+/// Maps a distance to an integer of the same order. It also works for negative distances.
 fn ordered_bits(distance: f32) -> u32 {
     let bits = distance.to_bits();
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// The sort key of a candidate: its distance, then its node. NaN, which an estimate by code may come to where infinities
-/// meet, is behind all numbers: by its bits it might stand before them.
+/// The sort key of a candidate: its distance, then its node. NaN sorts behind all numbers, though
+/// its bits might sort before them. An estimate by code can be NaN if infinities meet.
 pub(crate) fn key(distance: f32, node: u32) -> u64 {
-    // The lesser of NaN and a number is the number.
+    // `min` of NaN and a number is the number.
     let distance = distance.min(f32::INFINITY);
     (u64::from(ordered_bits(distance)) << 32) | u64::from(node)
 }
@@ -132,15 +135,15 @@ pub(crate) fn node_of(key: u64) -> u32 {
 }
 
 impl Frontier {
-    /// Empties the list and sets its size L. `shares` is how many candidates are kept for each of these, where some may turn
-    /// out to be no answers; `most`, how many the list may come to for their sake.
+    /// Empties the list and sets its size L. `shares` is the number of candidates to keep for each
+    /// of the L, if some may turn out to be no answers. `most` is the longest list in that case.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
         self.size = size;
         self.room = size.saturating_mul(shares);
         self.most = most.max(self.room);
-        // A list that is longer than this grows with what is met: nobody may have so many candidates.
+        // A longer list grows with the candidates that are met, since there may be few.
         let reserved = self.room.min(RESERVED) + 1;
         self.keys.reserve(reserved);
         self.entries.reserve(reserved);
@@ -149,12 +152,12 @@ impl Frontier {
         self.touched = usize::MAX;
     }
 
-    /// Bytes that it has taken.
+    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// The key that a new candidate has to beat to count.
+    /// The key that a new candidate must beat to count.
     pub(crate) fn bound(&self) -> u64 {
         match self.end.checked_sub(1) {
             Some(last) if self.live == self.size || self.end == self.most => self.keys[last],
@@ -162,12 +165,12 @@ impl Frontier {
         }
     }
 
-    /// Whether there is no room for a candidate more, but in the place of another.
+    /// Whether a new candidate can only replace another one.
     fn is_full(&self) -> bool {
         self.keys.len() - self.refused >= self.room || self.keys.len() >= self.most
     }
 
-    /// The key that a new candidate has to beat to be kept.
+    /// The key that a new candidate must beat to be kept.
     fn last(&self) -> u64 {
         match self.keys.last() {
             Some(&last) if self.is_full() => last,
@@ -175,7 +178,7 @@ impl Frontier {
         }
     }
 
-    /// Adds a candidate unless it is in the list; the worst one leaves when the list is full.
+    /// Adds a candidate unless it is in the list. If the list is full, the worst one is dropped.
     #[inline]
     pub(crate) fn insert(&mut self, key: u64) {
         if key < self.last() {
@@ -183,7 +186,8 @@ impl Frontier {
         }
     }
 
-    /// The same of one that may be no answer if `refused` says so of its node: it is asked only of what would come in.
+    /// As [`insert`](Self::insert), for a candidate whose node may be no answer. `refused` is
+    /// called with the node only if the candidate would be kept.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
@@ -191,7 +195,8 @@ impl Frontier {
         }
     }
 
-    /// The same of one whose key has its exact distance, which is noted already if `noted`.
+    /// As [`insert_unless`](Self::insert_unless), for a key with an exact distance. `noted` says
+    /// whether that distance is already noted.
     pub(crate) fn insert_exact_unless(
         &mut self,
         key: u64,
@@ -214,7 +219,7 @@ impl Frontier {
         self.keys.insert(at, key);
         self.entries.insert(at, Entry { state, known });
         self.refused += usize::from(refused);
-        // One among those that count moves the end of them.
+        // An insertion before the end moves the end.
         if at < self.end {
             self.end += 1;
             self.live += usize::from(!refused);
@@ -227,7 +232,7 @@ impl Frontier {
         self.touched = self.touched.min(at);
     }
 
-    /// Puts the end behind as many candidates as count.
+    /// Moves the end behind the last candidate that counts.
     fn settle_end(&mut self) {
         while self.live > self.size {
             self.end -= 1;
@@ -255,7 +260,7 @@ impl Frontier {
         self.cursor = self.cursor.min(self.keys.len());
     }
 
-    /// Notes that a candidate may be no answer: another one counts in its stead.
+    /// Records that a candidate may be no answer, so that another one counts in its place.
     pub(crate) fn refuse(&mut self, key: u64) {
         let Ok(at) = self.keys.binary_search(&key) else {
             return;
@@ -271,35 +276,35 @@ impl Frontier {
         }
     }
 
-    /// Whether one in a place is known to be no answer.
+    /// Whether the candidate at a position is known to be no answer.
     pub(crate) fn is_refused(&self, place: usize) -> bool {
         let entry = self.entries.get(place);
         entry.is_some_and(|entry| entry.is(REFUSED))
     }
 
-    /// The first place at which a candidate came in since the last call; `usize::MAX` if none did.
+    /// The first position of an insertion since the last call; `usize::MAX` if there was none.
     pub(crate) fn take_touched(&mut self) -> usize {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
-    /// Whether the list would have room for more that count, but not for more that are known to be no answer, so that candidates were
-    /// dropped that count.
+    /// Whether candidates that count were dropped, because candidates known to be no answer filled
+    /// the list.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.live < self.size && self.keys.len() >= self.most
     }
 
-    /// Candidates that count, and those among them that are known to be no answer.
+    /// The number of candidates before the end, including those known to be no answer.
     pub(crate) fn len(&self) -> usize {
         self.end
     }
 
-    /// Candidates that count.
+    /// The number of candidates that count.
     pub(crate) fn live(&self) -> usize {
         self.live
     }
 
-    /// The place behind the next `count` candidates from `place` on that are not known to be no answer, or the end of those that
-    /// count.
+    /// The position behind the next `count` candidates from `place` on that are not known to be no
+    /// answer; at most the end of those that count.
     #[inline]
     pub(crate) fn behind(&self, place: usize, count: usize) -> usize {
         if self.refused == 0 || count == 0 {
@@ -316,12 +321,12 @@ impl Frontier {
         }
     }
 
-    /// The candidate in a place, nearest first.
+    /// The candidate at a position, nearest first.
     pub(crate) fn get(&self, place: usize) -> Option<u64> {
         self.keys.get(place).copied()
     }
 
-    /// The nearest unread candidate, which is marked as being read.
+    /// Takes the nearest unread candidate and marks it as being read.
     pub(crate) fn take_unread(&mut self) -> Option<u64> {
         while self.cursor < self.end {
             self.cursor += 1;
@@ -334,9 +339,10 @@ impl Frontier {
         None
     }
 
-    /// The same of those among the nearest `depth` that count. What is behind them stays unread.
+    /// As [`take_unread`](Self::take_unread), among the nearest `depth` candidates that count.
+    /// Those behind them stay unread.
     pub(crate) fn take_unread_among(&mut self, depth: usize) -> Option<u64> {
-        // Those that are known to be no answers are passed by, and take no place.
+        // Candidates known to be no answers are skipped, and do not count towards the depth.
         let until = self.behind(0, depth);
         while self.cursor < until {
             let (place, entry) = (self.cursor, &mut self.entries[self.cursor]);
@@ -349,10 +355,11 @@ impl Frontier {
         None
     }
 
-    /// The same of those within `bounds`. What is beyond them stays unread, and may be taken when bounds are wider.
+    /// As [`take_unread`](Self::take_unread), among candidates within `bounds`. Those beyond stay
+    /// unread, and may be taken when the bounds are wider.
     pub(crate) fn take_unread_within(&mut self, bounds: &Bounds) -> Option<u64> {
         let farthest = bounds.estimated.max(bounds.exact);
-        // Those before the cursor are not unread: it may pass over others like them, and no more.
+        // The cursor may pass over candidates that are not unread, and no others.
         while self.cursor < self.end && self.entries[self.cursor].state != State::Unread {
             self.cursor += 1;
         }
@@ -369,8 +376,8 @@ impl Frontier {
         None
     }
 
-    /// Notes that the exact distance of a candidate has been taken into account. Returns what its key is, if it is in the list and that was
-    /// not noted before.
+    /// Records that the exact distance of a candidate was taken into account. Returns the kind of
+    /// its key, if it is in the list and was not noted before.
     pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
         let at = self.position(key)?;
         let entry = &mut self.entries[at];
@@ -397,12 +404,12 @@ impl Frontier {
         rest.is_some_and(|rest| rest.iter().any(|entry| entry.state == State::Unread))
     }
 
-    /// The place of a candidate, unless it has left the list.
+    /// The position of a candidate, unless it has left the list.
     pub(crate) fn position(&self, key: u64) -> Option<usize> {
         self.keys.binary_search(&key).ok()
     }
 
-    /// Marks a candidate as expanded, and says whether it is still in the list.
+    /// Marks a candidate as expanded. Returns whether it is still in the list.
     pub(crate) fn expanded(&mut self, key: u64) -> bool {
         match self.position(key) {
             Some(at) => {
@@ -413,7 +420,7 @@ impl Frontier {
         }
     }
 
-    /// Makes a candidate unread once more.
+    /// Makes a candidate unread again.
     pub(crate) fn put_back(&mut self, key: u64) {
         if let Some(at) = self.position(key) {
             self.entries[at].state = State::Unread;
@@ -421,7 +428,7 @@ impl Frontier {
         }
     }
 
-    /// The candidates that count, nearest first.
+    /// The candidates before the end, nearest first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = u64> + '_ {
         self.keys[..self.end].iter().copied()
     }
@@ -447,7 +454,7 @@ mod tests {
             distances in prop::collection::vec(-1e3f32..1e3, 1..200), capacity in 1usize..50, seed in any::<u64>()
         ) {
             let mut keys: Vec<u64> = distances.iter().enumerate().map(|(i, &d)| key(d, i as u32)).collect();
-            // A cheap shuffle: the list must not depend on the order of arrival.
+            // A cheap shuffle, since the list must not depend on the order of arrival.
             keys.sort_by_key(|k| (k ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut frontier = Frontier::default();
             frontier.clear(capacity, 1, capacity);
@@ -465,7 +472,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // Whatever is found to be deleted when, the list ends up with the nearest that are not, and those deleted before them.
+        // Whenever candidates are found to be deleted, the list ends with the nearest live ones,
+        // and the deleted ones before them.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),
@@ -545,7 +553,7 @@ mod tests {
         };
         assert_eq!(within(0.5, 0.5), None);
         assert_eq!(within(2.0, 5.0), Some(1));
-        // The estimate before it is beyond, and stays.
+        // The estimate before it is beyond the bound, and stays.
         assert_eq!(within(2.0, 5.0), Some(3));
         assert_eq!(within(2.0, 5.0), None);
         assert_eq!(within(3.0, 5.0), Some(2));

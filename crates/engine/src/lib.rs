@@ -1,8 +1,8 @@
 //! StratANN: vector search for collections that do not fit in RAM.
 //!
-//! An index is a directory on an SSD. A build reads a file (or an array) of vectors and writes it; a search keeps
-//! the vectors' short codes in memory, walks a graph on disk with many reads in flight, and ranks by exact
-//! distance.
+//! An index is a directory on an SSD. A build reads a file or an array of vectors and writes the
+//! directory. A search keeps the vectors' short codes in memory, walks a graph on disk with many
+//! reads in flight, and ranks candidates by exact distance.
 //!
 //! ```no_run
 //! use stratann::{BuildOptions, Index, OpenOptions, SearchOptions, Silent, VectorFile};
@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! The public API is what this page lists; all else is private. `ARCHITECTURE.md` walks the tree.
+//! This page lists the whole public API. `ARCHITECTURE.md` explains the modules.
 
 #![forbid(unsafe_code)]
 

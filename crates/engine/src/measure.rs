@@ -1,14 +1,16 @@
-//! What memory would buy on this collection: measured when it is built, on a sample of its own rows as queries.
+//! Measures the benefit of memory for a collection, at build time, with a sample of its own rows as
+//! queries.
 //!
 //! ```text
 //!   sample, first half   from the medoid            -> reads without the navigation graph
 //!           first half   from the navigation graph  -> reads with it
 //!           first half   as the preset says         -> how often each page was wanted (heat)
-//!           second half  as the preset says         -> what the hottest pages of the first half would have served
+//!           second half  as the preset says         -> reads that the hottest pages would save
 //! ```
 //!
-//! The planner ([`crate::plan`]) divides a budget by these numbers, and what it puts into memory is the hottest pages.
-//! Rows find themselves at once, so real queries read more; what counts here is the proportions.
+//! The planner ([`crate::plan`]) divides a budget by these numbers, and keeps the hottest pages in
+//! memory. Rows find themselves at once, so real queries read more. Only the proportions count
+//! here.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,9 +23,9 @@ use crate::progress::Silent;
 use crate::stores::vectors::segments::Extent;
 use crate::{Error, SearchOptions, Strategy};
 
-/// A collection of fewer rows is not measured: it is small enough to keep in memory.
+/// A collection with fewer rows is not measured, since it is small enough to keep in memory.
 pub(crate) const LEAST_ROWS: usize = 1_000;
-/// Rows a query, and the most queries.
+/// Rows for each query, and the most queries.
 const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
 /// The list size of the sample's queries.
@@ -33,12 +35,12 @@ const BEAM: usize = 4;
 /// Shares of the pages at which hits are recorded.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
 
-/// How often each page was wanted.
+/// Counts of how often each page was wanted.
 pub(crate) struct Heat {
     graph: Vec<AtomicU32>,
-    /// Of all segments, one after the other.
+    /// Pages of all segments, one segment after the other.
     vectors: Vec<AtomicU32>,
-    /// Where in `vectors` each segment begins.
+    /// The start of each segment in `vectors`.
     starts: Vec<usize>,
 }
 
@@ -59,14 +61,14 @@ impl Heat {
         }
     }
 
-    /// Notes that a page with lists was wanted.
+    /// Counts a page with lists.
     pub(crate) fn graph(&self, page: u64) {
         if let Some(count) = self.graph.get(page as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Notes that pages with vectors alone were wanted.
+    /// Counts pages with vectors only.
     pub(crate) fn vectors(&self, place: Extent) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
         for page in place.page..place.end() {
@@ -77,7 +79,7 @@ impl Heat {
     }
 }
 
-/// Queries to sample from a collection of `rows` rows.
+/// The number of queries to sample from a collection of `rows` rows.
 pub(crate) fn sample_size(rows: usize) -> usize {
     (rows / ROWS_A_QUERY).clamp(200, MOST_QUERIES).min(rows)
 }
@@ -98,7 +100,8 @@ pub(crate) fn measure(
             k: 10.min(index.nodes()),
             list: LIST,
             navigation,
-            // The same numbers whatever the order of completions, so that a build can be repeated to the byte.
+            // Best-first search gives the same numbers under any order of completions, so that
+            // builds are reproducible to the byte.
             strategy: Some(Strategy::BestFirst),
             beam: Some(BEAM),
             threads,
@@ -141,7 +144,7 @@ fn load(count: &AtomicU32) -> u32 {
     count.load(Ordering::Relaxed)
 }
 
-/// What the pages that were hottest in `ranking` would have served of the reads in `reads`.
+/// The shares of `reads` that the hottest pages in `ranking` would have served.
 fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
     let total: u64 = reads.iter().map(|count| u64::from(load(count))).sum();
     if total == 0 {
@@ -166,15 +169,15 @@ fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
         .collect()
 }
 
-/// Which pages are the hottest `share`: those above a threshold, and the first of those at it.
+/// Selects the hottest `share` of pages: those above a threshold, and the first of those at it.
 pub(crate) struct Hottest {
     above: u16,
-    /// Of the pages at the threshold, how many more are taken.
+    /// The number of pages at the threshold that are still to be taken.
     at: u64,
 }
 
 impl Hottest {
-    /// The hottest `share` of pages, in time and memory that depend on `heat` alone.
+    /// Selects the hottest `share` of pages, in time and memory that depend only on `heat`.
     pub(crate) fn new(heat: &[u16], share: f64) -> Self {
         let mut counts = vec![0u64; 1 << 16];
         for &reads in heat {
@@ -194,7 +197,8 @@ impl Hottest {
         Self { above: 0, at: 0 }
     }
 
-    /// Whether the next page, which was read so often, is one of them. Ask for the pages in their order.
+    /// Whether the next page, which was read `reads` times, is selected. Call this for the pages in
+    /// order.
     pub(crate) fn takes(&mut self, reads: u16) -> bool {
         if reads != self.above {
             return reads > self.above;

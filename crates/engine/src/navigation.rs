@@ -1,12 +1,13 @@
-//! The navigation graph: a small in-memory graph over a sample of the nodes, from which a search starts near its
-//! answer instead of at the medoid.
+//! The navigation graph: a small graph in memory over a sample of the nodes. A search starts there
+//! near its answer instead of at the medoid.
 //!
-//! It saves the reads of the approach for about 1 % of the nodes in RAM. The sample is *stratified* over the node order, so that under locality order every neighbourhood has its
-//! share.
+//! It saves the reads of the approach, with about 1 % of the nodes in RAM. The sample is
+//! *stratified* over the node order, so that in locality order every neighbourhood has its share.
 //!
-//! Vectors of floats are *rounded* there to a byte for each element: what leads to seeds need not be exact, and what they do not take pages of
-//! the index do. A query is rounded likewise, and its distances are of integers. The build keeps vectors whole where rounded ones do not tell
-//! a node's neighbours apart as well.
+//! Vectors of floats are *rounded* to a byte for each element. Seeds need not be exact, and the
+//! memory saved holds pages of the index. A query is rounded too, and its distances are of
+//! integers. If rounded vectors do not tell a node's neighbours apart as well, the build keeps
+//! whole vectors.
 
 use stratann_layout::navigation::NavigationFile;
 use stratann_vector::{Element, Kernel, Metric, to_f32};
@@ -14,18 +15,20 @@ use stratann_vector::{Element, Kernel, Metric, to_f32};
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
-/// Candidates kept while walking the navigation graph; they are the seeds of the search proper. PipeANN's is 10.
+/// Candidates of a walk of the navigation graph, which are the seeds of the search. PipeANN also
+/// has 10.
 const LIST: usize = 10;
-/// The most steps of a rounded element, either way.
+/// The most steps of a rounded element in either direction.
 const STEPS: f32 = 127.0;
-/// Nodes that are looked at one and all, at most, where a walk had nothing to go by.
+/// The most nodes that are all looked at, if a walk found no direction.
 const LOOKED_AT: usize = 1 << 16;
-/// Nodes whose distances are computed at once then.
+/// Nodes whose distances are then computed at once.
 const AT_ONCE: usize = 1 << 10;
-/// The error of distances of rounded vectors, squared, beside the variance of the distances to neighbours, at most. On package-text it is 7e-5.
+/// The largest squared error of distances of rounded vectors, relative to the variance of the
+/// distances to neighbours. On package-text it is 7e-5.
 const TELLING: f64 = 1e-3;
 
-/// The walk's reusable state.
+/// The reusable state of a walk.
 #[derive(Default)]
 pub(crate) struct NavigationScratch {
     frontier: Frontier,
@@ -39,15 +42,15 @@ pub(crate) struct NavigationScratch {
     rounded: Vec<u8>,
 }
 
-/// Where a search starts.
+/// The nodes at which a search starts.
 pub(crate) struct Seeds<'a> {
     /// Nodes of the index, nearest first.
     pub(crate) nodes: &'a [u32],
     /// Their distances.
     pub(crate) distances: &'a [f32],
-    /// Whether these are exact: else they are those of rounded vectors.
+    /// Whether the distances are exact. If not, they are of rounded vectors.
     pub(crate) are_exact: bool,
-    /// What finding them cost.
+    /// The number of distances computed to find them.
     pub(crate) distance_computations: u64,
 }
 
@@ -58,14 +61,14 @@ pub(crate) struct Navigation {
     rounding: Option<Rounding>,
 }
 
-/// What measures vectors that are rounded.
+/// Measures distances of rounded vectors.
 #[derive(Debug)]
 struct Rounding {
     kernel: Kernel,
     metric: Metric,
-    /// The element of the query as it comes.
+    /// The element type of the query as given.
     element: Element,
-    /// What a step of a vector's elements stands for.
+    /// The value of one step of a vector's elements.
     step: f32,
 }
 
@@ -79,11 +82,12 @@ impl Rounding {
         }
     }
 
-    /// Rounds a query, and says what distances from it are to be multiplied by.
+    /// Rounds a query, and returns the factor by which distances from it must be multiplied.
     fn round(&self, query: &[u8], floats: &mut Vec<f32>, rounded: &mut Vec<u8>) -> f32 {
         floats.resize(self.kernel.dim(), 0.0);
         to_f32(self.element, query, floats);
-        // Squares of differences want the same step; products and angles go by any.
+        // Squares of differences need the same step for query and vectors. Products and angles work
+        // with any step.
         let step = match self.metric {
             Metric::L2 => self.step,
             Metric::InnerProduct | Metric::Cosine => step_of(floats).unwrap_or(1.0),
@@ -97,7 +101,8 @@ impl Rounding {
     }
 }
 
-/// The step with which no element is beyond what a byte says; `None` if there is none, since all are 0 or one is not finite.
+/// The smallest step at which every element fits into a byte. `None` if all elements are 0, or one
+/// is not finite.
 fn step_of(floats: &[f32]) -> Option<f32> {
     let largest = floats.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let step = largest / STEPS;
@@ -109,7 +114,8 @@ fn append_rounded(floats: &[f32], step: f32, out: &mut Vec<u8>) {
     out.extend(floats.iter().map(|x| steps(x) as u8));
 }
 
-/// The same graph with rounded vectors, if these tell a node's neighbours apart as well as the whole ones do; else as it is.
+/// The graph with rounded vectors, if these tell a node's neighbours apart as well as whole ones.
+/// Otherwise the graph is unchanged.
 pub(crate) fn rounded(
     file: NavigationFile,
     metric: Metric,
@@ -154,7 +160,7 @@ pub(crate) fn rounded(
         }
     }
     let variance = squares / count - (sum / count) * (sum / count);
-    // Written so that what is no number is refused.
+    // Written so that NaN fails the comparison.
     if error / count <= TELLING * variance {
         NavigationFile {
             vectors,
@@ -167,7 +173,7 @@ pub(crate) fn rounded(
 }
 
 impl Navigation {
-    /// Of vectors that are whole; ids and links have been checked by the layout.
+    /// A graph of whole vectors. The layout has checked ids and links.
     pub(crate) fn new(file: NavigationFile) -> Self {
         Self {
             file,
@@ -175,7 +181,7 @@ impl Navigation {
         }
     }
 
-    /// Of rows of an index, which may be rounded: as it was read from disk.
+    /// A graph of rows of an index as read from disk. The rows may be rounded.
     pub(crate) fn of_rows(
         file: NavigationFile,
         metric: Metric,
@@ -188,22 +194,22 @@ impl Navigation {
         Self { file, rounding }
     }
 
-    /// Its nodes.
+    /// The number of its nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.file.nodes.len()
     }
 
-    /// Their vectors, one after the other.
+    /// Their vectors, consecutive.
     pub(crate) fn vectors(&self) -> &[u8] {
         &self.file.vectors
     }
 
-    /// Bytes that it takes.
+    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.file.bytes()
     }
 
-    /// The sampled nodes nearest to a query (in the element type of the index).
+    /// The sampled nodes nearest to a query, which has the element type of the index.
     pub(crate) fn nearest<'s>(
         &self,
         kernel: &Kernel,
@@ -242,8 +248,8 @@ impl Navigation {
         }
     }
 
-    /// Walks to a query with a candidate list of `list`. The places in the sample that it found are in `scratch`; says how many distances
-    /// that took.
+    /// Walks to a query with a candidate list of `list`. `scratch` gets the positions in the sample
+    /// that were found. Returns the number of distances computed.
     pub(crate) fn walk(
         &self,
         kernel: &Kernel,
@@ -256,8 +262,9 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
-    /// As [`walk`](Self::walk). Where all nodes that were found are equally far, the graph gave the walk nothing to go by: then all nodes are
-    /// looked at, if there are no more than 65,536. Vectors with a single element that is not 0 are an example.
+    /// As [`walk`](Self::walk). If all nodes found are equally far, the walk had no direction. Then
+    /// all nodes are looked at, if there are at most 65,536. Vectors with a single element that is
+    /// not 0 are an example.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,
@@ -290,14 +297,14 @@ impl Navigation {
         computations + nodes as u64
     }
 
-    /// What it was made of.
+    /// The file that the graph was made from.
     pub(crate) fn file(&self) -> &NavigationFile {
         &self.file
     }
 }
 
-/// Walks a graph in memory from its entry to a query: `links_of` says the neighbours of a node, `vectors` are those of all nodes, measured
-/// by the kernel. As [`Navigation::walk`].
+/// Walks a graph in memory from its entry to a query. `links_of` returns the neighbours of a node,
+/// and `vectors` has the vectors of all nodes. The result is as for [`Navigation::walk`].
 pub(crate) fn walk<'g>(
     entry: u32,
     links_of: impl Fn(u32) -> &'g [u32],
@@ -339,7 +346,7 @@ pub(crate) fn walk<'g>(
 }
 
 impl NavigationScratch {
-    /// What the last walk found: distances and places in the sample, nearest first.
+    /// The results of the last walk: distances and positions in the sample, nearest first.
     pub(crate) fn found(&self) -> impl Iterator<Item = (f32, u32)> {
         let keys = self.frontier.keys();
         keys.map(|key| (distance_of(key), node_of(key)))
@@ -354,7 +361,7 @@ mod tests {
     const DIM: usize = 48;
     const NODES: usize = 600;
 
-    /// Rows around a few centres; element `offset` of each is so much larger.
+    /// Rows around a few centres. Element `offset` of each is larger by a constant.
     fn rows(count: usize, seed: u64, offset: f32) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut unit = || random.below(2_001) as f32 / 1_000.0 - 1.0;
@@ -368,7 +375,7 @@ mod tests {
             .collect()
     }
 
-    /// A graph of rows in which each leads to all others of some.
+    /// A graph of rows in which each links to all others of a group.
     fn graph(rows: &[f32]) -> NavigationFile {
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         for node in 0..NODES as u32 {
@@ -424,7 +431,7 @@ mod tests {
 
     #[test]
     fn vectors_stay_whole_where_rounded_ones_say_little_and_where_they_are_bytes() {
-        // What tells rows apart is a hundredth of a step.
+        // The difference between rows is a hundredth of a step.
         let far = graph(&rows(NODES, 1, 9_000.0));
         for metric in [Metric::L2, Metric::InnerProduct] {
             assert_eq!(
@@ -442,7 +449,8 @@ mod tests {
 
     #[test]
     fn where_all_are_equally_far_from_a_query_the_one_that_is_nearer_is_found() {
-        // Each vector has an element of its own, and each node leads to the 24 behind it.
+        // Each vector has one element of its own that is not 0, and each node links to the 24 nodes
+        // behind it.
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         let mut vectors = vec![0; NODES * NODES];
         for node in 0..NODES {

@@ -1,38 +1,45 @@
-//! Where searches read an index: a tier for each role, chosen when it is opened or built.
+//! Places: the tier from which searches read each role of an index, chosen when it is opened or
+//! built.
 //!
 //! ```text
 //!   topology=mapped:/dev/shm/x,vectors=dram
 //!
-//!   INDEX (whole, as ever) ──┬── graph-…, packed-…  ──> copy in /dev/shm/x, checked, mapped       topology
-//!                            ├── vectors-…           ──> copy in memory                            vectors
-//!                            └── all else, and all that is written
+//!   INDEX (stays whole) ──┬── graph-…, packed-…  ──> copy in /dev/shm/x, checked, mapped  topology
+//!                         ├── vectors-…          ──> copy in memory                       vectors
+//!                         └── everything else, and all writes
 //! ```
 //!
-//! | tier | what is read |
+//! | tier | source of the reads |
 //! |---|---|
-//! | `ssd` | the index' own folder: what is read without any of this |
-//! | `ssd:/folder` | copies in a folder, on another disk, as files of an SSD |
-//! | `mapped:/folder` | copies in a folder, mapped: /dev/shm, or a file system on memory (DAX) |
-//! | `dram` | copies in this process' memory, which count towards its budget |
+//! | `ssd` | the index's own folder, which is the default |
+//! | `ssd:/folder` | copies in a folder on another disk, as files of an SSD |
+//! | `mapped:/folder` | mapped copies in a folder: /dev/shm, or a file system on memory (DAX) |
+//! | `dram` | copies in this process's memory, which count towards its budget |
 //! | `remote:host:port/name` | copies in the memory of `stratann memory-server`, over TCP; `remote-tls:` encrypts |
 //! | `remote:shm:/path/name` | the same through a ring in shared memory, of a server on this machine |
-//! | `remote:ucx:host:port/name` | the same, read through UCX: RDMA where there is a card (feature `ucx`) |
-//! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer as late as the device would |
+//! | `remote:ucx:host:port/name` | the same through UCX: RDMA if there is a card (feature `ucx`) |
+//! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer with the delay of the device |
 //!
-//! **The index stays whole at home.** A place has copies, and every change is written at home first: so nothing has to remember where an
-//! index is, it may be moved, copied or opened without any place, and what becomes of a place (a machine that restarts loses
-//! /dev/shm) does no harm. Who wants files to be elsewhere and not twice puts a symbolic link into the index, as ever.
+//! **The index folder stays whole.** A place has only copies, and every change is written to the
+//! folder first. So an index can be moved, copied or opened without any place. The loss of a place
+//! does no harm, for instance when a machine restarts and loses /dev/shm. To store files elsewhere
+//! without a second copy, put a symbolic link into the index.
 //!
-//! **A copy is of one state of one index.** Its folder is named by hashes of the path of the home, and of its MANIFEST, in which each checkpoint has
-//! a random number of its own (`tier/src/copies/folder.rs`), so what another checkpoint or another index left there is never read; it goes when
-//! nobody uses it any more. That number is the same wherever the index was copied to: on a memory server machines that have the same state
-//! of an index share its copies. One that is there already is compared with the file at home by its hash (`tier/src/remote/volume.rs`).
-//! Each file is compared with the original, byte by byte, when it was copied, and pages have checksums that are verified when they
-//! are read, as ever. An index that is opened for changes has copies of its own, which are written to behind the originals.
+//! **A copy is of one checkpoint of one index.** Its folder is named by hashes of the path of the
+//! index and of its MANIFEST, in which each checkpoint has a random number
+//! (`tier/src/copies/folder.rs`). So copies of another checkpoint or index are never read, and are
+//! removed when no process uses them.
 //!
-//! **Roles.** Searches read pages with lists (`topology`) and pages with vectors alone (`vectors`) from storage. Codes and ids are read into
-//! memory or not at all while an index is searched, and the log belongs to the manifest: a place for them would have no
-//! effect, and is refused, as is one for vectors that stand beside the lists.
+//! The number is the same wherever the index was copied to. On a memory server, machines with the
+//! same checkpoint of an index share its copies. An existing copy is compared with the original by
+//! its hash (`tier/src/remote/volume.rs`). After copying, each file is compared with the original
+//! byte by byte, and pages have checksums that are verified on every read. An index that is opened
+//! for changes has copies of its own, which are written after the originals.
+//!
+//! **Roles.** Searches read pages with lists (`topology`) and pages with vectors only (`vectors`)
+//! from storage. Codes and ids are read into memory, or not read during searches, and the log
+//! belongs to the manifest. A place for these would have no effect, and is refused. So is a place
+//! for vectors that are beside the lists.
 
 mod listed;
 mod names;
@@ -55,8 +62,9 @@ use names::{Identity, owner};
 
 use crate::{Error, Layout, stored};
 
-/// On which tier each role of an index is read, as `topology=mapped:/dev/shm/x,vectors=dram` says it; the module of
-/// this name has all tiers. Empty by default: everything is read where the index is.
+/// The tier from which each role of an index is read, written as
+/// `topology=mapped:/dev/shm/x,vectors=dram`. The module of this name has all tiers. Empty by
+/// default: everything is read from the index folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(Vec<Place>);
 
@@ -83,29 +91,29 @@ enum PlaceTier {
     Remote(Remote),
 }
 
-/// Where copies are on a memory server.
+/// The copies on a memory server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
     /// `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
     address: String,
-    /// What the index is called there.
+    /// The name of the index on the server.
     name: String,
     tls: bool,
 }
 
-/// Why an index is opened.
+/// The purpose of opening an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Nothing of it is written.
+    /// It is not changed.
     Search,
     /// It may be changed through the same volume.
     Change,
 }
 
-/// What the name of a modelled device ends with.
+/// The suffix of a modelled device's name.
 const MODEL: &str = "-model";
 const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, remote:ucx:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
-/// The most bytes of an index' name on a server, beside which the name of a file and a hash have room.
+/// The most bytes of an index's name on a server. The name of a file and a hash must fit beside it.
 const MOST_NAME: usize = 64;
 
 impl Placed {
@@ -125,17 +133,17 @@ impl Placed {
         }
     }
 
-    /// Whether an index of a layout has such files.
+    /// Whether an index of a layout has files of this role.
     fn is_of(self, layout: Layout) -> bool {
         match (layout.has_clusters(), self) {
             (false, Self::Topology) | (true, Self::Vectors) => true,
             (false, Self::Vectors) => !layout.has_vectors_in_records(),
-            // Elsewhere the members of a cluster stand with its vectors.
+            // In other layouts the members of a cluster are stored with its vectors.
             (true, Self::Topology) => layout == Layout::Addressed,
         }
     }
 
-    /// Whether a file of this kind is one that searches read for this role.
+    /// Whether searches read a file of this kind for this role.
     fn reads(self, kind: FileKind) -> bool {
         let is_read = kind.has_pages() || matches!(kind.form(), Form::Clusters(_));
         kind.role() == self.role() && is_read
@@ -191,7 +199,7 @@ impl FromStr for PlaceTier {
 impl FromStr for Places {
     type Err = String;
 
-    /// Roles and tiers with commas between them. No path in it can have a comma.
+    /// Parses roles and tiers, separated by commas. A path cannot contain a comma.
     fn from_str(text: &str) -> Result<Places, String> {
         let mut places = Places::default();
         for part in text.split(',') {
@@ -233,7 +241,7 @@ impl fmt::Display for PlaceTier {
 }
 
 impl Remote {
-    /// Of `host:port/name`.
+    /// Parses `host:port/name`.
     fn new(text: &str, tls: bool) -> Result<Remote, String> {
         if let Some(meant) = Server::meant(text) {
             return Err(format!(
@@ -290,8 +298,8 @@ impl Remote {
         })
     }
 
-    /// Its server, which is asked for with the secret and the certificates that the environment has; one of this machine with this user's secret, if there
-    /// is no other.
+    /// A client of its server, with the secret and the certificates of the environment. A server of
+    /// this machine may be reached with this user's own secret, if no other is set.
     fn client(&self) -> Result<Client, Error> {
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -303,22 +311,22 @@ impl Remote {
 }
 
 impl PlaceTier {
-    /// Whether its copies are in this process' memory.
+    /// Whether its copies are in this process's memory.
     fn takes_memory(&self) -> bool {
         matches!(self, PlaceTier::Memory | PlaceTier::Modelled(_))
     }
 }
 
 impl Places {
-    /// Whether everything is read where the index is.
+    /// Whether everything is read from the index folder.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts a role on a tier, both by name.
+    /// Puts a role on a tier, both given by name.
     ///
     /// # Errors
-    /// What is wrong with the names, or that the role has a place.
+    /// A message: a wrong name, or a role that already has a place.
     pub fn put(&mut self, role: &str, tier: &str) -> Result<(), String> {
         let wrong = |error: String| format!("the place {role}={tier}: {error}");
         let role_of = role.parse().map_err(wrong)?;
@@ -336,7 +344,7 @@ impl Places {
     /// All places of both.
     ///
     /// # Errors
-    /// As those of [`put`](Places::put).
+    /// As [`put`](Places::put).
     pub fn and(mut self, more: &Places) -> Result<Places, String> {
         for place in &more.0 {
             self.put(place.role.name(), &place.tier.to_string())?;
@@ -344,7 +352,7 @@ impl Places {
         Ok(self)
     }
 
-    /// The argument that a message is about.
+    /// The error of a place that is refused.
     fn refuse(&self, place: &Place, expected: impl Into<String>) -> Error {
         let found = format!("{}={}", place.role.name(), place.tier);
         Error::call("place", found, expected)
@@ -361,7 +369,7 @@ impl Places {
         self.refuse(place, why)
     }
 
-    /// Refuses a place that a search of an index would never look at.
+    /// Refuses a place that searches of this index would never read.
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         for place in &self.0 {
             if files_of(place.role, manifest).next().is_none() {
@@ -371,8 +379,8 @@ impl Places {
         Ok(())
     }
 
-    /// Bytes of the copies of an index that are in this process' memory: files to which direct inserts have added are longer than
-    /// their entries say.
+    /// Bytes of the copies of an index in this process's memory. Files to which direct inserts have
+    /// added are longer than their entries say.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.takes_memory());
         in_memory
@@ -381,7 +389,8 @@ impl Places {
             .fold(0, u64::saturating_add)
     }
 
-    /// Refuses places in the memory of a process that has many indexes: one is copied before there is room for it.
+    /// Refuses places in memory for a catalog, since an index would be copied before memory is
+    /// reserved for it.
     pub(crate) fn check_for_catalog(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),
@@ -392,7 +401,7 @@ impl Places {
         }
     }
 
-    /// All of an index of a layout in memory.
+    /// Places that put an index of a layout into memory as a whole.
     pub(crate) fn in_memory(layout: Layout) -> Self {
         let roles = Placed::ALL.into_iter().filter(|role| role.is_of(layout));
         let in_memory = |role| Place {
@@ -402,7 +411,7 @@ impl Places {
         Self(roles.map(in_memory).collect())
     }
 
-    /// Refuses places that an index of a layout will not have, before it is built.
+    /// Refuses, before a build, places that an index of this layout will not have.
     pub(crate) fn check_layout(&self, layout: Layout) -> Result<(), Error> {
         match self.0.iter().find(|place| !place.role.is_of(layout)) {
             None => Ok(()),
@@ -410,10 +419,11 @@ impl Places {
         }
     }
 
-    /// What tells the state of the index at home from every other; `None` without places.
+    /// A name of the index's present checkpoint, which differs from all others; `None` without
+    /// places.
     ///
     /// # Errors
-    /// It is not there.
+    /// The index does not exist.
     pub(crate) fn state(&self, home: &dyn Volume, path: &Path) -> Result<Option<String>, Error> {
         match self.is_empty() {
             true => Ok(None),
@@ -421,7 +431,8 @@ impl Places {
         }
     }
 
-    /// Whether all lists, and all vectors apart from them, are in this process' memory anyway, so that none of their pages is to be there twice.
+    /// Whether all lists, and all vectors apart from them, are copied to this process's memory.
+    /// Their pages are then not kept in memory a second time.
     pub(crate) fn all_in_memory(&self) -> (bool, bool) {
         let has = |role| {
             let mut places = self.0.iter();
@@ -430,11 +441,12 @@ impl Places {
         (has(Placed::Topology), has(Placed::Vectors))
     }
 
-    /// The index in `home`, each role of it on its tier; copies that are not there yet are made when they are opened.
+    /// The index in `home` with each role on its tier. Missing copies are made when they are
+    /// opened.
     ///
     /// # Errors
-    /// No index there; a role that it does not have on storage; copies that do not fit into the memory `budget`; a folder that is not this
-    /// user's alone.
+    /// No index there; a role that it does not have on storage; copies that do not fit into the
+    /// memory `budget`; a folder that other users can access.
     pub(crate) fn over(
         &self,
         home: &Arc<dyn Volume>,
@@ -486,8 +498,8 @@ impl Places {
         )))
     }
 
-    /// Looks at a build's places before it begins: copies in memory would end with it, and a folder that cannot be had is not to be found out
-    /// about when the work is done.
+    /// Checks a build's places before it begins. Copies in memory would end with the build, and an
+    /// unusable folder should be found before the work is done.
     pub(crate) fn check_for_build(&self) -> Result<(), Error> {
         for place in &self.0 {
             match &place.tier {
@@ -505,7 +517,7 @@ impl Places {
         Ok(())
     }
 
-    /// Makes the copies of the index in a volume that are not there yet.
+    /// Makes the missing copies of the index in a volume.
     pub(crate) fn fill(&self, home: &Arc<dyn Volume>, path: &Path) -> Result<(), Error> {
         let volume = self.over(home, path, Purpose::Search, None)?;
         let manifest = stored::manifest(&**home)?;
@@ -517,7 +529,7 @@ impl Places {
         Ok(())
     }
 
-    /// Refuses copies that nobody but a search would read.
+    /// Refuses copies in memory, which only a search would read.
     pub(crate) fn check_for_verify(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),
@@ -538,17 +550,17 @@ fn files_of(role: Placed, manifest: &Manifest) -> impl Iterator<Item = (&str, u6
         .map(|entry| (entry.name.as_str(), entry.length))
 }
 
-/// An index of which copies are wanted.
+/// An index that is to be copied.
 struct State<'a> {
     home: &'a Arc<dyn Volume>,
     path: &'a Path,
-    /// Which state of which index it is.
+    /// The identity of its checkpoint.
     content: Identity,
     purpose: Purpose,
 }
 
 impl State<'_> {
-    /// The way to the files on a tier.
+    /// A volume for the files on a tier.
     fn way(&self, tier: &PlaceTier) -> Result<Arc<dyn Volume>, Error> {
         Ok(match tier {
             PlaceTier::Home => self.home.clone(),

@@ -1,16 +1,17 @@
-//! The memory planner: how a budget is divided when an index is opened.
+//! The memory planner: divides a memory budget when an index is opened.
 //!
 //! ```text
-//!   must    the program, its threads and the queries in flight
-//!           codes (without them nothing can be scored), tables that say where things are, the cache that was asked for
-//!           what an insert takes beside a search, where all is on storage and memory is not to grow
-//!   may     navigation graph                     all or nothing
-//!           pages of lists (and their vectors)   the hottest first, up to all
-//!           pages of vectors alone               the hottest first, up to all
+//!   required  the program, its threads and the queries in flight
+//!             codes (needed for every score), tables that find records, the requested cache
+//!             memory of an insert beside a search, if all is on storage and memory is bounded
+//!   optional  navigation graph                     all or nothing
+//!             pages of lists (and their vectors)   the hottest first, up to all
+//!             pages of vectors alone               the hottest first, up to all
 //! ```
 //!
-//! What may go in goes in by what each byte buys: the reads a query that it saves, which the build measured on a sample of
-//! queries ([`crate::measure`]). A budget below what must be is refused with the number that would do, never exceeded.
+//! Optional items are ordered by the reads a query that each byte saves, which the build measured
+//! on a sample of queries ([`crate::measure`]). A budget below the required items is refused with a
+//! number that would suffice. It is never exceeded.
 
 use serde::Serialize;
 use stratann_layout::BLOCK;
@@ -22,44 +23,49 @@ use crate::index::THREAD_BYTES;
 use crate::search::BEYOND;
 use crate::stores::columns::segment_memory;
 
-/// What a process needs besides the index's own tables: the program and its libraries (6 MB, of files that the system
-/// shares between processes), two threads' stacks and rings, and some thousands of queries and their answers.
+/// Memory of a process beside the index's own tables. It covers the program and its libraries (6
+/// MB, of files that the system shares between processes), and two threads' stacks and rings. It
+/// also covers some thousands of queries and their answers.
 pub(crate) const PROGRAM: u64 = 8 << 20;
-/// Queries in flight that a budget makes room for, at most and in the share of what it leaves.
+/// The most queries in flight that a budget plans for, and the divisor that gives their share of
+/// the remainder.
 const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
-/// What inserts get before searches get pages, if they want so much.
+/// The memory that inserts get before searches get pages, if they need so much.
 const INSERTING: u64 = 1 << 20;
-/// What rows that wait for a checkpoint would like to have, where vectors go to storage at once; and what they get before pages do: there is room for
-/// one of the longest then, and what was given before it can be in a checkpoint.
+/// The memory wanted for rows that wait for a checkpoint, if vectors go to storage at once; and the
+/// part of it that comes before pages. The part has space for the longest row, and for rows
+/// acknowledged before a checkpoint can contain them.
 pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
-/// What changes of the smallest index are lent beyond what they must have, at most: room for some inserts in flight.
+/// The most memory beyond the minimum that changes of the smallest index are lent: enough for some
+/// inserts in flight.
 const LENT: u64 = 4 << 20;
-/// Of what rows have, a checkpoint has one part in so many to sort them in.
+/// A checkpoint sorts rows in the rows' memory divided by this.
 const SORTING: u64 = 4;
-/// What a candidate takes: its key and its state, and as much again, since lists grow by doubling.
+/// Bytes of a candidate: its key and its state, twice, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
-/// The list size that room is made for. Searches with a larger one keep fewer queries in flight.
+/// The list size that memory is planned for. Searches with a longer list keep fewer queries in
+/// flight.
 const USUAL_LIST: usize = 100;
 
 /// Pages of a kind that an index could keep in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
-    /// Pages of the file that hold nothing any more, which are never in memory: the table that finds pages counts them.
+    /// Empty pages of the file, which are never in memory. The table that finds pages counts them.
     pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
-    /// Bytes that a read takes, about, where one asks for several pages; else 0.
+    /// About the bytes of a read, if a read covers several pages, and otherwise 0.
     pub(crate) several: usize,
-    /// Whether a page that is changed is in memory twice, as it was and as it is.
+    /// Whether a changed page is in memory twice, in its old and new version.
     pub(crate) doubled: bool,
-    /// Bytes that a query keeps of each candidate off these pages, until it ends.
+    /// Bytes that a query keeps of each candidate on these pages until it ends.
     pub(crate) candidate: usize,
 }
 
 impl PageFile {
-    /// So many pages of so many bytes.
+    /// `pages` pages of `page_bytes` bytes.
     pub(crate) fn new(pages: u64, page_bytes: usize) -> Self {
         Self {
             pages,
@@ -71,48 +77,50 @@ impl PageFile {
         }
     }
 
-    /// Bytes that a read takes, about.
+    /// About the bytes of a read.
     pub(crate) fn read_bytes(&self) -> usize {
         self.page_bytes.max(self.several)
     }
 }
 
-/// What an index could put into memory, in bytes.
+/// The data that an index could put into memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
-    /// Codes: of all nodes, or where these hold those of their neighbours, of the entry points.
+    /// Codes of all nodes, or of the entry points if nodes contain their neighbours' codes.
     pub(crate) codes: u64,
     /// The codebook.
     pub(crate) codebook: u64,
     /// Directories, chunk metadata, models.
     pub(crate) tables: u64,
-    /// The cache of hot records that the caller asked for.
+    /// The cache of hot records that the caller requested.
     pub(crate) cache: u64,
     /// The navigation graph; 0 if there is none.
     pub(crate) navigation: u64,
-    /// What the log holds, once it is in memory.
+    /// The contents of the log, once in memory.
     pub(crate) changes: u64,
-    /// Which vectors were deleted since the last merge, as the checkpoint says: as far as there is room for it.
+    /// The set of vectors deleted since the last merge, according to the checkpoint. It is met as
+    /// far as there is memory.
     pub(crate) deleted: u64,
-    /// What the caller holds beside the index: queries, answers, more threads than two.
+    /// Memory that the caller holds beside the index: queries, answers, threads beyond two.
     pub(crate) beside: u64,
-    /// What inserts would like to have beside a search: pages that they hold, changes that wait.
+    /// Memory wanted for inserts beside a search: pages that they hold, and pending changes.
     pub(crate) inserting: u64,
-    /// What rows that wait for a checkpoint would like to have.
+    /// Memory wanted for rows that wait for a checkpoint.
     pub(crate) rows: u64,
     /// Copies of files that are read from memory ([`Places`](crate::Places)).
     pub(crate) places: u64,
-    /// What the index takes on storage, where it is to be lent memory for changes: more than about that is of little use to it.
+    /// Bytes of the index on storage, if it is lent memory for changes. More memory than about that
+    /// is of little use.
     pub(crate) files: u64,
     /// Pages with lists.
     pub(crate) graph: PageFile,
-    /// Pages with vectors alone.
+    /// Pages with vectors only.
     pub(crate) vectors: PageFile,
 }
 
 impl Needs {
-    /// Those of an index of so many bytes of files that is opened for changes with a part of a budget that several indexes share: none of it is for hot pages,
-    /// and it has threads of its own.
+    /// The needs of an index of `files` bytes that is opened for changes with a part of a shared
+    /// budget. It gets no hot pages, and has its own threads.
     pub(crate) fn lent(mut self, navigates: bool, files: u64) -> Self {
         self.files = files;
         (self.graph.pages, self.vectors.pages) = (0, 0);
@@ -123,11 +131,13 @@ impl Needs {
         self
     }
 
-    /// The part of a budget that such an index is to have beside the program, in bytes: at least, and at most. The least has room for a few changes at a time.
-    /// Beyond that a change works on pages of the index and on what comes in, so that the most goes by the size of the index, or is some megabytes where that is small.
+    /// The least and the most memory, in bytes, that such an index gets beside the program. The
+    /// least is enough for a few changes at a time. Changes beyond that work on pages of the index
+    /// and on new rows. So the most depends on the size of the index, with a minimum of some
+    /// megabytes.
     pub(crate) fn lendable(&self) -> (u64, u64) {
         let query = self.query();
-        // A quarter of what is left is for queries.
+        // A quarter of the remainder is for queries.
         let changes = (self.inserting.min(INSERTING) + LEAST_ROWS) / 3 * 4;
         let least = [
             self.beside,
@@ -141,7 +151,7 @@ impl Needs {
         ];
         let least = least.into_iter().fold(0, u64::saturating_add);
         let of_use = match self.inserting {
-            // They wait in memory for a merge: the more, the fewer merges.
+            // Changes wait in memory for a merge. More memory means fewer merges.
             0 => u64::MAX,
             wanted => MOST_QUERIES * query + wanted + self.rows,
         };
@@ -149,76 +159,79 @@ impl Needs {
         (least, least.saturating_add(beyond))
     }
 
-    /// A budget of which so many bytes are left beside these needs and the queries in flight, which have a share of what a budget leaves; as are of any larger
-    /// one, and not of one that is a byte smaller.
+    /// The smallest budget that leaves `beside` bytes after these needs and the share of queries in
+    /// flight. Larger budgets leave at least as much.
     pub(crate) fn budget_with(&self, beside: u64) -> u64 {
         let query = self.query();
         let index = self.index() + self.deleted;
         let must = [PROGRAM, self.beside, index, self.places, query];
         let must = must.into_iter().fold(self.changes, u64::saturating_add);
-        // With each query more that a budget has room for, less of it is left.
+        // With each query more that a budget allows, less of the remainder is left.
         let more = beside.div_ceil((QUERY_SHARE - 1) * query).saturating_sub(1);
         let queries = more.min(MOST_QUERIES - 1) * query;
         must.saturating_add(beside).saturating_add(queries)
     }
 
-    /// What a query takes.
+    /// Bytes of a query.
     fn query(&self) -> u64 {
         let page = self.graph.read_bytes().max(self.vectors.read_bytes());
         query_bytes(USUAL_LIST, page) + kept_bytes(USUAL_LIST, self.graph.candidate as u64)
     }
 
-    /// What of the index itself has to be in memory.
+    /// Bytes of the index itself that must be in memory.
     fn index(&self) -> u64 {
         self.codes + self.codebook + self.tables + self.cache
     }
 }
 
-/// How memory is divided, in bytes.
+/// The division of memory, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryPlan {
-    /// What was given; `None` is no limit, and then only what every search needs is kept, and one query is in flight.
+    /// The budget. `None` is no limit. Then only the data that every search needs is kept, and one
+    /// query is in flight.
     pub budget: Option<u64>,
-    /// The program and its threads, and what the caller holds beside the index.
+    /// The program and its threads, and memory that the caller holds beside the index.
     pub program: u64,
     /// State and pages of the queries in flight.
     pub queries: u64,
-    /// Codes: of all nodes, or where these hold those of their neighbours, of the entry points.
+    /// Codes of all nodes, or of the entry points if nodes contain their neighbours' codes.
     pub codes: u64,
-    /// What codes mean: the codebook.
+    /// The codebook.
     pub codebook: u64,
-    /// Directories, chunk metadata, models: where things are and how they decode.
+    /// Directories, chunk metadata and models.
     pub tables: u64,
     /// The cache of hot records.
     pub cache: u64,
-    /// Copies of whole files that are read from memory, as [`OpenOptions::places`](crate::OpenOptions::places) says.
+    /// Copies of whole files that are read from memory, as
+    /// [`OpenOptions::places`](crate::OpenOptions::places) says.
     pub places: u64,
-    /// What inserts take beside searches, where an index is opened for changes: as much of what they would like as there is room for, and no
-    /// more than half of it.
+    /// Memory of inserts beside searches, if the index is opened for changes. It is as much as they
+    /// want, and at most half of the memory that is available.
     pub inserting: u64,
-    /// The navigation graph, when a search uses it.
+    /// The navigation graph, if searches use it.
     pub navigation: u64,
     /// Pages with lists that stay in memory.
     pub graph_pages: u64,
-    /// Pages with vectors alone that stay in memory.
+    /// Pages with vectors only that stay in memory.
     pub vector_pages: u64,
-    /// What was inserted since the checkpoint, and deleted since the last merge; a merge gives it back.
+    /// Vectors inserted since the checkpoint, and deletes since the last merge. A merge frees this
+    /// memory.
     pub changes: u64,
-    /// What was given and found no use.
+    /// The part of the budget that found no use.
     pub unused: u64,
-    /// Reads a query that the build's sample predicts: from the graph, and of vectors alone.
+    /// Reads a query that the build's sample predicts: of the graph, and of vectors only.
     pub predicted_reads: Option<[f64; 2]>,
     /// Share of the pages with lists that stay in memory.
     pub graph_share: f64,
-    /// Share of the pages with vectors alone that stay in memory.
+    /// Share of the pages with vectors only that stay in memory.
     pub vector_share: f64,
-    /// Whether the index was opened for changes, and `inserting` is what these may take.
+    /// Whether the index was opened for changes. If so, `inserting` limits them.
     #[serde(skip)]
     pub(crate) for_changes: bool,
-    /// Of `inserting`, what is for rows that wait for a checkpoint.
+    /// The part of `inserting` for rows that wait for a checkpoint.
     #[serde(skip)]
     pub(crate) rows: u64,
-    /// Of the changes, the vectors that were deleted before the checkpoint.
+    /// The part of `changes` for vectors that were deleted before the checkpoint.
     #[serde(skip)]
     pub(crate) deleted: u64,
     /// Bytes that a query keeps of each candidate until it ends ([`PageFile::candidate`]).
@@ -227,23 +240,24 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Bytes that opening the index loads beside its tables, and those of queries in flight.
+    /// Bytes that opening the index loads beside its tables, and bytes of queries in flight.
     pub(crate) fn to_load(&self) -> u64 {
         let pages = self.graph_pages + self.vector_pages;
         self.codes + self.codebook + self.navigation + pages + self.queries
     }
 
-    /// What changes may take that wait in memory.
+    /// The most memory of changes that wait.
     pub(crate) fn for_waiting(&self) -> u64 {
         self.inserting + self.changes + self.unused
     }
 
-    /// What rows may take that wait for a checkpoint, where vectors go to storage at once and inserts take the rest.
+    /// The most memory of rows that wait for a checkpoint, if vectors go to storage at once and
+    /// inserts take the rest.
     pub(crate) fn for_rows(&self) -> u64 {
         self.rows - self.rows / SORTING + self.changes - self.deleted + self.unused
     }
 
-    /// What these are sorted in by the checkpoint that takes them.
+    /// The memory in which the next checkpoint sorts these rows.
     pub(crate) fn for_segment(&self) -> u64 {
         match self.budget.filter(|_| self.for_changes) {
             Some(_) => self.rows / SORTING,
@@ -251,13 +265,15 @@ impl MemoryPlan {
         }
     }
 
-    /// What the changes of a log may take when the index is opened again: whatever searches can do without.
+    /// The most memory of the log's changes when the index is opened again: all memory that
+    /// searches can do without.
     pub(crate) fn for_log(&self) -> u64 {
         self.for_waiting() - self.deleted + self.navigation + self.graph_pages + self.vector_pages
     }
 
-    /// Bytes that there are for queries in flight, and what one takes with candidate lists of `list`, on pages of
-    /// `page_bytes`, and so many `candidates` beyond the list; `None` without a budget.
+    /// The bytes for all queries in flight, and the bytes of one query. That query has candidate
+    /// lists of `list`, pages of `page_bytes`, and `candidates` more candidates. `None` without a
+    /// budget.
     pub(crate) fn for_queries(
         &self,
         list: usize,
@@ -270,7 +286,7 @@ impl MemoryPlan {
         self.budget.map(|_| (self.queries, each))
     }
 
-    /// How many candidates beyond the list a query may have that would have up to `wanted`: as many as one query alone has room for.
+    /// The most candidates beyond the list that a single query has memory for, up to `wanted`.
     pub(crate) fn candidates(&self, list: usize, page_bytes: usize, wanted: usize) -> usize {
         match self.for_queries(list, page_bytes, 0) {
             Some((all, each)) => {
@@ -282,32 +298,34 @@ impl MemoryPlan {
     }
 }
 
-/// What a query in flight takes: its filter of scored nodes, and the pages that it holds.
+/// Bytes of a query in flight: its filter of scored nodes, and the pages that it holds.
 pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
 }
 
-/// What so many candidates take beyond those of a list, where vectors are deleted.
+/// Bytes of `candidates` candidates beyond the list, which a query keeps if vectors are deleted.
 fn candidate_bytes(candidates: usize) -> u64 {
     (candidates as u64).saturating_mul(CANDIDATE)
 }
 
-/// What a query with a candidate list of `list` keeps of its candidates, so many bytes of each: answers there are no more.
+/// Bytes that a query with a list of `list` keeps, at `candidate` bytes for each candidate. The
+/// number of answers is at most the list size.
 fn kept_bytes(list: usize, candidate: u64) -> u64 {
     (list.saturating_add(BEYOND) as u64).saturating_mul(candidate)
 }
 
-/// Pages that a query with a candidate list of `list` holds, at most about.
+/// About the most pages that a query with a candidate list of `list` holds.
 pub(crate) const fn held_pages(list: usize) -> usize {
     list / 2 + 24
 }
 
-/// The least memory for searches of vectors of `dim` dimensions with so many bytes of codes in memory, tables left out.
+/// The least memory for searches of vectors of `dim` dimensions with `codes` bytes of codes in
+/// memory, without tables.
 pub(crate) fn least(dim: usize, codes: u64) -> u64 {
     PROGRAM + query_bytes(USUAL_LIST, BLOCK) + Codebook::memory_bytes(dim) + codes
 }
 
-/// Divides a budget in bytes; `None` is no limit.
+/// Divides a budget in bytes. `None` is no limit.
 pub(crate) fn divide(
     budget: Option<u64>,
     needs: &Needs,
@@ -337,14 +355,14 @@ pub(crate) fn divide(
     };
     let must = must_have(budget, needs, query)?;
     let mut left = budget - must;
-    // Deletes that were acknowledged are no reason to refuse an index that could be opened before.
+    // Acknowledged deletes are no reason to refuse an index that could be opened before.
     memory_plan.deleted = needs.deleted.min(left);
     memory_plan.changes += memory_plan.deleted;
     left -= memory_plan.deleted;
     let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
     memory_plan.queries = (1 + queries) * query;
     left -= queries * query;
-    // Small needs are met; who wants megabytes takes pages from searches.
+    // Small needs are met in full. Needs of megabytes take pages from searches.
     memory_plan.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
     left -= memory_plan.inserting;
     memory_plan.rows = needs.rows.min(left.min(LEAST_ROWS.max(left / 8)));
@@ -386,7 +404,7 @@ pub(crate) fn divide(
     Ok(memory_plan)
 }
 
-/// Bytes that searches cannot do without; refuses a budget below.
+/// Bytes that searches need. A smaller budget is refused.
 fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     let without = (PROGRAM + needs.beside + query + needs.index()).saturating_add(needs.places);
     let must = without.saturating_add(needs.changes);
@@ -422,10 +440,12 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     })
 }
 
-/// What memory may be spent on beyond what must be there, what saves most reads a byte first; `left` is what there is.
+/// The optional uses of memory, those that save most reads a byte first. `left` is the memory that
+/// is available.
 fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
-    // Where all lists are in memory the approach reads nothing, so nothing can be saved there.
+    // If all lists are in memory, the approach reads nothing, so the navigation graph saves
+    // nothing.
     let lists = cost(needs.graph.pages, needs.graph);
     let without_approach =
         needs.vectors.pages > 0 && (lists..lists + needs.navigation).contains(&left);
@@ -458,13 +478,13 @@ fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
             saved: piece.hits * reads,
         }));
     }
-    // The slices of a file are taken in their order: each saves less a byte than the one before.
+    // Slices of one file stay in their order, since each saves less a byte than the one before.
     slices.retain(|slice| slice.bytes > 0.0);
     slices.sort_by(|a, b| (b.saved / b.bytes).total_cmp(&(a.saved / a.bytes)));
     slices
 }
 
-/// Bytes of memory that `pages` pages of a file take, with the table that finds them.
+/// Bytes of memory for `pages` pages of a file, with the table that finds them.
 fn cost(pages: u64, file: PageFile) -> u64 {
     match pages {
         0 => 0,
@@ -478,13 +498,13 @@ impl PageFile {
         4 * (self.pages + self.empty)
     }
 
-    /// Bytes that a page takes that is kept in memory.
+    /// Bytes of a page that is kept in memory.
     fn kept_bytes(self) -> u64 {
         self.page_bytes as u64 * if self.doubled { 2 } else { 1 }
     }
 }
 
-/// The most pages of a file that `bytes` hold.
+/// The most pages of a file that fit into `bytes`.
 fn pages_in(bytes: u64, file: PageFile) -> u64 {
     // Slices were rounded down to bytes, each by less than one.
     if file.pages == 0 || bytes + 16 >= cost(file.pages, file) {
@@ -500,7 +520,7 @@ enum What {
     Vectors,
 }
 
-/// Memory and what it saves: reads a query.
+/// An amount of memory, and the reads a query that it saves.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     what: What,
@@ -508,7 +528,7 @@ struct Slice {
     saved: f64,
 }
 
-/// What the build measured, or a guess where it could not.
+/// The build's measurements, or estimates without them.
 struct Value {
     medoid_reads: f64,
     graph_reads: f64,
@@ -559,7 +579,7 @@ impl Value {
     }
 }
 
-/// The increments of a curve of rising shares.
+/// The increments of a curve of cumulative shares.
 fn pieces(hot: &[HotShare]) -> impl Iterator<Item = HotShare> + '_ {
     let mut last = HotShare {
         share: 0.0,
@@ -575,7 +595,8 @@ fn pieces(hot: &[HotShare]) -> impl Iterator<Item = HotShare> + '_ {
     })
 }
 
-/// The share of reads that the hottest `share` of pages serve, between the points of a curve.
+/// The share of reads that the hottest `share` of pages serve, interpolated between the points of a
+/// curve.
 fn hits(hot: &[HotShare], share: f64) -> f64 {
     let (mut left, mut found) = (share, 0.0);
     for piece in pieces(hot) {
@@ -589,7 +610,7 @@ fn hits(hot: &[HotShare], share: f64) -> f64 {
     found
 }
 
-/// Budgets that are too small at a moment that a test chooses.
+/// Lets a test choose when a budget is refused.
 #[cfg(test)]
 pub(crate) mod refusal {
     use std::cell::Cell;
@@ -600,17 +621,17 @@ pub(crate) mod refusal {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// The calling thread asks a budget so many times more before it is refused once.
+    /// Lets the calling thread ask a budget `times` more times before one refusal.
     pub(crate) fn after(times: Option<u64>) {
         LEFT.set(times);
     }
 
-    /// How many times are left, if it was not refused yet.
+    /// The number of calls left before the refusal, if it has not happened yet.
     pub(crate) fn left() -> Option<u64> {
         LEFT.get()
     }
 
-    /// Asked wherever a budget may be too small.
+    /// Called wherever a budget may be too small.
     pub(crate) fn check() -> Result<(), Error> {
         match LEFT.get() {
             None => Ok(()),

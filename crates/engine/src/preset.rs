@@ -1,8 +1,8 @@
 //! Presets: a system as a row of choices along the engine's axes.
 //!
-//! A [`Preset`] is a plain value. It is what the build writes into the manifest and what a search takes
-//! its defaults from; nothing else in the engine knows the name of a system or a paper. Every choice can be
-//! overridden one by one, so that each one's gain can be seen.
+//! A [`Preset`] is a plain value. A build writes it into the manifest, and a search takes its
+//! defaults from it. No other part of the engine knows the name of a system or a paper. Every
+//! choice can be overridden by itself, so that its gain can be measured.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,8 @@ use stratann_vector::LowCodes;
 use crate::search::Strategy;
 use crate::{Error, Layout};
 
-/// Declares choices with names: an enum, its list of all, the name and one line about each, and both ways between names and choices.
+/// Declares an enum of named choices: its list of all variants, the name and a line about each, and
+/// the conversions between names and variants.
 macro_rules! named {
     (
         $(#[$doc:meta])*
@@ -29,17 +30,17 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[$type] = &[$($type::$variant),+];
 
-            /// The name that it is asked for by.
+            /// The name of the choice in options and on the command line.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name,)+
                 }
             }
 
-            /// One line about it, for who chooses.
+            /// One line about the choice, for users.
             pub const fn about(self) -> &'static str {
                 match self {
                     $($type::$variant => $line,)+
@@ -68,9 +69,9 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// How internal node ids, and with them pages, are assigned to rows.
+    /// The assignment of internal node ids, and so of pages, to rows.
     pub enum Order, "order" {
-        /// The order of the input file, as DiskANN does.
+        /// The order of the input file, as in DiskANN.
         Input = "input", "As in the input",
         /// Rows near each other in space are near each other on disk: recursive balanced bisection.
         Locality = "locality", "Near vectors near each other",
@@ -78,48 +79,57 @@ named! {
 }
 
 named! {
-    /// How lists and vectors are compressed, always without loss. The coupled, inline and csr layouts know only
-    /// [`Raw`](Compression::Raw).
+    /// The compression of lists and vectors, which is always lossless. The coupled, inline and csr
+    /// layouts support only [`Raw`](Compression::Raw).
     pub enum Compression, "compression" {
-        /// Vectors as they are. Lists, too, in the coupled and inline layouts, and all but so in csr; elsewhere they are Elias–Fano codes.
+        /// Uncompressed vectors. Lists are uncompressed in the coupled and inline layouts and
+        /// nearly so in csr. In other layouts they are Elias–Fano codes.
         Raw = "raw", "Vectors as they are; lists too if coupled, else Elias-Fano",
-        /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one Huffman table a segment.
+        /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one
+        /// Huffman table a segment.
         Paper = "paper", "Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)",
-        /// The codec that makes each list the shortest, and the one that makes a sample of each segment the shortest.
+        /// The codec that makes each list shortest, and the one that makes a sample of each segment
+        /// shortest.
         Best = "best", "For each list and each segment of vectors the codec that makes it the shortest",
     }
 }
 
 named! {
-    /// How a new vector gets into the index on storage.
+    /// The way in which a new vector gets into the index on storage.
     pub enum Update, "way to update" {
-        /// It waits in a graph in memory, which is merged when that is asked for (FreshDiskANN; DecoupleVS §3.5).
+        /// The vector waits in a graph in memory, which is merged on request (FreshDiskANN;
+        /// DecoupleVS §3.5).
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
-        /// At once, and each list that it joins is written at once where it is: the baseline of OdinANN's Figure 9, and where codes
-        /// are in the pages the only way: it needs no codes and no table in memory.
+        /// At once. Each list that it joins is rewritten at once in its place. This is the baseline
+        /// of OdinANN's Figure 9. If codes are in the pages, it is the only direct way, and needs
+        /// no codes and no table in memory.
         InPlace = "in-place", "At once, each page where it is",
-        /// At once; the records that it changes are written together, on pages that have room (OdinANN §3.2).
+        /// At once. The records that it changes are written together, to pages with free slots
+        /// (OdinANN §3.2).
         Relocate = "relocate", "At once, records that change together on pages with room (OdinANN)",
-        /// At once; changes of many inserts wait in memory and are written together, where the lists are.
+        /// At once. Changes of many inserts wait in memory, and are written together to the pages
+        /// of their lists.
         Accumulate = "accumulate", "At once, the changes of many inserts to a page together",
-        /// Into the clusters on storage, some at a time, which are split, merged and written anew where they change (SPFresh); until then it
-        /// waits in memory.
+        /// Into the clusters on storage, some vectors at a time. Changed clusters are split, merged
+        /// and rewritten (SPFresh). Until then the vector waits in memory.
         Rebalance = "rebalance", "Some at a time into clusters, which stay in balance (SPFresh)",
     }
 }
 
-/// When re-ranking by exact distance ends, where vectors are apart from lists (DecoupleVS §3.4).
+/// The rule that ends re-ranking by exact distance, where vectors are apart from lists (DecoupleVS
+/// §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rerank {
     /// B: candidates in a batch.
     pub batch: usize,
-    /// Re-ranking ends after a batch of which a smaller share than this entered the answers; 0 never ends early.
+    /// Re-ranking ends after a batch if a smaller share than this entered the answers; 0 never ends
+    /// early.
     pub benefit: f64,
-    /// Whether, instead, the first K + B candidates tell by the code's error which others are still worth ranking; those
-    /// are read all at once, and they are the last.
+    /// Whether the error of codes decides instead, once the first K + B candidates are ranked.
+    /// Other candidates that may still be answers are then read all at once, and are the last.
     pub estimate: bool,
-    /// The re-ranking ratio: if it is not 0, this share of the candidate list is ranked, and at least k, all at once, and nothing before the
-    /// traversal is done (DistVS §3.1, D_full).
+    /// The re-ranking ratio. If it is not 0, this share of the candidate list is ranked, and at
+    /// least k, all at once after the traversal (DistVS §3.1, D_full).
     pub ratio: f64,
 }
 
@@ -134,32 +144,35 @@ pub struct Rerank {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Preset {
-    /// The name it is asked for by.
+    /// The name of the preset in options and on the command line.
     pub name: &'static str,
-    /// One line about it.
+    /// One line about the preset.
     pub about: &'static str,
-    /// How node ids are assigned at build.
+    /// The assignment of node ids at build.
     pub order: Order,
-    /// How lists and vectors become bytes; `None` is by the size of a vector, a sample of the rows and the memory of searches.
+    /// The layout of lists and vectors as bytes. With `None`, the build chooses by the size of a
+    /// vector, a sample of the rows and the memory of searches.
     pub layout: Option<Layout>,
-    /// How lists and vectors are compressed.
+    /// The compression of lists and vectors.
     pub compression: Compression,
     /// The search strategy.
     pub strategy: Strategy,
-    /// Beam width W of best-first, or the largest width of the pipeline.
+    /// Beam width W of best-first search, or the largest width of the pipeline.
     pub beam: usize,
-    /// Whether a search starts from the navigation graph, when the index has one, or from the medoid.
+    /// Whether a search starts from the navigation graph, if the index has one, or from the medoid.
     pub navigation: bool,
-    /// Entry points whose codes stay in memory where all others are in the nodes (n_ep, AiSAQ §3.1).
+    /// Entry points whose codes stay in memory, if all other codes are in the nodes (n_ep, AiSAQ
+    /// §3.1).
     pub entry_points: usize,
     /// Whether a page that was read serves every candidate in it.
     pub whole_page: bool,
-    /// When re-ranking ends, where vectors are apart from lists.
+    /// The rule that ends re-ranking, where vectors are apart from lists.
     pub rerank: Rerank,
-    /// How new vectors get in, where layout and metric let them in directly; else they are merged.
+    /// The way to insert vectors, if layout and metric allow direct inserts. Otherwise they are
+    /// merged.
     pub update: Update,
-    /// Where there are codes of two precisions, as [`Strategy::Press`] needs them: what the low ones are. New vectors
-    /// are merged then.
+    /// The kind of low codes, if there are codes of two precisions, as [`Strategy::Press`] needs
+    /// them. New vectors are then merged.
     #[serde(serialize_with = "named_or_none")]
     pub low_codes: Option<LowCodes>,
 }
@@ -171,17 +184,20 @@ fn named_or_none<S: Serializer>(
     low_codes.map(LowCodes::name).serialize(serializer)
 }
 
-/// How wide [PRESS](Strategy::Press) searches (DistVS §3.1): the list of candidates by low-precision codes, and what of it goes on. The list by
-/// high-precision codes is [`SearchOptions::list`](crate::SearchOptions::list).
+/// The width of a search by [PRESS](Strategy::Press) (DistVS §3.1): the list of candidates by
+/// low-precision codes, and the part of it that is refined. The list by high-precision codes is
+/// [`SearchOptions::list`](crate::SearchOptions::list).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Press {
-    /// D_low, the longest that the list by low codes gets, as a multiple of the list by high ones.
+    /// D_low, the greatest length of the list by low codes, as a multiple of the list by high
+    /// codes.
     pub low: f64,
-    /// The refinement ratio: in each round the nearest that are left of the list by low codes are looked at by high codes, this share of its
-    /// length.
+    /// The refinement ratio. In each round, high codes score the nearest remaining candidates of
+    /// the list by low codes. This is their share of its length.
     pub ratio: f64,
-    /// Nodes, spread over the collection, that are looked at by low codes first: near the nearest of them a search begins (without a navigation graph). 0: it begins at the
-    /// graph's entry node.
+    /// Seeds: nodes spread over the collection that are scored by low codes first. A search without
+    /// a navigation graph begins near the nearest of them. With 0 it begins at the graph's entry
+    /// node.
     pub seeds: usize,
 }
 
@@ -192,8 +208,10 @@ impl Press {
         ratio: 0.3,
         seeds: 0,
     };
-    /// What takes the least work of what was tried on photo-sift and package-text with a beam of 8 (`docs/results/search.md`): of a longer list by low codes a smaller share in each
-    /// round, so that fewer are looked at by high codes and none is given up too soon; and seeds.
+    /// The parameters that took least work of those tried on photo-sift and package-text with a
+    /// beam of 8 (`docs/results/search.md`). A longer list by low codes with a smaller share in
+    /// each round sends fewer candidates to high codes, and drops none too soon. Seeds help as
+    /// well.
     pub const TUNED: Press = Press {
         low: 3.0,
         ratio: 0.2,
@@ -240,7 +258,8 @@ impl Preset {
         update: Update::Merge,
         low_codes: None,
     };
-    /// AiSAQ: DiskANN's graph and search, with the codes in the nodes (its §3.1); w = 4 as in its §4.1.
+    /// AiSAQ: DiskANN's graph and search, with the codes in the nodes (its §3.1); w = 4 as in its
+    /// §4.1.
     pub const AISAQ: Preset = Preset {
         name: "aisaq",
         about: "AiSAQ: as diskann, with the neighbours' codes in the node: about 10 MB of memory at any size",
@@ -279,8 +298,9 @@ impl Preset {
         update: Update::Relocate,
         ..Self::PIPEANN
     };
-    /// The graph index for second-tier memory (Cheng et al., its §5): rows without padding, read one by one, and queries that take turns
-    /// while the memory answers. As DiskANN's otherwise, whose graph it is.
+    /// The graph index for second-tier memory (Cheng et al., its §5): rows without padding, read
+    /// one by one. Queries take turns while the memory answers. The graph and all other choices are
+    /// DiskANN's.
     pub const TIERED_GRAPH: Preset = Preset {
         name: "tiered-graph",
         about: "Second-tier memory: input order, rows without padding (CSR), best-first one hop at a time, queries take turns",
@@ -288,8 +308,9 @@ impl Preset {
         beam: 1,
         ..Self::DISKANN
     };
-    /// DistVS (Yin et al., NSDI 2026) with the layout of its §3.1 and beam of its §5.1: lists and vectors apart, and of each vector codes of two
-    /// precisions. Its list sizes and refinement ratio are those of a search, [`Press::PAPER`](crate::Press::PAPER); a search that says nothing takes
+    /// DistVS (Yin et al., NSDI 2026) with the layout of its §3.1 and the beam of its §5.1. Lists
+    /// and vectors are apart, and each vector has codes of two precisions. Its list sizes and
+    /// refinement ratio are in [`Press::PAPER`](crate::Press::PAPER). The default of a search is
     /// [`Press::TUNED`](crate::Press::TUNED).
     pub const DISTVS: Preset = Preset {
         name: "distvs",
@@ -323,7 +344,8 @@ impl Preset {
         update: Update::Rebalance,
         low_codes: None,
     };
-    /// The cluster index of the second-tier paper (its §6): each vector once, in the group of one of its clusters.
+    /// The cluster index of the second-tier paper (its §6): each vector once, in the group of one
+    /// of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {
         name: "tiered-cluster",
         about: "clusters for memory that is slower than DRAM and finer than SSD: each vector once, grouped by cluster",
@@ -332,7 +354,7 @@ impl Preset {
         ..Self::SPANN
     };
 
-    /// The default: everything that was measured to help.
+    /// The default: every choice that helped in measurements.
     pub const STRATANN: Preset = Preset {
         name: "stratann",
         about: "locality order, compressed, pipelined, whole-page search, navigation graph (the default)",
@@ -383,7 +405,7 @@ impl Rerank {
         estimate: false,
         ratio: 0.5,
     };
-    /// All of the list at once, whatever codes say of it.
+    /// The whole list at once, whatever the codes estimate.
     pub(crate) const ALL: Rerank = Rerank {
         ratio: 1.0,
         ..Self::HALF

@@ -1,25 +1,25 @@
-//! How long work tells what it is doing, and learns that it should stop.
+//! Progress of long work: the work reports its steps, and learns whether it must stop.
 //!
-//! The engine knows no terminal: the command line draws a bar, Python calls back, a test counts. Stages do
-//! not nest: each `begin` is followed by its `end` before the next.
+//! The engine knows no terminal. The command line draws a bar, Python runs a callback, and a test
+//! counts. Stages do not nest: each `begin` is followed by its `end` before the next.
 
-/// Told of the progress of long work. Called from several threads at once, often: implementations should be
-/// cheap and never block.
+/// Receives the progress of long work. Several threads call it often and at once, so
+/// implementations must be cheap and must never block.
 pub trait Progress: Sync {
-    /// A stage of `total` steps begins (0: nobody knows how many). What a step is, is up to the stage.
+    /// A stage of `total` steps begins; 0 if the total is not known. Each stage defines its steps.
     fn begin(&self, stage: &str, total: u64);
     /// `steps` more steps of the stage are done.
     fn advance(&self, steps: u64);
-    /// The stage is over; also called when it failed or was interrupted.
+    /// The stage is over. Also called after a failure or an interruption.
     fn end(&self);
-    /// Whether the user wants the work to stop (Ctrl-C). Asked often; once true, it stays true until the
-    /// work has stopped.
+    /// Whether the user wants the work to stop (Ctrl-C). Called often. Once true, it must stay true
+    /// until the work has stopped.
     fn interrupted(&self) -> bool;
-    /// Something that the user should know, although the work goes on.
+    /// A warning for the user. The work goes on.
     fn warn(&self, message: &str);
 }
 
-/// Tells nobody and is never interrupted.
+/// Reports nothing and never interrupts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -33,7 +33,8 @@ impl Progress for Silent {
     fn warn(&self, _message: &str) {}
 }
 
-/// Work within a stage that has begun: it has none of its own, and is interrupted with it.
+/// For work within a stage that has begun. It has no stages of its own, and is interrupted with the
+/// outer work.
 pub(crate) struct WithinStage<'a>(pub(crate) &'a dyn Progress);
 
 impl Progress for WithinStage<'_> {
@@ -48,7 +49,7 @@ impl Progress for WithinStage<'_> {
     }
 }
 
-/// Begins a stage and ends it when dropped, on whichever way out.
+/// Begins a stage, and ends it on drop.
 pub(crate) struct Stage<'a> {
     progress: &'a dyn Progress,
 }

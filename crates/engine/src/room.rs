@@ -1,9 +1,13 @@
-//! Room for queries in flight: what a memory budget sets aside for them, shared by all searches that go on.
+//! Memory for queries in flight: the part of a memory budget that all running searches share.
 //!
-//! A search takes what it needs of what there is; what it would have beyond that leaves half of what is free to others, so that a batch
-//! that chose its queries in flight itself does not take it all. It takes at least what one query takes, and waits for that if others have it all:
-//! in the order in which they came, so that none waits for ever. It waits as a future does ([`Queued`]), so that one that was
-//! submitted keeps no thread; a thread that is to be blocked polls the same future.
+//! A search reserves the memory that it needs, as far as it is available. Memory beyond that is
+//! taken only while half of the free memory remains for others. So a batch that chose its own
+//! number in flight does not take everything.
+//!
+//! A search takes at least the memory of one query, and waits for that if others hold it all.
+//! Waiting searches are served in order of arrival, so that none waits for ever. The wait is a
+//! future ([`Queued`]), so a submitted search occupies no thread. A thread that should block polls
+//! the same future.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,41 +23,41 @@ use crate::Error;
 use crate::plan::MemoryPlan;
 use crate::progress::Progress;
 
-/// How often a thread that waits looks whether it is interrupted.
+/// How often a waiting thread checks for an interruption.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What searches that go on have taken.
+/// The memory that running searches have reserved.
 #[derive(Debug, Default)]
 pub(crate) struct Room(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that are taken.
+    /// Bytes that are reserved.
     taken: u64,
-    /// The number of the next search that has to wait.
+    /// The number of the next search that must wait.
     next: u64,
-    /// Those that wait, in the order in which they came, with what wakes them when it is their turn.
+    /// The waiting searches in order of arrival, with their wakers.
     waiting: BTreeMap<u64, Waker>,
 }
 
 impl State {
-    /// What wakes the one whose turn it is.
+    /// The waker of the search that is next.
     fn first(&self) -> Option<Waker> {
         self.waiting.values().next().cloned()
     }
 }
 
-/// How many queries a search would have in flight.
+/// The number of queries that a search wants in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// As many as there is room for.
+    /// Needed: taken as far as memory is free.
     pub(crate) needed: usize,
-    /// More than that, up to this, as long as half of what was free is left.
+    /// The most: taken as long as half of the free memory remains.
     pub(crate) most: usize,
 }
 
 impl Wanted {
-    /// So many, if there is room for them.
+    /// Exactly `queries`, if memory is free.
     #[cfg(test)]
     pub(crate) fn all(queries: usize) -> Wanted {
         Wanted {
@@ -62,7 +66,7 @@ impl Wanted {
         }
     }
 
-    /// Of as many as there is room for, one or more.
+    /// The number to take if memory for `free` queries is free; at least one.
     fn of(self, free: usize) -> usize {
         self.needed
             .max(self.most.min(free / 2))
@@ -70,17 +74,17 @@ impl Wanted {
     }
 }
 
-/// Room for some queries, until it is dropped.
+/// Memory reserved for some queries, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     room: Arc<Mutex<State>>,
     bytes: u64,
-    /// How many.
+    /// The number of queries.
     pub(crate) queries: usize,
 }
 
 impl Room {
-    /// Room for so many bytes of something that one who searches takes, in place of queries.
+    /// Reserves `bytes` for other data of a search, in place of queries.
     pub(crate) fn queue_bytes(&self, memory_plan: &MemoryPlan, bytes: u64) -> Queued {
         let all = memory_plan.queries.max(1);
         Queued {
@@ -91,8 +95,9 @@ impl Room {
         }
     }
 
-    /// Room for queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many `candidates` beyond it, as a
-    /// memory budget is divided: a future that has it when it is there. One query may always be in flight, whatever it takes.
+    /// Reserves memory for queries with a candidate list of `list`, pages of `page_bytes`, and
+    /// `candidates` more candidates, by the division of a memory budget. Returns a future of the
+    /// reservation. One query may always be in flight, whatever its size.
     pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
@@ -109,19 +114,20 @@ impl Room {
     }
 }
 
-/// A search that takes room, or waits for it. Dropped before its turn, it keeps nobody waiting.
+/// A search that reserves memory or waits for it. If it is dropped before its turn, it delays no
+/// other.
 #[derive(Debug)]
 pub(crate) struct Queued {
     room: Arc<Mutex<State>>,
-    /// Bytes that there are for queries, and what each takes; `None` without a budget.
+    /// Bytes for all queries, and bytes of each; `None` without a budget.
     bounds: Option<(u64, u64)>,
     wanted: Wanted,
-    /// Its place among those that wait.
+    /// Its number among the waiting searches.
     number: Option<u64>,
 }
 
 impl Queued {
-    /// The room, if nobody has to wait for it.
+    /// The reservation, if it needs no wait.
     pub(crate) fn at_once(&mut self) -> Option<Taken> {
         match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => Some(taken),
@@ -129,10 +135,10 @@ impl Queued {
         }
     }
 
-    /// Waits for the room.
+    /// Blocks until the memory is reserved.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if `progress` says so meanwhile.
+    /// [`Error::Interrupted`] if `progress` reports an interruption meanwhile.
     pub(crate) fn wait(mut self, progress: &dyn Progress) -> Result<Taken, Error> {
         if let Some(taken) = self.at_once() {
             return Ok(taken);
@@ -183,7 +189,7 @@ impl Future for Queued {
         if let Some(number) = self.number {
             state.waiting.remove(&number);
         }
-        // There may be some left for the next one.
+        // Some memory may be left for the next search.
         let next = state.first();
         drop(state);
         next.into_iter().for_each(Waker::wake);
@@ -207,7 +213,7 @@ impl Drop for Queued {
 }
 
 impl Taken {
-    /// Gives back what is not for the first `queries` of them.
+    /// Gives back the memory of all but the first `queries` queries.
     pub(crate) fn keep(&mut self, queries: usize) {
         let kept = queries.min(self.queries);
         let bytes = self.bytes / self.queries.max(1) as u64 * kept as u64;
@@ -252,7 +258,7 @@ mod tests {
     const LIST: usize = 100;
     const PAGE: usize = 4096;
 
-    /// With room for so many queries of the usual kind.
+    /// A budget for this many queries of the usual kind.
     fn memory_plan(queries: u64) -> MemoryPlan {
         let mut memory_plan = MemoryPlan {
             budget: Some(1 << 30),
@@ -302,7 +308,7 @@ mod tests {
         drop(first);
         assert_eq!(take(9).queries, 3);
         drop(second);
-        // One that needs more than all of it has all of it.
+        // A query that needs more than everything gets everything.
         let long = room.queue(&memory_plan, (100_000, PAGE, 0), Wanted::all(2));
         let long = long.wait(&Silent).unwrap();
         assert_eq!((long.queries, long.bytes), (1, memory_plan.queries));
@@ -339,7 +345,7 @@ mod tests {
         assert_eq!(first.queries, 3);
         let second = take(9).unwrap();
         assert_eq!(second.queries, 5);
-        // More than it has it does not get by this.
+        // This call gives it no more than it has.
         first.keep(7);
         assert_eq!((first.queries, take(1).is_none()), (3, true));
         drop((first, second));
@@ -440,14 +446,15 @@ mod tests {
         assert!(poll(&mut a, 0).is_pending());
         assert!(poll(&mut b, 1).is_pending());
         assert!(poll(&mut c, 2).is_pending() && queue(1).at_once().is_none());
-        // The first is woken, and none before it.
+        // The first is woken, and no other.
         drop(all);
         assert_eq!((times(0), times(1), times(2)), (1, 0, 0));
         assert!(poll(&mut b, 1).is_pending() && poll(&mut c, 2).is_pending());
         let Poll::Ready(first) = poll(&mut a, 0) else {
             panic!("it is its turn")
         };
-        // There is some left for the next, which gives up instead: then it is the last one's turn.
+        // Some memory is left for the next search, which gives up instead. Then it is the last
+        // one's turn.
         assert_eq!((first.queries, times(1), times(2)), (1, 1, 0));
         drop(b);
         assert_eq!(times(2), 1);

@@ -1,14 +1,15 @@
-//! How thorough a test is: by default as thorough as a few minutes for all of them allow.
+//! Thoroughness of tests: by default, all tests together fit into a few minutes.
 
 use stratann_tier::testing::Crash;
 
-/// Whether tests may take minutes each: `make test-slow`, or `STRATANN_SLOW=1`.
+/// Whether each test may take minutes: `make test-slow`, or `STRATANN_SLOW=1`.
 pub(crate) fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// The ways to crash that are tried at the operation with this number: all in the slow tests, one by default. That is another one at
-/// the next operation, and shifts every three, so that what is done in steps of three meets each of them.
+/// The crash modes to try at the operation with this number: all in slow tests, and one by default.
+/// The mode changes with each operation and shifts every three, so that work in steps of three
+/// meets each mode.
 pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     match slow() {
         true => Crash::ALL.to_vec(),
@@ -16,7 +17,8 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     }
 }
 
-/// One in `few` by default, the first among them, and all in the slow tests: the step from one to the next.
+/// The step for trying one case in `few` by default, from the first on, and every case in slow
+/// tests.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
 }

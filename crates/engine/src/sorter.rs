@@ -1,13 +1,13 @@
-//! Sorts records of which there are more than memory has room for.
+//! Sorts records that may exceed memory.
 //!
 //! ```text
-//!   push ──> memory ──full: sort──> run | run | run | ..     a file of the checkpoint, which goes with the sorter
-//!                                    └─────┴──merge──> run   while there are more runs than are read at a time
-//!   each ──> what is in memory, or all runs merged           as often as it is wanted
+//!   push ──> memory ──full: sort──> run | run | run | ..   a temporary file of the checkpoint
+//!                                    └─────┴──merge──> run   while there are too many to merge
+//!   each ──> the records in memory, or all runs merged       any number of times
 //! ```
 //!
-//! A record is bytes, the last four of which are a number, most significant byte first: records are in the order of the bytes before it, and
-//! among equal ones of the number. What came twice is given once.
+//! A record is bytes whose last four are a big-endian number. Records are ordered by the bytes
+//! before the number, and then by the number. Duplicates are returned once.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -22,22 +22,22 @@ use stratann_tier::{Volume, VolumeFile, VolumeReader};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// Bytes of a record that are its number.
+/// Bytes of a record's number.
 const TAIL: usize = 4;
-/// Bytes that are read or written at a time, of a run and of each that is merged into it.
+/// Bytes that are read or written at a time, of a run and of each run that is merged into it.
 const BUFFER: usize = 32 << 10;
-/// Memory for records, at least; and runs that are merged at a time.
+/// The least memory for records, and the least and most runs that are merged at a time.
 const LEAST: usize = 4 << 10;
 const LEAST_RUNS: usize = 4;
 const MOST_RUNS: usize = 256;
-/// What a record takes in memory beside its bytes.
+/// Bytes of a record in memory beyond its own.
 const PLACE: usize = size_of::<Range<u32>>();
 
 /// Takes records in any order.
 pub(crate) struct Sorter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
-    /// Kind and number of the file that the checkpoint has for a while, if there is too much for memory.
+    /// Kind and number of the temporary file of the checkpoint, used if memory does not suffice.
     scratch: (FileKind, u32),
     /// Bytes of memory.
     most: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Sorter<'a> {
     spilled: Option<Spilled>,
 }
 
-/// What had no room.
+/// The records that were written to the temporary file.
 struct Spilled {
     name: String,
     file: Box<dyn VolumeFile>,
@@ -58,13 +58,14 @@ struct Spilled {
 impl Drop for Sorter<'_> {
     fn drop(&mut self) {
         if let Some(spilled) = self.spilled.take() {
-            // If it stays, the next writer removes it.
+            // If the file stays, the next writer removes it.
             let _ = self.volume.remove(&spilled.name);
         }
     }
 }
 
-/// A number that another record hardly has: what is sealed with right checksums later is to be what came.
+/// A hash of a record. It ensures that records come back unchanged, since later files seal them
+/// with valid checksums.
 fn mixed(record: &[u8]) -> u32 {
     let mut hasher = DefaultHasher::new();
     hasher.write(record);
@@ -79,7 +80,8 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 impl<'a> Sorter<'a> {
-    /// One that takes about so much memory. No other file of the checkpoint has the kind and number of its `scratch` file.
+    /// A sorter with about `memory` bytes. No other file of the checkpoint may have the kind and
+    /// number `scratch`.
     pub(crate) fn new(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -90,7 +92,7 @@ impl<'a> Sorter<'a> {
             volume,
             checkpoint,
             scratch,
-            // Tables grow by doubling, and have what they had beside them then.
+            // Tables grow by doubling, and hold the old copy meanwhile.
             most: usize::try_from(memory / 2)
                 .unwrap_or(usize::MAX)
                 .clamp(LEAST, 1 << 30),
@@ -101,10 +103,10 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Takes a record, of four bytes or more, in parts.
+    /// Adds a record of at least four bytes, given in parts.
     ///
     /// # Errors
-    /// What has no room cannot be written.
+    /// The temporary file cannot be written.
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> Result<(), Error> {
         let more: usize = parts.iter().map(|part| part.len()).sum();
         self.longest = self.longest.max(more);
@@ -128,7 +130,7 @@ impl<'a> Sorter<'a> {
         self.places.dedup_by(|a, b| record(a) == record(b));
     }
 
-    /// Writes what is in memory as a run.
+    /// Writes the records in memory as a run.
     fn spill(&mut self) -> Result<(), Error> {
         self.sort();
         let (bytes, places) = (&self.bytes, &self.places);
@@ -153,10 +155,10 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// All of them, sorted.
+    /// All records, sorted.
     ///
     /// # Errors
-    /// What has no room cannot be written, or read again.
+    /// The temporary file cannot be written or read.
     pub(crate) fn sorted(mut self) -> Result<Sorted<'a>, Error> {
         if self.spilled.is_none() {
             self.sort();
@@ -181,14 +183,14 @@ impl<'a> Sorter<'a> {
     }
 }
 
-/// Records that were sorted.
+/// Sorted records.
 pub(crate) struct Sorted<'a>(Sorter<'a>);
 
 impl Sorted<'_> {
-    /// Calls `each` with all records, in their order.
+    /// Calls `each` with all records in order.
     ///
     /// # Errors
-    /// They cannot be read; what `each` says.
+    /// The records cannot be read, or an error of `each`.
     pub(crate) fn each(
         &self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
@@ -207,7 +209,8 @@ impl Sorted<'_> {
     }
 }
 
-/// A run that is written behind all others: of each record its length, its [`mixed`] number, and the record.
+/// A run that is being written behind all others: for each record its length, its [`mixed`] number,
+/// and the record.
 struct Writing {
     start: u64,
     end: u64,
@@ -249,21 +252,21 @@ impl Writing {
     }
 }
 
-/// A run that is read: its record at hand, and what of it is in memory.
+/// A run that is being read: its current record, and the buffered bytes.
 struct Head<'r> {
     record: Vec<u8>,
     reader: &'r dyn VolumeReader,
     /// The file's name, for errors.
     name: &'r str,
     longest: usize,
-    /// What was not read yet.
+    /// The bytes that were not read yet.
     rest: Range<u64>,
     buffer: Vec<u8>,
     at: usize,
 }
 
 impl Head<'_> {
-    /// Goes on to the next record; false if there is none.
+    /// Advances to the next record. False if there is none.
     fn advance(&mut self) -> Result<bool, Error> {
         if self.at == self.buffer.len() && self.rest.is_empty() {
             return Ok(false);
@@ -292,7 +295,7 @@ impl Head<'_> {
         }
     }
 
-    /// The next bytes, which are there.
+    /// The next bytes, which must exist.
     fn take(&mut self, bytes: usize) -> Result<&[u8], Error> {
         let held = self.buffer.len() - self.at;
         if held < bytes {
@@ -333,7 +336,7 @@ impl Ord for Head<'_> {
     }
 }
 
-/// Gives the records of runs in their order.
+/// Calls `each` with the records of all runs in order.
 fn merge(
     (reader, name, longest): (&dyn VolumeReader, &str, usize),
     runs: &[Range<u64>],
@@ -391,7 +394,7 @@ mod tests {
             let mut sorter = Sorter::new(&volume, &checkpoint, SCRATCH, memory);
             let mut expected = Vec::new();
             for (key, number, longer) in records {
-                // Some are longer than memory and buffers.
+                // Some records are longer than memory and buffers.
                 let key = if longer == 7 { key.repeat(9_000) } else { key };
                 sorter.push(&[&key, &number.to_be_bytes()]).unwrap();
                 expected.push((key, number));
@@ -424,7 +427,7 @@ mod tests {
         let sorted = sorter.sorted().unwrap();
         let name = volume.list().unwrap().remove(0);
         let start = sorted.0.spilled.as_ref().unwrap().runs[0].start;
-        // A length, a number, and a record.
+        // A length, a hash, and a record.
         for at in [start, start + 3, start + 5, start + 9] {
             let (mut file, mut one) = (volume.open(&name).unwrap(), [0]);
             volume.read_at(&name, at, &mut one).unwrap();

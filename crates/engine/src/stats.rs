@@ -1,4 +1,4 @@
-//! What an index is and what it takes: the answer of `stratann stats`.
+//! Statistics of an index: the answer of `stratann stats`.
 
 use serde::Serialize;
 use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Role, stream};
@@ -11,10 +11,10 @@ use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
 use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
 
-/// Facts about an index, as `stratann stats --json` prints them: the keys are an interface.
+/// Facts about an index, as `stratann stats --json` prints them. The keys are a stable interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
-    /// The preset it was built with.
+    /// The preset of its build.
     pub preset: String,
     /// Vectors in the checkpoint.
     pub vectors: u64,
@@ -24,7 +24,7 @@ pub struct Stats {
     pub element: String,
     /// The metric.
     pub metric: String,
-    /// Mean degree of the nodes; 0 in a cluster index, as the other numbers of a graph.
+    /// Mean degree of the nodes. In a cluster index this and all other numbers of a graph are 0.
     pub degree_mean: f64,
     /// The largest degree.
     pub degree_max: u32,
@@ -34,63 +34,70 @@ pub struct Stats {
     pub build_list: u32,
     /// alpha of the build.
     pub alpha: f32,
-    /// How node ids were assigned.
+    /// The assignment of node ids.
     pub order: String,
-    /// How a node's list and vector stand on disk: `coupled`, `packed`, `decoupled`, `inline` or `layered`; of clusters `replicated`,
-    /// `addressed` or `grouped`.
+    /// The layout of a node's list and vector on disk: `coupled`, `packed`, `decoupled`, `inline`
+    /// or `layered`; for clusters `replicated`, `addressed` or `grouped`.
     pub layout: String,
-    /// How they are compressed.
+    /// The compression of lists and vectors.
     pub compression: Codecs,
     /// Bytes of a vector's code.
     pub code_bytes: u32,
     /// The content hash of the codebook; empty in an index of a format version below 3.
     pub codebook: String,
-    /// How nodes fill their blocks, in the inline layout.
+    /// The use of blocks by nodes, in the inline layout.
     pub fill: Option<BlockFill>,
     /// Nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
-    /// The clusters, in a cluster index.
+    /// The clusters of a cluster index.
     pub clusters: Option<ClusterStats>,
-    /// What all files take over the bytes of the vectors as they are, those that count: the index amplification of the second-tier paper, that 1 is
-    /// added to. 0 where there are no vectors.
+    /// Bytes of all files over the raw bytes of live vectors: the index amplification of the
+    /// second-tier paper, plus 1. It is 0 if there are no vectors.
     pub amplification: f64,
     /// Bytes on disk by component.
     pub bytes: Bytes,
-    /// Bits that an edge takes on disk: those of all lists, without the navigation graph, by the edges.
+    /// Bits of an edge on disk: the bytes of all lists, without the navigation graph, over the
+    /// number of edges.
     pub bits_per_edge: f64,
-    /// Raw bytes of the vectors over what they take on disk.
+    /// Raw bytes of the vectors over their bytes on disk.
     pub vector_ratio: f64,
-    /// Bytes that the same collection and graph would take in the coupled layout, with the same codes and the same
-    /// navigation graph.
+    /// Bytes of the same collection and graph in the coupled layout, with the same codes and the
+    /// same navigation graph.
     pub coupled_bytes: u64,
-    /// The part of them that this index saves, up to 1: `1 - bytes.total / coupled_bytes`. Below 0 it takes more.
+    /// The share of these bytes that this index saves, up to 1: `1 - bytes.total / coupled_bytes`.
+    /// Negative if it takes more.
     pub saved: f64,
-    /// The same of the graph and the vectors alone, which is what papers count.
+    /// The same for graph and vectors only, which is the figure that papers report.
     pub graph_and_vectors: GraphAndVectors,
     /// Vectors of the checkpoint that were deleted or replaced since.
     pub deleted: u64,
-    /// Records in segments of vectors that are no vectors of the checkpoint any more: what a merge deleted and left where it
-    /// was. A later one frees it when it is much (DecoupleVS §3.5).
+    /// Records in segments that no longer belong to a vector of the checkpoint, because a merge
+    /// deleted the vector and left the record. A later merge frees them when there are many
+    /// (DecoupleVS §3.5).
     pub garbage: u64,
-    /// Vectors that are in the log and not in the checkpoint.
+    /// Vectors in the log that are not in the checkpoint.
     pub logged: u64,
-    /// Bytes of the log's files, which are not among [`Stats::bytes`].
+    /// Bytes of the log's files, which [`Stats::bytes`] does not include.
     pub log_bytes: u64,
-    /// Bytes of storage that are kept for deletes on a full disk, beyond [`Stats::bytes`] and the log; 0 where the file system does not give blocks ahead.
+    /// Bytes of storage that are reserved for deletes on a full disk, beyond [`Stats::bytes`] and
+    /// the log. 0 if the file system cannot reserve blocks.
     pub room_bytes: u64,
-    /// What direct inserts cost since the index was opened for changes, where it takes them.
+    /// The cost of direct inserts since the index was opened for changes, if it takes them.
     pub direct: Option<DirectCounts>,
-    /// What the last look at a sample told, while the index is open for changes; [`Index::health`] looks.
+    /// The result of the last health check on a sample, while the index is open for changes.
+    /// [`Index::health`] runs one.
     pub health: IndexHealth,
-    /// The gravest of what went wrong without a call that failed for it, while the index is open for changes: why it takes no more
-    /// of them through this handle, why a checkpoint may not be durable, why vectors wait in memory that belong in the graph on
-    /// storage, why there is no checkpoint of late. What is acknowledged is in the log and is found; opening the index takes longer,
-    /// and so may every search.
+    /// The gravest failure in the background, while the index is open for changes. It explains one
+    /// of these: the handle takes no more changes; a checkpoint may not be durable; vectors wait in
+    /// memory that belong in the graph on storage; there has been no checkpoint of late.
+    ///
+    /// Acknowledged changes are in the log and are found. But opening the index takes longer, and
+    /// so may every search.
     pub trouble: Option<String>,
-    /// How much of the true nearest searches found, of queries that were served, where the index was opened with a
+    /// The recall of served queries, if the index was opened with a
     /// [watch](crate::OpenOptions::watch_recall).
     pub live_recall: Option<LiveRecall>,
-    /// How memory is divided while searching, under the budget that the index was opened with.
+    /// The division of memory during searches, under the budget of the opening.
     pub memory: MemoryPlan,
     /// The format version of the index.
     pub format_version: u32,
@@ -98,42 +105,43 @@ pub struct Stats {
     pub created_by: String,
 }
 
-/// What a cluster index has instead of a graph.
+/// Facts about clusters, which a cluster index has in place of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterStats {
-    /// How many clusters there are now. What follows is of the build, until a merge.
+    /// The present number of clusters. The following facts are of the build, until a merge.
     pub clusters: u64,
-    /// Vectors for each that the build aimed at.
+    /// The number of vectors in each cluster that the build aimed at.
     pub size: u32,
-    /// The most clusters that a vector was to be a member of.
+    /// The limit on the number of clusters of a vector.
     pub replicas: u32,
-    /// Clusters that a vector is a member of, on average.
+    /// The mean number of clusters of a vector.
     pub replicas_mean: f64,
-    /// Members of a cluster, on average.
+    /// The mean number of members of a cluster.
     pub members_mean: f64,
-    /// Members of the largest.
+    /// The number of members of the largest cluster.
     pub members_max: u32,
 }
 
-/// How lists and vectors are compressed, in the words of the build; empty in an index of format version 1, where they
-/// are not.
+/// The compression of lists and vectors, in the words of the build. Empty in an index of format
+/// version 1, which has no compression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Codecs {
-    /// What lists are coded with.
+    /// The codec of lists.
     pub list_codec: String,
-    /// What vectors are coded with.
+    /// The codec of vectors.
     pub vector_codec: String,
 }
 
-/// What the files of nodes take: pages of lists and of vectors, and the tables without which these cannot be read (the
-/// directory, and the chunks of segments). Codes, codebook, navigation graph and counts of reads are left out.
+/// Bytes of the files of nodes: pages of lists and of vectors, and the tables needed to read them
+/// (the directory, and the chunks of segments). Codes, codebook, navigation graph and counts of
+/// reads are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GraphAndVectors {
     /// Bytes on disk.
     pub bytes: u64,
-    /// Bytes of the same in the coupled layout.
+    /// Bytes of the same data in the coupled layout.
     pub coupled_bytes: u64,
-    /// The part of them that is saved: `1 - bytes / coupled_bytes`.
+    /// The share that is saved: `1 - bytes / coupled_bytes`.
     pub saved: f64,
 }
 
@@ -146,8 +154,9 @@ pub struct GraphAndVectors {
 /// | codes | inline: R a node | one a node | one a node |
 /// | ids | 8 a vector | in other | in other |
 ///
-/// The file that says which node has which id, where ids are not row numbers, is among the ids of any layout, 12 bytes a vector.
-/// What ids take on pages of records of different lengths depends on the ids of each page, and is written down nowhere.
+/// The file of ids exists if ids are not row numbers. It counts among the ids of any layout, with
+/// 12 bytes a vector. On pages of records of different lengths, the bytes of ids depend on the ids
+/// of each page, and are not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// Adjacency lists, and the navigation graph.
@@ -156,24 +165,26 @@ pub struct Bytes {
     pub vectors: u64,
     /// Codes and codebook.
     pub codes: u64,
-    /// Outside ids: those in the records of the coupled and the inline layout, and the file of ids, if there is one.
+    /// Ids: those in the records of the coupled and the inline layout, and the file of ids, if
+    /// there is one.
     pub ids: u64,
-    /// What vectors have beside them: rows, and which of them have what.
+    /// Attributes of vectors: rows, and the index parts of columns.
     pub columns: u64,
-    /// Everything else: headers, checksums, padding, counts of reads; where records have different lengths also these
-    /// lengths, the ids, the directory, and vectors that are garbage; and what direct inserts have added to the pages of the build.
+    /// Everything else: headers, checksums, padding, counts of reads, and pages that direct inserts
+    /// added to the build's. If records have different lengths, it includes these lengths, the ids,
+    /// the directory, and garbage vectors.
     pub other: u64,
-    /// The sum, which is what the files take.
+    /// The sum, which is the bytes of the files.
     pub total: u64,
 }
 
 impl Index {
-    /// Vectors of the checkpoint that do not count: a placeholder is none of them.
+    /// Vectors of the checkpoint that were deleted. A placeholder does not count.
     pub(crate) fn deleted_in(&self, overlay: &Overlay) -> u64 {
         overlay.deleted.len().saturating_sub(self.placeholders()) as u64
     }
 
-    /// What the index is and what it takes.
+    /// Statistics of the index.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
         let composition = self.composition();
@@ -189,7 +200,8 @@ impl Index {
             IndexKind::Graph(facts) => Some(facts),
             IndexKind::Cluster(_) => None,
         };
-        // What direct inserts have added to the file of pages: nobody counts what of it is lists, and what vectors.
+        // Pages that direct inserts added to the file. Their bytes are not divided into lists and
+        // vectors.
         let placement = manifest.placement.filter(|_| graph.is_some());
         let grown = placement.map_or(0, |placement| {
             let (built, _) = self.graph().files();
@@ -200,7 +212,8 @@ impl Index {
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         if composition.has_codes_in_records() {
-            // There, each code stands once, in a file of its own, which has those of the entry points as well.
+            // There, each code is stored once in a file of its own, which includes those of the
+            // entry points.
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, FileKind::Entries);
         }
@@ -281,9 +294,9 @@ impl Index {
     }
 }
 
-/// A cluster index by component: what vectors take that stand several times is among the vectors, and what leads to them among the graph.
-/// `came` vectors stand in clusters that were written since the build; those of before are counted as well, until a merge. Nothing of it
-/// would be in the coupled layout.
+/// The components of a cluster index. Repeated vectors count among the vectors, and structures that
+/// lead to them among the graph. `came` vectors are in clusters written since the build; the old
+/// ones count as well, until a merge. The coupled layout has nothing corresponding.
 fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();
@@ -309,7 +322,7 @@ fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAn
         codes: 0,
         ids,
         columns,
-        // Some of these are what the MANIFEST says, which nobody has to believe.
+        // Some of these numbers are from the MANIFEST, which may be wrong.
         other: [graph, vectors, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
@@ -323,13 +336,13 @@ fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAn
     (bytes, graph_and_vectors)
 }
 
-/// The index by component.
+/// The components of a graph index.
 fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     let graph = list_bytes(manifest) + bytes_of(manifest, FileKind::Navigation);
     let vectors = vector_bytes(manifest) + bytes_of(manifest, FileKind::Chunks);
     let codes = bytes_where(manifest, |kind| kind.role() == Role::Codes)
         + code_bytes_in_records(manifest, composition);
-    // Else nobody counts those in the records: they are beside the encoded vectors.
+    // In encoded records, ids are beside the vectors and not counted separately.
     let in_records = match composition.is_encoded() {
         true => 0,
         false => 8 * manifest.vectors,
@@ -343,7 +356,7 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
         codes,
         ids,
         columns,
-        // Some of these are what the MANIFEST says, which nobody has to believe.
+        // Some of these numbers are from the MANIFEST, which may be wrong.
         other: [graph, vectors, codes, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
@@ -351,7 +364,7 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     }
 }
 
-/// The files of nodes, and what they would be in the coupled layout.
+/// The files of nodes, and their size in the coupled layout.
 fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     let tables = [FileKind::Chunks, FileKind::Directory];
     let bytes = bytes_where(manifest, |kind| kind.has_pages() || tables.contains(&kind));
@@ -359,7 +372,7 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         manifest.dimension as usize,
         manifest.graph().degree as usize,
     );
-    // An index with a shape that the coupled layout does not hold does not open.
+    // An index whose shape the coupled layout does not support does not open.
     let coupled_bytes = CoupledShape::new(manifest.element, dim, degree)
         .map_or(bytes, |shape| shape.file_length(manifest.vectors));
     GraphAndVectors {
@@ -369,7 +382,7 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     }
 }
 
-/// What codes take beside lists: c bytes for each of R neighbours.
+/// Bytes of the codes beside lists: c bytes for each of R neighbours.
 fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 {
     match composition.has_codes_in_records() {
         true => {
@@ -379,25 +392,25 @@ fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 
     }
 }
 
-/// What files of this kind take together.
+/// Bytes of all files of a kind.
 fn bytes_of(manifest: &Manifest, kind: FileKind) -> u64 {
     bytes_where(manifest, |of| of == kind)
 }
 
-/// What files of those kinds take together of which `counts` says so.
+/// Bytes of all files whose kind satisfies `counts`.
 fn bytes_where(manifest: &Manifest, counts: impl Fn(FileKind) -> bool) -> u64 {
     let of_kind = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| counts(kind));
     let entries = manifest.files.iter().filter(of_kind);
     entries.map(|entry| entry.length).sum()
 }
 
-/// The part of `all` that `bytes` are less.
+/// The share by which `bytes` are less than `all`.
 fn saved(bytes: u64, all: u64) -> f64 {
     1.0 - bytes as f64 / all.max(1) as f64
 }
 
-/// What all lists take. Where the manifest does not say, they are those of the coupled layout: every node has a word
-/// for its degree and one for each of R slots.
+/// Bytes of all lists. If the manifest does not say, they are as in the coupled layout: every node
+/// has a word for its degree and one for each of R slots.
 fn list_bytes(manifest: &Manifest) -> u64 {
     match manifest.list_bytes {
         0 => 4 * manifest.vectors * (1 + u64::from(manifest.graph().degree)),
@@ -405,7 +418,7 @@ fn list_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// What all vectors take. Where the manifest does not say, they stand as they are.
+/// Bytes of all vectors. If the manifest does not say, they are uncompressed.
 fn vector_bytes(manifest: &Manifest) -> u64 {
     match manifest.vector_bytes {
         0 => raw_bytes(manifest),
@@ -413,7 +426,7 @@ fn vector_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// What all vectors take before they are encoded.
+/// Bytes of all vectors before compression.
 fn raw_bytes(manifest: &Manifest) -> u64 {
     manifest.vectors * u64::from(manifest.dimension) * manifest.element.size() as u64
 }

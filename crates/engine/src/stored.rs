@@ -1,4 +1,5 @@
-//! The files of an index as its manifest names them: finding them, reading them, and refusing what does not fit the manifest.
+//! The files of an index as its manifest names them: finds and reads them, and refuses files that
+//! do not fit the manifest.
 //!
 //! - [`place`]: the directory, the manifest, directories of indexes
 //! - [`clusters`]: files of a cluster index, by their headers and tables
@@ -36,7 +37,8 @@ pub(crate) use self::tables::{
 };
 use crate::Error;
 
-/// The manifest's entry for a file of this kind: the `n`-th, from 0, of a kind of which an index has several.
+/// The manifest's entry for a file of this kind. If an index has several files of the kind, `n` is
+/// its number from 0.
 pub(crate) fn entry<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -49,7 +51,7 @@ pub(crate) fn entry<'m>(
         .ok_or_else(|| damaged(volume, MANIFEST, format!("it names no {role} file")))
 }
 
-/// Refuses a file whose length is not what the manifest says.
+/// Refuses a file whose length differs from the manifest's.
 pub(crate) fn check_length(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -67,22 +69,23 @@ pub(crate) fn check_length(
     .into())
 }
 
-/// Refuses a file that is shorter than the manifest says, and one that is longer and to which no pages are ever added.
+/// Refuses a file that is shorter than the manifest says. Also refuses a longer one, unless pages
+/// may be added to it.
 pub(crate) fn check_file(
     volume: &dyn Volume,
     entry: &FileEntry,
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    // Direct inserts add pages: to the last segment, where there are segments. What is behind the pages of a checkpoint is of no
-    // account: a crash may have left it there.
+    // Direct inserts add pages, to the last segment if there are segments. Pages behind those of a
+    // checkpoint are ignored, since a crash may have left them there.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
 }
 
-/// The most nodes that the files of an index may have, whatever they say: each takes a byte or more.
+/// An upper bound of the number of nodes, whatever the files say: each node takes at least a byte.
 pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     let nodes = manifest
         .placement
@@ -92,7 +95,7 @@ pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     nodes.min(bytes.fold(0, u64::saturating_add))
 }
 
-/// The file of a kind as errors name it; `n` as for [`entry`].
+/// The name of a file of a kind in errors; `n` as for [`entry`].
 pub(crate) fn file_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -102,7 +105,7 @@ pub(crate) fn file_of(
     Ok(name_of(volume, &entry(volume, manifest, kind, n)?.name))
 }
 
-/// Something in a file of the index contradicts itself.
+/// The error of a file that contradicts itself.
 fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
     Error::Damaged {
         file: name_of(volume, name),
@@ -110,7 +113,7 @@ fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
     }
 }
 
-/// A file that is whole, but not the one that the manifest means.
+/// The error of a whole file that is not the one that the manifest names.
 pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error {
     damaged(
         volume,
@@ -119,7 +122,7 @@ pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error 
     )
 }
 
-/// A file of the index as errors name it.
+/// The name of a file of the index in errors.
 pub(crate) fn name_of(volume: &dyn Volume, name: &str) -> String {
     volume.place(name)
 }

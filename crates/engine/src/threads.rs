@@ -1,7 +1,7 @@
-//! Work that several threads share, as far as the system has any.
+//! Work shared by several threads, as far as the system provides them.
 //!
-//! A system may refuse a thread at any time (`RLIMIT_NPROC`, a cgroup's `pids.max`). What is shared here is then done by the threads
-//! that there are, that of the caller at least.
+//! A system may refuse a thread at any time (`RLIMIT_NPROC`, a cgroup's `pids.max`). The existing
+//! threads, at least the calling one, then do all of the work.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -9,8 +9,9 @@ use std::thread::{self, ScopedJoinHandle};
 
 use parking_lot::Mutex;
 
-/// The processors that this process may use, as it found them when it first asked: asking takes a dozen system calls, and a server
-/// that searches one query a call would ask thousands of times a second.
+/// The number of processors that this process may use, cached at the first call. The query takes a
+/// dozen system calls, and a server with one query a call would make it thousands of times a
+/// second.
 pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
@@ -19,13 +20,14 @@ pub fn processors() -> usize {
 /// Address space of a thread's stack, in bytes, as the standard library reserves it.
 const STACK: u64 = 2 << 20;
 
-/// Address space of the stacks of so many threads, in bytes: part of what is asked for before work that starts them.
+/// Address space of the stacks of `threads` threads, in bytes. A check for memory before they start
+/// includes it.
 pub(crate) fn stacks(threads: usize) -> u64 {
     (threads as u64).saturating_mul(STACK)
 }
 
-/// Has shares of some work done, each by one of as many threads as there are shares, that of the caller among them; what
-/// comes of each, in their order.
+/// Does each share of some work on its own thread, one of them the calling thread. Returns the
+/// results in order.
 ///
 /// # Panics
 /// With the panic of a share.
@@ -37,7 +39,8 @@ pub(crate) fn shared<S, T: Send>(
     shared_beside(shares, helpers, work, || ()).0
 }
 
-/// As [`shared`], by `helpers` more threads than that of the caller, which does `own` before it helps.
+/// As [`shared`], with `helpers` more threads than the calling one, which does `own` before it
+/// helps.
 pub(crate) fn shared_beside<S, T: Send, O>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     helpers: usize,
@@ -53,7 +56,7 @@ pub(crate) fn shared_beside<S, T: Send, O>(
     let run = || {
         let mut done = Vec::new();
         loop {
-            // Given back before the work begins.
+            // The lock is released before the work begins.
             let share = shares.lock().next();
             let Some((at, share)) = share else {
                 return done;

@@ -1,23 +1,24 @@
-//! The filter of nodes that a query has scored: direct-mapped, and allowed to forget.
+//! The visited set of a query: a direct-mapped filter of scored nodes that may forget.
 //!
 //! ```text
 //!   slot = hash(node):   holds the last node that came here
 //!   same node?   seen, skip it          another?   new, it takes the slot
 //! ```
 //!
-//! Forgetting a node costs a distance, nothing else: a node that is scored again either stands in the candidate list
-//! already, or falls short of its bound as it did before. In return, a look-up is one load and no branch that depends on
-//! data, and the size follows the list size, not the collection: it stays in the second-level cache at any scale.
+//! A forgotten node costs one distance and nothing else. If it is scored again, it is either in the
+//! candidate list already, or beyond its bound as before. In return, a look-up is one load without
+//! a data-dependent branch. The size follows the list size, not the collection, so the filter stays
+//! in the second-level cache at any scale.
 
 /// Not a node: internal ids stay below it.
 const EMPTY: u32 = u32::MAX;
-/// Slots for each candidate of the list: a hop brings tens of new nodes.
+/// Slots for each candidate of the list, since a hop brings tens of new nodes.
 const SLOTS_A_CANDIDATE: usize = 256;
-/// Slots at least and at most.
+/// The least and the most slots.
 const LEAST: usize = 1 << 12;
 const MOST: usize = 1 << 20;
 
-/// A forgetful set of node ids.
+/// A set of node ids that may forget.
 #[derive(Debug, Default)]
 pub(crate) struct Visited {
     slots: Vec<u32>,
@@ -36,7 +37,7 @@ impl Visited {
         slots(list) * size_of::<u32>()
     }
 
-    /// Bytes that it has taken.
+    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u32>()
     }
@@ -49,7 +50,7 @@ impl Visited {
         self.shift = 32 - size.trailing_zeros();
     }
 
-    /// Adds a node; false if it is known to be there.
+    /// Adds a node. False if it is known to be in the set.
     #[inline]
     pub(crate) fn insert(&mut self, node: u32) -> bool {
         let at = (node.wrapping_mul(0x9E37_79B1) >> self.shift) as usize;

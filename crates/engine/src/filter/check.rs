@@ -1,4 +1,4 @@
-//! Whether a filter fits the columns of an index.
+//! Checks whether a filter fits the columns of an index.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -13,16 +13,17 @@ use super::{
 };
 use crate::Error;
 
-/// Columns that an error names.
+/// The most columns that an error names.
 const NAMED: usize = 12;
-/// Characters of a value that an error shows.
+/// The most characters of a value that an error shows.
 const SHOWN: usize = 60;
 
 impl Filter {
-    /// What it asks of an index with these columns.
+    /// The filter as it applies to an index with these columns.
     ///
     /// # Errors
-    /// [`Error::Filter`]: a column that is not there, or a value or a question that its type has not; or more parts than may be.
+    /// [`Error::Filter`]: a missing column; a value or a comparison that does not fit the column's
+    /// type; too many parts.
     pub(crate) fn check(&self, schema: &Schema) -> Result<Checked, Error> {
         let mut checker = Checker {
             schema,
@@ -101,7 +102,8 @@ impl Checker<'_> {
                 let high = column.ordered(high, "between")?;
                 let empty = match order(&low.value, &high.value) {
                     Ordering::Less => false,
-                    // Of two floats that are the same at most one number is between what is asked for.
+                    // If both bounds have the same nearest float, only that float can lie
+                    // between them.
                     Ordering::Equal => low.asked.is_gt() || high.asked.is_lt(),
                     Ordering::Greater => true,
                 };
@@ -127,21 +129,23 @@ impl Checker<'_> {
     }
 }
 
-/// What a column is asked for, as a value of its type: the nearest, where an integer beyond 2^53 is no float.
+/// A requested value converted to a column's type. An integer beyond 2^53 that is no float becomes
+/// the nearest float.
 struct Near {
     value: Value,
-    /// How what was asked for compares with it.
+    /// The order of the requested value relative to `value`.
     asked: Ordering,
 }
 
 impl Near {
-    /// The value itself.
+    /// The exact value.
     fn at(value: Value) -> Near {
         let asked = Ordering::Equal;
         Near { value, asked }
     }
 
-    /// The bound of what is less than what was asked for, or also that itself.
+    /// The upper bound of values less than the requested one. If `itself` is set, it includes that
+    /// one.
     fn below(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -150,7 +154,8 @@ impl Near {
         }
     }
 
-    /// The bound of what is more, or also that itself.
+    /// The lower bound of values greater than the requested one. If `itself` is set, it includes
+    /// that one.
     fn above(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -160,7 +165,7 @@ impl Near {
     }
 }
 
-/// A column that is asked something.
+/// A column in a condition.
 struct Column<'a> {
     test: &'a Test,
     kind: ColumnType,
@@ -184,11 +189,11 @@ impl Column<'_> {
         })
     }
 
-    /// What has one of some values.
+    /// Rows that have one of some values.
     fn having(&mut self, values: &[Value], kind: ColumnType) -> Result<Expression, Error> {
         let values = values.iter().map(|value| self.fit(value, kind));
         let values = values.collect::<Result<Vec<_>, _>>()?;
-        // An integer that is no float is none of a column's.
+        // A column of floats has no value that equals an integer that is no float.
         let exact = values.into_iter().filter(|near| near.asked.is_eq());
         let mut values: Vec<Value> = exact.map(|near| near.value).collect();
         if values.is_empty() {
@@ -230,7 +235,7 @@ impl Column<'_> {
         }
     }
 
-    /// A value as one of a type, or the nearest that there is.
+    /// A value converted to a type, or the nearest value of that type.
     fn fit(&mut self, value: &Value, kind: ColumnType) -> Result<Near, Error> {
         *self.values += 1;
         if *self.values > MOST_VALUES {
@@ -277,7 +282,7 @@ impl Column<'_> {
     }
 }
 
-/// A value, or the beginning of it.
+/// A value, or its beginning if it is long.
 fn shown(value: &Value) -> String {
     let text = Literal(value).to_string();
     match text.char_indices().nth(SHOWN) {
@@ -286,7 +291,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// That there is no such column, and which was meant, perhaps.
+/// The reason that there is no such column, with similar names if there are any.
 fn unknown(name: &str, schema: &Schema) -> String {
     let shown: String = name.chars().take(SHOWN).collect();
     if schema.is_empty() {

@@ -1,4 +1,4 @@
-//! What matches a filter that fits the columns.
+//! Checked filters: evaluation of a filter that fits the columns.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -20,7 +20,7 @@ pub(super) enum Expression {
     Or(Vec<Expression>),
 }
 
-/// What is asked of one column; what has no value there fails.
+/// A condition on one column. Rows without a value fail it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Atom {
     pub(crate) column: String,
@@ -31,15 +31,16 @@ pub(crate) struct Atom {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// One of these values, which are of the column's type; of a list, one of these items. Ascending, each once, one at least.
+    /// One of these values, which have the column's type; for a list, at least one of these items.
+    /// They are ascending and distinct, and there is at least one.
     AnyOf(Vec<Value>),
-    /// A value between these, which are of the column's type.
+    /// A value between these bounds, which have the column's type.
     Between(Bound<Value>, Bound<Value>),
     /// Any value.
     Exists,
 }
 
-/// The order of two values of one type; floats are numbers.
+/// The order of two values of one type. Floats are never NaN.
 pub(super) fn order(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Boolean(one), Value::Boolean(other)) => one.cmp(other),
@@ -134,7 +135,7 @@ impl Expression {
             Self::Atom(asked) => NodeSet(atom(asked)?.0 & &all.0),
             Self::Not(expression) => NodeSet(&all.0 - expression.nodes(all, atom)?.0),
             Self::And(parts) => {
-                // What is left of all of them: none is asked of what has gone already.
+                // The nodes that all earlier parts left. Later parts are asked only about these.
                 let mut left = all.clone();
                 let (contrary, parts): (Vec<_>, Vec<_>) =
                     parts.iter().partition(|part| matches!(part, Self::Not(_)));
@@ -163,10 +164,11 @@ impl Checked {
         self.0.matches(row)
     }
 
-    /// The nodes of `all` that match, if `atom` says which nodes match an atom: of these, those that are not in `all` do not count.
+    /// The nodes of `all` that match. `atom` returns the nodes that match an atom, and may return
+    /// nodes outside `all`.
     ///
     /// # Errors
-    /// As those of `atom`.
+    /// As `atom`.
     pub(crate) fn nodes<E>(
         &self,
         all: &NodeSet,

@@ -1,20 +1,21 @@
-//! Filters: what a search, a count or a delete asks of attributes.
+//! Filters: conditions on attributes, for a search, a count or a delete.
 //!
 //! ```text
-//!   text ──parse──┐
-//!                 ├─> Filter ──check (Schema)──> Checked ──┬─ nodes: by index parts, exact, of nodes on storage
-//!   objects ──────┘                                        └─ matches: one row, of a vector in memory
+//!  text ──parse─┐
+//!               ├─> Filter ─check (Schema)─> Checked ─┬─ nodes: exact, from index parts on storage
+//!  objects ─────┘                                     └─ matches: one row, of a vector in memory
 //! ```
 //!
 //! - [`parse`]: the language as text
-//! - [`check`]: whether columns are there, and of the types that are asked for
-//! - [`checked`]: what matches
-//! - [`schema`]: which columns there are
+//! - [`check`]: whether the columns exist, and have fitting types
+//! - [`checked`]: which rows and nodes match
+//! - [`schema`]: the columns of an index
 //! - [`nodes`]: sets of nodes
 //! - [`time`]: times as text
 //!
-//! What has no value in a column fails every comparison of it; `!=` and `not in` are the contrary of `==` and `in`, so that it passes
-//! them. There is no third truth value: a filter or its `not` matches.
+//! A row without a value in a column fails every comparison of that column. `!=` and `not in` are
+//! the negations of `==` and `in`, so such a row passes them. There is no third truth value: either
+//! a filter or its `not` matches.
 
 mod check;
 mod checked;
@@ -36,21 +37,22 @@ pub use self::schema::Schema;
 pub(crate) use self::time::timestamp;
 use crate::Error;
 
-/// How deep parentheses, `not`, `and` and `or` may be within each other.
+/// The deepest nesting of parentheses, `not`, `and` and `or`.
 pub(crate) const MOST_DEPTH: usize = 64;
-/// Comparisons of a filter, at most.
+/// The most comparisons of a filter.
 pub(crate) const MOST_TERMS: usize = 4096;
-/// Values of a filter, at most.
+/// The most values of a filter.
 pub(crate) const MOST_VALUES: usize = 1 << 16;
-/// Bytes of a filter's text, at most.
+/// The most bytes of a filter's text.
 pub(crate) const MOST_TEXT: usize = 1 << 20;
 
-/// Words that are no names of columns, unless in backticks.
+/// Words that are column names only in backticks.
 const RESERVED: [&str; 10] = [
     "and", "or", "not", "in", "between", "contains", "exists", "null", "true", "false",
 ];
 
-/// What is asked of the attributes of vectors, by [`Filter::parse`] or put together from [`Filter::column`].
+/// A condition on the attributes of vectors. [`Filter::parse`] reads one, and [`Filter::column`]
+/// begins to build one.
 ///
 /// ```
 /// use stratann::Filter;
@@ -63,20 +65,23 @@ const RESERVED: [&str; 10] = [
 /// # Ok::<(), stratann::Error>(())
 /// ```
 ///
-/// | text | what matches |
+/// | text | rows that match |
 /// |---|---|
-/// | `a == 1`, `a != 1` | has that value; the contrary |
-/// | `a < 1`, `<=`, `>`, `>=`, `a between 1 and 2` | integers, floats, timestamps; both ends of `between` belong to it |
-/// | `a in [1, 2]`, `a not in [1, 2]` | has one of the values; the contrary |
-/// | `a contains 1` | a list that has it |
-/// | `a contains any [1, 2]`, `a contains all [1, 2]` | a list that has one of them, all of them |
-/// | `exists a`, `a != null`; `a == null` | has any value; has none |
-/// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | the first binds most, `or` least |
+/// | `a == 1`, `a != 1` | have that value; the negation |
+/// | `a < 1`, `<=`, `>`, `>=`, `a between 1 and 2` | integers, floats, timestamps; `between` includes both ends |
+/// | `a in [1, 2]`, `a not in [1, 2]` | have one of the values; the negation |
+/// | `a contains 1` | have a list with the value |
+/// | `a contains any [1, 2]`, `a contains all [1, 2]` | have a list with one of the values, with all of them |
+/// | `exists a`, `a != null`; `a == null` | have any value; have none |
+/// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | `not` binds most tightly, then `and`, then `or` |
 ///
-/// Values are `true`, `-1`, `1.5e3`, `inf` (or `1e999`, as exported files have it), `"text"` or `'text'` with the escapes of JSON, `timestamp(0)` in microseconds since 1970 UTC; of
-/// a column of timestamps also integers in microseconds, and texts in ISO 8601. Names that are no plain words stand in backticks. Missing values fail every comparison but `!=` and `not in`.
+/// A value is `true`, `-1`, `1.5e3`, `inf` (or `1e999`, as exported files write it), `"text"` or
+/// `'text'` with the escapes of JSON, or `timestamp(0)` in microseconds since 1970 UTC. A column of
+/// timestamps also takes integers in microseconds, and texts in ISO 8601. Names that are no plain
+/// words are written in backticks. Missing values fail every comparison except `!=` and `not in`.
 ///
-/// It prints as text that is read as the same filter, if it has values that can stand where they do.
+/// A filter prints as text that is read as the same filter, if its values are allowed where they
+/// are used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
@@ -90,11 +95,12 @@ enum Node {
     Not(Box<Node>),
     And(Vec<Node>),
     Or(Vec<Node>),
-    /// More than [`MOST_DEPTH`] of these: it was not put together any further, so that nothing that looks into it runs out of stack.
+    /// Deeper than [`MOST_DEPTH`]. Such a filter is not built further, so that recursion over it
+    /// cannot overflow the stack.
     TooDeep,
 }
 
-/// What is asked of one column.
+/// A condition on one column.
 #[derive(Clone, Debug, PartialEq)]
 struct Test {
     column: String,
@@ -147,7 +153,7 @@ impl Comparison {
     }
 }
 
-/// Which character of the text something is, from 1 on. It is no part of what is asked.
+/// The position of a term in the text, in characters from 1 on. It is not part of the condition.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place(Option<usize>);
 
@@ -166,7 +172,7 @@ impl Place {
     }
 }
 
-/// A column that something is to be asked of: [`Filter::column`].
+/// A column for a condition: [`Filter::column`].
 #[derive(Clone, Debug)]
 pub struct FilterColumn {
     name: String,
@@ -194,7 +200,7 @@ impl FilterColumn {
         self.compare(Comparison::Equal, value)
     }
 
-    /// `!=`: also what has no value.
+    /// `!=`: also rows without a value.
     pub fn differs(self, value: impl Into<Value>) -> Filter {
         self.compare(Comparison::NotEqual, value)
     }
@@ -229,51 +235,52 @@ impl FilterColumn {
         self.asks(Asks::In(values.into_iter().map(Into::into).collect()))
     }
 
-    /// `not in`: also what has no value.
+    /// `not in`: also rows without a value.
     pub fn not_in<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
         self.asks(Asks::NotIn(values.into_iter().map(Into::into).collect()))
     }
 
-    /// `contains`: a list that has the value.
+    /// `contains`: rows whose list has the value.
     pub fn contains(self, value: impl Into<Value>) -> Filter {
         self.asks(Asks::Contains(value.into()))
     }
 
-    /// `contains any`: a list that has one of the values.
+    /// `contains any`: rows whose list has one of the values.
     pub fn contains_any<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
         self.asks(Asks::ContainsAny(
             values.into_iter().map(Into::into).collect(),
         ))
     }
 
-    /// `contains all`: a list that has all of the values.
+    /// `contains all`: rows whose list has all of the values.
     pub fn contains_all<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
         self.asks(Asks::ContainsAll(
             values.into_iter().map(Into::into).collect(),
         ))
     }
 
-    /// `exists`: has a value.
+    /// `exists`: rows with a value.
     pub fn exists(self) -> Filter {
         self.asks(Asks::Exists)
     }
 
-    /// `== null`: has no value.
+    /// `== null`: rows without a value.
     pub fn missing(self) -> Filter {
         self.asks(Asks::Missing)
     }
 }
 
 impl Filter {
-    /// Reads a filter as text; which columns there are and of what types is for the index to say.
+    /// Parses the text of a filter. The columns and their types are checked only against an index.
     ///
     /// # Errors
-    /// [`Error::Filter`]: it is none, is longer than a megabyte, or has more parts than may be. It names the character.
+    /// [`Error::Filter`] if the text is no filter, is longer than a megabyte, or has too many
+    /// parts. The error names the character.
     pub fn parse(text: &str) -> Result<Filter, Error> {
         parse::parse(text)
     }
 
-    /// A column of which something is asked.
+    /// A column for a condition.
     pub fn column(name: impl Into<String>) -> FilterColumn {
         FilterColumn {
             name: name.into(),
@@ -281,7 +288,7 @@ impl Filter {
         }
     }
 
-    /// What matches everything, or nothing.
+    /// A filter that matches every row, or none.
     pub fn constant(matches: bool) -> Filter {
         Filter {
             node: Node::Constant(matches),
@@ -289,12 +296,12 @@ impl Filter {
         }
     }
 
-    /// What matches all of some filters; of none, everything does.
+    /// Rows that match all of some filters. Without filters, every row matches.
     pub fn all_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::And).unwrap_or_else(|| Self::constant(true))
     }
 
-    /// What matches one of some filters, or several; of none, nothing does.
+    /// Rows that match at least one of some filters. Without filters, no row matches.
     pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::Or).unwrap_or_else(|| Self::constant(false))
     }
@@ -316,7 +323,7 @@ impl Filter {
         Some(Self::around(join(nodes), depth))
     }
 
-    /// A node around others of a depth.
+    /// A node around children of a given depth.
     fn around(node: Node, depth: usize) -> Filter {
         match depth < MOST_DEPTH {
             true => Filter {
@@ -330,7 +337,7 @@ impl Filter {
         }
     }
 
-    /// What matches both. One after the other they are one list, however many.
+    /// Rows that match both filters. A chain of `and` is one list of any length, not a nested tree.
     pub fn and(mut self, other: Filter) -> Filter {
         if let Node::And(nodes) = &mut self.node
             && other.depth < self.depth
@@ -341,7 +348,7 @@ impl Filter {
         Self::all_of([self, other])
     }
 
-    /// What matches one of them, or both.
+    /// Rows that match at least one of the two filters.
     pub fn or(mut self, other: Filter) -> Filter {
         if let Node::Or(nodes) = &mut self.node
             && other.depth < self.depth
@@ -352,13 +359,13 @@ impl Filter {
         Self::any_of([self, other])
     }
 
-    /// Whether it was given up because it is too deep.
+    /// Whether the filter was given up because it is nested too deeply.
     fn is_too_deep(&self) -> bool {
         self.node == Node::TooDeep
     }
 }
 
-/// What does not match.
+/// Rows that do not match the filter.
 impl Not for Filter {
     type Output = Filter;
 
@@ -390,7 +397,8 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// Prints it where it stands within another one, in which `and` needs no parentheses or does.
+    /// Prints the node inside another one. `and_is_free` says whether an `and` needs no parentheses
+    /// there.
     fn fmt_within(&self, f: &mut fmt::Formatter<'_>, and_is_free: bool) -> fmt::Result {
         match self {
             Self::Or(_) => write!(f, "({self})"),
@@ -436,7 +444,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// A column's name as it stands in a filter.
+/// A column's name as written in a filter.
 struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
@@ -450,7 +458,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// A value as it stands in a filter.
+/// A value as written in a filter.
 struct Literal<'a>(&'a Value);
 
 impl fmt::Display for Literal<'_> {
@@ -458,7 +466,7 @@ impl fmt::Display for Literal<'_> {
         match self.0 {
             Value::Boolean(value) => value.fmt(f),
             Value::Integer(value) => value.fmt(f),
-            // With a point or an exponent, so that it stays a float.
+            // With a point or an exponent, so that it is read as a float.
             Value::Float(value) => write!(f, "{value:?}"),
             Value::String(text) => fmt_text(f, text),
             Value::Timestamp(micros) => write!(f, "timestamp({micros})"),

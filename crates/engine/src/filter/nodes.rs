@@ -4,7 +4,7 @@ use std::ops::{BitAnd, BitOr, Sub};
 
 use roaring::RoaringBitmap;
 
-/// Nodes of an index on storage, as a Roaring bitmap.
+/// A set of nodes of an index on storage, as a Roaring bitmap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeSet(pub(crate) RoaringBitmap);
 
@@ -16,7 +16,7 @@ impl NodeSet {
         Self(set)
     }
 
-    /// Whether a node is in.
+    /// Whether the set contains a node.
     #[inline]
     pub(crate) fn contains(&self, node: u32) -> bool {
         self.0.contains(node)
@@ -27,32 +27,32 @@ impl NodeSet {
         self.0.insert(node);
     }
 
-    /// Bytes that it takes, about.
+    /// About the bytes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.0.serialized_size()
     }
 
-    /// How many there are.
+    /// The number of nodes.
     pub(crate) fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// How many there are from a number on.
+    /// The number of nodes from a number on.
     pub(crate) fn len_from(&self, first: u32) -> u64 {
         self.0.range_cardinality(first..)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// They, by number.
+    /// The nodes, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter()
     }
 
-    /// Those in a range.
+    /// The nodes in a range, ascending.
     pub(crate) fn iter_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = u32> + '_ {
         self.0.range(range)
     }

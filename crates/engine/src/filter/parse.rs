@@ -1,11 +1,12 @@
-//! Filters as text.
+//! The text form of filters.
 //!
 //! ```text
 //!   filter   all ("or" all)*
 //!   all      one ("and" one)*
 //!   one      "not" one | "(" filter ")" | "true" | "false" | "exists" name | name asks
 //!   asks     ("==" | "!=" | "<" | "<=" | ">" | ">=") value | ("==" | "!=") "null"
-//!            | "between" value "and" value | ["not"] "in" values | "contains" (value | ("any" | "all") values)
+//!            | "between" value "and" value | ["not"] "in" values
+//!            | "contains" (value | ("any" | "all") values)
 //!   values   "[" [value ("," value)*] "]"
 //!   value    "true" | "false" | number | "inf" | "-inf" | text | "timestamp" "(" number ")"
 //! ```
@@ -18,15 +19,15 @@ use super::{
 };
 use crate::Error;
 
-/// Characters of the text that an error shows.
+/// The most characters of the text that an error shows.
 const SHOWN: usize = 40;
 
-/// Whether a plain name or keyword may begin so.
+/// Whether a plain name or keyword may begin with this character.
 pub(super) fn begins_word(char: char) -> bool {
     char.is_alphabetic() || char == '_'
 }
 
-/// Whether it may go on so.
+/// Whether a plain name or keyword may continue with this character.
 pub(super) fn is_in_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || char == '.'
 }
@@ -72,14 +73,15 @@ struct Lexer<'a> {
     at: usize,
 }
 
-/// Symbols, the longer ones first. Some stand here so that it can be said what would be right.
+/// Symbols, the longer ones first. Some are wrong in a filter, and are listed so that an error can
+/// suggest the right one.
 const SYMBOLS: [&str; 19] = [
     "==", "!=", "<=", ">=", "<>", "&&", "||", "=~", "(", ")", "[", "]", ",", "<", ">", "=", "!",
     "-", "+",
 ];
 
 impl<'a> Lexer<'a> {
-    /// The place of a byte.
+    /// The position of a byte, in characters.
     fn place(&self, at: usize) -> Place {
         let before = self.text.get(..at).unwrap_or(self.text);
         Place(Some(before.chars().count() + 1))
@@ -94,7 +96,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token, and where it begins.
+    /// The next token, and its first byte.
     fn next(&mut self) -> Result<(usize, Token<'a>), Error> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -131,7 +133,8 @@ impl<'a> Lexer<'a> {
         &rest[..end]
     }
 
-    /// A number, and whatever stands right behind it, so that it is refused as a whole.
+    /// A number with all characters directly behind it, so that a malformed number is refused as a
+    /// whole.
     fn number(&mut self, rest: &'a str) -> &'a str {
         let mut before = ' ';
         let end = rest.char_indices().find(|&(at, char)| {
@@ -191,7 +194,7 @@ impl<'a> Lexer<'a> {
                 Some('u') => {
                     let high = hexadecimal(&mut chars).ok_or_else(|| wrong(self))?;
                     let code = match high {
-                        // The first half of a character beyond four digits.
+                        // The first surrogate of a character that needs more than four digits.
                         0xd800..=0xdbff => {
                             let follows = chars.next().map(|next| next.1) == Some('\\')
                                 && chars.next().map(|next| next.1) == Some('u');
@@ -230,7 +233,7 @@ fn hexadecimal(chars: &mut std::str::CharIndices<'_>) -> Option<u32> {
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// What comes next, and where it begins.
+    /// The next token, and its first byte.
     token: Token<'a>,
     begin: usize,
     depth: usize,
@@ -270,7 +273,7 @@ impl<'a> Parser<'a> {
             .error(format!("found {found}, expected {expected}{hint}"))
     }
 
-    /// Takes what comes next, if it is this.
+    /// Consumes the next token if it equals `token`.
     fn takes(&mut self, token: &Token<'_>) -> Result<bool, Error> {
         let is = self.token == *token;
         if is {
@@ -507,7 +510,8 @@ impl<'a> Parser<'a> {
             };
         }
         match text.parse::<f64>() {
-            // One that is too large is infinite, as files of attributes have it: JSON knows no other way to say so.
+            // A number that is too large is infinite. Files of attributes rely on this, since JSON
+            // has no infinity.
             Ok(value) => Ok(value.into()),
             Err(_) => Err(self.unexpected("a number")),
         }

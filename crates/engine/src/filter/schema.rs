@@ -1,4 +1,4 @@
-//! What columns an index has.
+//! The columns of an index.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,40 @@ use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of
 
 use crate::Error;
 
-/// The columns of an index, by name, with their types. A column comes with the first value of it, and keeps its type; an integer is taken in a
-/// column of floats.
+/// The columns of an index by name, with their types. A column is created with its first value, and
+/// keeps the type of that. A column of floats takes integers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     columns: BTreeMap<String, ColumnType>,
 }
 
 impl Schema {
-    /// The type of a column.
+    /// The type of a column, or `None` if there is no such column.
     pub fn get(&self, name: &str) -> Option<ColumnType> {
         self.columns.get(name).copied()
     }
 
-    /// All columns, by name.
+    /// All columns, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, ColumnType)> {
         self.columns
             .iter()
             .map(|(name, kind)| (name.as_str(), *kind))
     }
 
-    /// How many columns there are.
+    /// The number of columns.
     pub fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no columns.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// Adds a column, unless it is there.
+    /// Adds a column, if it does not exist.
     ///
     /// # Errors
-    /// It is there with another type, or there are as many as may be.
+    /// The column exists with another type, or there are too many columns.
     pub(crate) fn declare(&mut self, name: &str, kind: ColumnType) -> Result<(), Error> {
         if let Some(&known) = self.columns.get(name) {
             return match known == kind {
@@ -59,29 +59,31 @@ impl Schema {
         Ok(())
     }
 
-    /// Takes on those columns of another index that are not there, however many these are: to know what a filter asks, not to take rows.
+    /// Adds the missing columns of another index, without a limit on their number. The result
+    /// serves to check filters, not to take rows.
     pub(crate) fn join(&mut self, other: &Schema) {
         for (name, &kind) in &other.columns {
             self.columns.entry(name.clone()).or_insert(kind);
         }
     }
 
-    /// Takes a column away of which no row has a value.
+    /// Removes a column in which no row has a value.
     pub(crate) fn forget(&mut self, name: &str) {
         self.columns.remove(name);
     }
 
-    /// Whether a row has columns of this schema alone; its integers become floats where their column is of floats.
+    /// Whether every column of a row is in this schema. Integers of the row become floats where
+    /// their column is of floats.
     pub(crate) fn knows(&self, row: &mut Row) -> bool {
         self.fit(row);
         let mut values = row.attributes.iter();
         values.all(|(name, value)| self.get(name) == Some(value.column_type()))
     }
 
-    /// Takes on the columns of a row.
+    /// Adds the columns of a row.
     ///
     /// # Errors
-    /// As [`declare`](Schema::declare); an integer in a column of floats of which none is the same number.
+    /// As [`declare`](Schema::declare); an integer that no float equals, in a column of floats.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {

@@ -1,4 +1,4 @@
-//! Filters: what is read, what is printed, what is refused, and what matches.
+//! Filters: parsing, printing, refusals and matches.
 
 use std::collections::BTreeMap;
 
@@ -110,14 +110,14 @@ fn rows_match_as_the_table_says() {
     ] {
         assert!(matches(text, &none), "{text}");
     }
-    // What a row has as an integer in a column of floats.
+    // A row with an integer in a column of floats.
     assert!(matches(
         "price == 4 and price in [4.0]",
         &row(&[("price", 4.into())])
     ));
 }
 
-/// Between 2^53 and 2^53 + 2 there is no float: what is asked for is not rounded to one.
+/// Between 2^53 and 2^53 + 2 there is no float. A value in between must not be rounded to one.
 #[test]
 fn integers_that_are_no_floats_are_compared_as_they_are() {
     let two_53 = 1_i64 << 53;
@@ -128,7 +128,7 @@ fn integers_that_are_no_floats_are_compared_as_they_are() {
             .filter(|at| matches(&text, &rows[*at]))
             .collect()
     };
-    // Of these two one is rounded down and the other up.
+    // Rounding would lower one of these two values and raise the other.
     for (asked, below) in [(two_53 + 1, 2), (two_53 + 3, 3)] {
         let (less, more): (Vec<usize>, Vec<usize>) = ((0..below).collect(), (below..4).collect());
         for comparison in ["<", "<="] {
@@ -364,7 +364,7 @@ fn what_is_too_large_is_a_plain_error() {
         let deep = format!("{}age == 1{}", open.repeat(100_000), close.repeat(100_000));
         assert!(refused(&deep).contains("more than 64 parentheses"));
     }
-    // Many in a row are not deep, and what is too deep runs out of no stack.
+    // A long chain is not deep, and a filter that is too deep does not overflow the stack.
     let mut chain = Filter::column("age").equals(1);
     let mut deep = chain.clone();
     for i in 0..1000 {
@@ -492,7 +492,7 @@ fn any_row() -> impl Strategy<Value = Row> {
     })
 }
 
-/// Whether it matches by the tree that was put together, not by what was made of it.
+/// Whether a row matches by the tree as built, without the checked form.
 fn plainly(node: &Node, row: &Row) -> bool {
     let test = match node {
         Node::Constant(matches) => return *matches,

@@ -3,8 +3,9 @@
 use time::format_description::well_known::Iso8601;
 use time::{Date, OffsetDateTime, PrimitiveDateTime, Time};
 
-/// Microseconds since 1970 UTC of a time in ISO 8601: a date, or date and time of day with a `T` or a blank between them; UTC where it does not say
-/// otherwise. What is finer is cut off. `None` if it is no such time.
+/// Microseconds since 1970 UTC of a time in ISO 8601. The text is a date, or a date and a time of
+/// day with a `T` or a blank between them. Without an offset, it is UTC. Digits below a microsecond
+/// are dropped. `None` if the text is no such time.
 pub(crate) fn timestamp(text: &str) -> Option<i64> {
     let text = match text.split_once(' ') {
         Some((date, time)) => format!("{date}T{time}"),

@@ -1,23 +1,25 @@
-//! What of an open index is of its kind. Of every kind are its log, ids, tombstones, fresh vectors, checkpoints, lock, place in a catalog,
-//! memory plan, and the frames of search, verify and repair; those do not ask which kind it is.
+//! The kind-specific part of an open index. Every kind shares the log, ids, tombstones, fresh
+//! vectors, checkpoints, lock, catalog entry and memory plan. The frames of search, verify and
+//! repair are shared too, and do not ask for the kind.
 //!
-//! | what differs | where |
+//! | difference | place |
 //! |---|---|
 //! | facts of the manifest | `IndexKind` in `layout/src/manifest/kind.rs` |
-//! | stores, what they take in memory, and what a search has beside them | here |
-//! | how a search finds candidates | `search/source.rs` |
-//! | how a build makes it, and what it is rebuilt with | `build/mod.rs`, `build/again.rs` |
-//! | how a vector gets into it and out of it | `update/direct/`, `update/rebalance/`, `update/contents.rs`, `update/survey.rs`, `update/live/compact.rs` |
-//! | what its tables say | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
-//! | what its stores must say | `verify/`, `repair/` |
-//! | what is counted of it | `measure.rs`, `stats.rs`, `search/scan.rs` |
+//! | stores, their memory, and the data that a search has beside them | here |
+//! | the way a search finds candidates | `search/source.rs` |
+//! | build and rebuild | `build/mod.rs`, `build/again.rs` |
+//! | inserts and deletes of vectors | `update/direct/`, `update/rebalance/`, `update/contents.rs`, `update/survey.rs`, `update/live/compact.rs` |
+//! | contents of its tables | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
+//! | invariants of its stores | `verify/`, `repair/` |
+//! | statistics | `measure.rs`, `stats.rs`, `search/scan.rs` |
 //!
-//! A cluster index has its stores in `stores/clusters.rs`, its source in `search/probe.rs`, its build in `build/clusters.rs`, and the checks of its
-//! files in `verify/clusters.rs`; vectors get into it by `update/rebalance/`, or by merges.
+//! A cluster index has its stores in `stores/clusters.rs`, its source in `search/probe.rs`, its
+//! build in `build/clusters.rs`, and the checks of its files in `verify/clusters.rs`. Vectors are
+//! inserted by `update/rebalance/`, or by merges.
 //!
-//! A new kind is a variant of `IndexKind` and one of [`Kind`]: the compiler then names each place that takes the kind apart by a
-//! pattern. It does not name those that ask for the graph, by `Index::graph` and `Manifest::graph`: these two have to answer for the new
-//! kind too, and who calls them is the list of what has to be looked at.
+//! A new kind is a variant of `IndexKind` and one of [`Kind`]. The compiler then names each place
+//! that matches on the kind. It does not name the callers of `Index::graph` and `Manifest::graph`.
+//! These two must have an answer for the new kind too, and their callers need a review.
 
 use std::sync::OnceLock;
 
@@ -33,7 +35,7 @@ use crate::stores::{ClusterStores, Composition, GraphStores};
 use crate::update::inserting_bytes;
 use crate::{Error, stored};
 
-/// What of an open index is of its kind.
+/// The kind-specific part of an open index.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one for each index that is open"
@@ -45,16 +47,17 @@ pub(crate) enum Kind {
     Clusters(ClusterStores),
 }
 
-/// A graph index that is open.
+/// An open graph index.
 pub(crate) struct GraphIndex {
     pub(crate) stores: GraphStores,
     navigation: OnceLock<Navigation>,
-    /// Its file, open: a merge of another process may remove it before the first search wants it.
+    /// The open file of the navigation graph. A merge of another process may remove it before the
+    /// first search needs it.
     navigation_file: Option<Box<dyn VolumeReader>>,
 }
 
 impl Kind {
-    /// Opens the stores that a manifest names. Reads tables and models; no pages.
+    /// Opens the stores that a manifest names. It reads tables and models, but no pages.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         match manifest.kind {
             IndexKind::Graph(_) => Ok(Self::Graph(GraphIndex {
@@ -66,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// What its stores can do.
+    /// The abilities of its stores.
     pub(super) fn composition(&self) -> &'static Composition {
         match self {
             Self::Graph(graph) => graph.stores.composition,
@@ -74,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// Takes on what came of it since its build.
+    /// Applies the placement file, which has the direct inserts since the build.
     pub(super) fn take_placement(
         &self,
         volume: &dyn Volume,
@@ -83,12 +86,13 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // Of this file it takes ids that came and went, as `CarriedIds`; where its clusters are, another table says.
+            // A cluster index takes only `CarriedIds` from this file. Another table has the places
+            // of its clusters.
             Self::Clusters(_) => Ok(()),
         }
     }
 
-    /// Its nodes, with those that came since its build.
+    /// The number of nodes, including those inserted since the build.
     pub(super) fn nodes(&self) -> u64 {
         match self {
             Self::Graph(graph) => match graph.stores.placement.get() {
@@ -99,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// Has pages stay as they are until it is dropped.
+    /// Keeps pages unchanged until the pin is dropped.
     pub(super) fn pin(&self) -> Option<Pin<'_>> {
         match self {
             Self::Graph(graph) => Some(graph.stores.placement.get()?.pins.pin()),
@@ -107,11 +111,11 @@ impl Kind {
         }
     }
 
-    /// Its pages that searches read while they look for candidates, and those of vectors that are apart.
+    /// The pages that searches read to find candidates, and the pages of vectors that are apart.
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),
-            // None of these are kept: what is read at once is as much as the largest cluster.
+            // No pages of clusters are kept. A read is as large as the largest cluster.
             Self::Clusters(clusters) => {
                 let extents = PageFile {
                     several: clusters.largest_read(),
@@ -122,7 +126,7 @@ impl Kind {
         }
     }
 
-    /// The same of the pages that could be in memory.
+    /// As [`files`](Kind::files), for the pages that may be kept in memory.
     pub(super) fn keepable(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.keepable(),
@@ -138,7 +142,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of tables in memory that say where things are.
+    /// Bytes in memory of tables that map nodes to places.
     pub(super) fn metadata_bytes(&self) -> u64 {
         match self {
             Self::Graph(graph) => graph.stores.metadata_bytes() as u64,
@@ -146,7 +150,7 @@ impl Kind {
         }
     }
 
-    /// Bytes that direct inserts take.
+    /// Bytes that direct inserts need.
     pub(super) fn inserting_bytes(&self, manifest: &Manifest) -> u64 {
         match self {
             Self::Graph(graph) => inserting_bytes(&graph.stores, manifest.graph().degree as usize),
@@ -154,16 +158,16 @@ impl Kind {
         }
     }
 
-    /// The file of what leads a search into it, if it has one.
+    /// The file entry of the navigation graph, if there is one.
     pub(super) fn navigation_entry<'m>(&self, manifest: &'m Manifest) -> Option<&'m FileEntry> {
         match self {
             Self::Graph(_) => manifest.file(FileKind::Navigation.name()),
-            // That over the heads is among the tables.
+            // The graph over the heads is among the tables.
             Self::Clusters(_) => None,
         }
     }
 
-    /// Puts into memory what a plan of it says.
+    /// Loads the data that the memory plan keeps in memory.
     pub(super) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -176,7 +180,7 @@ impl Kind {
         }
     }
 
-    /// Opens the file of what leads a search into it.
+    /// Opens the file of the navigation graph.
     pub(super) fn open_navigation(
         &mut self,
         volume: &dyn Volume,
@@ -191,7 +195,7 @@ impl Kind {
 }
 
 impl GraphIndex {
-    /// The navigation graph, loaded on first use.
+    /// The navigation graph, loaded at its first use.
     pub(super) fn navigation(
         &self,
         volume: &dyn Volume,

@@ -1,17 +1,19 @@
-//! A budget that many indexes have in common, as one of them sees it: how it is opened again, and for changes, within that budget.
+//! A memory budget that several indexes share, as one of them sees it: opening the index again, or
+//! for changes, within that budget.
 //!
 //! ```text
-//!   index of a catalog ── Opener ──────────> open again for reading ──┐
-//!            │                                                        ├──> Lender: counts it, or refuses it
-//!            └── LiveIndex::over ──────────> open for changes ────────┘        │
-//!                                                                        Grant: until the last index that has it is dropped
+//!   index of a catalog ── Opener ────> open again for reading ──┐
+//!            │                                                  ├──> Lender: counts it, or refuses
+//!            └── LiveIndex::over ────> open for changes ────────┘        │
+//!                                              Grant: until the last index with it is dropped
 //! ```
 //!
-//! A grant begins with what a change of such an index can use ([`Needs::lendable`]), and grows where more waits in memory than it has room for, or a merge made a
-//! larger index, as far as the lender has room. A merge gives back what is of no more use.
+//! A grant begins with the memory that changes of such an index can use ([`Needs::lendable`]). It
+//! grows, as far as the lender has memory, when more changes wait or a merge made the index larger.
+//! A merge gives back memory that is no longer needed.
 //!
-//! Who opens an index so has the one that it takes the place of as well, for a moment or for longer. That one is no reason to refuse it, and is counted
-//! for as long as it is there.
+//! A caller that opens an index in this way often still holds the index that it replaces. The
+//! lender tolerates both, and counts the old one until it is dropped.
 
 use std::fmt;
 use std::path::Path;
@@ -23,22 +25,23 @@ use crate::Error;
 use crate::plan::{self, Needs};
 use crate::progress::Progress;
 
-/// A lender has no room for more.
+/// The lender has no more memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shortage {
-    /// Its budget, in bytes.
+    /// The lender's budget, in bytes.
     pub(crate) budget: u64,
-    /// One that would do.
+    /// A budget that would suffice.
     pub(crate) needs: u64,
 }
 
-/// What many indexes have their memory from.
+/// The owner of a budget that several indexes share.
 pub(crate) trait Lender: Send + Sync {
-    /// Opens the index in a directory for reading, in the place of the one that has the number `instead`.
+    /// Opens the index in a directory for reading, in place of the one with the number `instead`.
     fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error>;
 
-    /// Memory for an index that is opened for changes in the place of the one that has the number `instead`. Gives its own budget, and what it counts as.
-    /// `None`: there is no limit. Where it has to be waited for, `progress` may end that.
+    /// Reserves memory for an index that is opened for changes in place of the one with the number
+    /// `instead`. Returns the budget of the index, and its grant. `None` means that there is no
+    /// limit. The call may wait for memory, and `progress` may end the wait.
     fn for_changes(
         self: Arc<Self>,
         path: &Path,
@@ -47,21 +50,22 @@ pub(crate) trait Lender: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
-    /// Lends so many bytes more to the index in a directory that has this number.
+    /// Lends `more` bytes to the index with this number.
     fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage>;
 
-    /// So many bytes of what the index with this number was lent are free again.
+    /// Takes back `by` bytes that were lent to the index with this number.
     fn shrink(&self, number: u64, by: u64);
 
-    /// The index that has this number is gone.
+    /// Takes back all memory of the index with this number.
     fn give_back(&self, number: u64);
 }
 
-/// What an index is counted as by a [`Lender`]; gives it back when it is dropped. Not to be dropped where the lender's lock is held.
+/// The memory that a [`Lender`] counts for an index, given back on drop. Do not drop it while the
+/// lender's lock is held.
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// Bytes that were lent since.
+    /// Bytes that were lent after the first reservation.
     more: AtomicU64,
 }
 
@@ -81,17 +85,17 @@ impl Drop for Grant {
     }
 }
 
-/// What an index has its memory from, and as what it is counted there.
+/// The lender of an index, with the index's number there.
 #[derive(Clone)]
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// `None` where the lender has the index itself, and sees when it is dropped.
+    /// `None` if the lender holds the index itself, and so sees when it is dropped.
     grant: Option<Arc<Grant>>,
 }
 
 impl Lent {
-    /// An index that its lender keeps under this number.
+    /// An index that its lender holds under this number.
     pub(crate) fn kept(lender: Arc<dyn Lender>, number: u64) -> Self {
         Self {
             lender,
@@ -100,7 +104,7 @@ impl Lent {
         }
     }
 
-    /// An index that is counted until the grant is dropped.
+    /// An index that counts until its grant is dropped.
     pub(crate) fn granted(grant: Grant) -> Self {
         Self {
             lender: grant.lender.clone(),
@@ -109,7 +113,8 @@ impl Lent {
         }
     }
 
-    /// Memory for an index that is opened for changes, where this one has none for them yet: its budget, and what it is counted as.
+    /// Reserves memory for an index that is opened for changes in place of this one: its budget,
+    /// and its lender.
     pub(super) fn for_changes(
         &self,
         path: &Path,
@@ -121,11 +126,11 @@ impl Lent {
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
     }
 
-    /// The budget of an index that takes the place of this one, which was lent `first` to begin with, in bytes: that, or what it needs, as far as there is
-    /// room.
+    /// The budget, in bytes, of an index that replaces this one, whose first reservation was
+    /// `first`. It is that reservation or the index's needs, as far as the lender has memory.
     ///
     /// # Errors
-    /// It has other needs than there is room for.
+    /// The needs exceed the memory that is available.
     pub(super) fn again(&self, path: &Path, first: u64, needs: &Needs) -> Result<u64, Error> {
         let (least, _) = needs.lendable();
         let wanted = plan::PROGRAM.saturating_add(least).saturating_sub(first);
@@ -142,13 +147,13 @@ impl Lent {
         Ok(first.saturating_add(wanted.min(self.more())))
     }
 
-    /// Bytes that were lent since the first.
+    /// Bytes that were lent after the first reservation.
     pub(crate) fn more(&self) -> u64 {
         let grant = self.grant.as_ref();
         grant.map_or(0, |grant| grant.more.load(Ordering::Relaxed))
     }
 
-    /// Has so many bytes more lent. Where nothing was granted, nothing is counted.
+    /// Borrows `more` bytes. Without a grant, nothing is counted.
     pub(crate) fn grow(&self, path: &Path, more: u64) -> Result<(), Shortage> {
         let Some(grant) = self.grant.as_ref().filter(|_| more > 0) else {
             return Ok(());
@@ -158,7 +163,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back what was lent since the first beyond so many bytes. Nobody has more lent meanwhile.
+    /// Gives back the bytes beyond `more` that were lent after the first reservation. There must be
+    /// no concurrent `grow`.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;
@@ -170,7 +176,8 @@ impl Lent {
     }
 }
 
-/// How an index was opened: to open it again in the same way, and, if it is one of a catalog, within the catalog's budget.
+/// The way in which an index was opened. It opens the index again in the same way. For an index of
+/// a catalog, it stays within the catalog's budget.
 #[derive(Clone)]
 pub struct Opener {
     options: OpenOptions,
@@ -187,15 +194,15 @@ impl fmt::Debug for Opener {
 }
 
 impl Opener {
-    /// The options. Of an index of a catalog they name no budget: that is the catalog's.
+    /// The options. For an index of a catalog they name no budget, since that is the catalog's.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
 
-    /// Opens for reading the index that stands in a directory now.
+    /// Opens for reading the index that is in a directory now.
     ///
     /// # Errors
-    /// As those of [`Index::open`]; of an index of a catalog a budget that has no room for it.
+    /// As [`Index::open`]; for an index of a catalog, a budget that has no memory for it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Index, Error> {
         match &self.lender {
             Some((lender, instead)) => lender.clone().open(path.as_ref(), *instead),
@@ -205,7 +212,7 @@ impl Opener {
 }
 
 impl Opener {
-    /// The same for an index that takes the place of this one, if both are of one catalog.
+    /// The same for an index that replaces `index`, if both belong to one catalog.
     #[must_use]
     pub fn instead_of(mut self, index: &Index) -> Self {
         if let (Some((lender, number)), Some(lent)) = (&mut self.lender, &index.lent)
@@ -218,35 +225,35 @@ impl Opener {
 }
 
 impl Index {
-    /// What it has its memory from, if others have theirs from there as well.
+    /// The lender of this index, if it shares a budget.
     pub(crate) fn lent(&self) -> Option<&Lent> {
         self.lent.as_ref()
     }
 
-    /// Of what was lent to it after it began, what its memory plan knows of.
+    /// The part of the memory plan's budget that was lent after the first reservation.
     pub(crate) fn planned_more(&self) -> u64 {
         let first = self.options.memory.unwrap_or_default();
         let lent = self.lent.as_ref().and(self.memory_plan.budget);
         lent.map_or(0, |budget| budget.saturating_sub(first))
     }
 
-    /// Bytes that were lent to it since it was opened, for what waits in memory.
+    /// Bytes that were lent since the index was opened, for changes that wait in memory.
     pub(crate) fn lent_since(&self) -> u64 {
         let more = self.lent.as_ref().map_or(0, Lent::more);
         more.saturating_sub(self.planned_more())
     }
 
-    /// It with what it has its memory from.
+    /// The index with a lender.
     pub(crate) fn with_lent(mut self, lent: Lent) -> Self {
         self.lent = Some(lent);
         self
     }
 
-    /// How it was opened, to open it again.
+    /// The way in which the index was opened, to open it again.
     pub fn opener(&self) -> Opener {
         let mut options = self.options.clone();
         let lender = self.lent.as_ref().map(|lent| {
-            // What a catalog lent it is no option.
+            // Memory that a catalog lent is no option.
             options.memory = None;
             (lent.lender.clone(), lent.number)
         });

@@ -1,4 +1,5 @@
-//! What indexes of one process can have in common: threads, codebooks, and room for queries in flight.
+//! Resources that indexes of one process can share: threads, codebooks, and memory for queries in
+//! flight.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,20 +14,20 @@ use crate::index::THREAD_BYTES;
 use crate::room::Room;
 use crate::threads;
 
-/// What indexes of one process can have in common.
+/// Resources that indexes of one process can share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    /// The searching threads, each with its ring and its buffers.
+    /// The search threads, each with its ring and its buffers.
     worker_pool: Mutex<Option<Arc<WorkerPool>>>,
     /// Codebooks by content hash.
     codebooks: Mutex<HashMap<String, Codebook>>,
-    /// What queries in flight take, of all searches that go on.
+    /// The memory of all queries in flight.
     pub(super) room: Room,
 }
 
 impl Shared {
-    /// The codebook of an index: one that is in memory if it has the same content. The file is read without the lock, so
-    /// that an index with a codebook that is there need not wait.
+    /// The codebook of an index. A codebook in memory with the same content is shared. The file is
+    /// read without the lock, so that other indexes need not wait.
     pub(super) fn codebook(
         &self,
         volume: &dyn Volume,
@@ -45,16 +46,17 @@ impl Shared {
         let known = codebooks
             .entry(manifest.codebook.clone())
             .or_insert_with(|| codebook.clone());
-        // Another thread may have read the same meanwhile: then one of the two is enough.
+        // Another thread may have read the same codebook meanwhile. Then one of the two is enough.
         Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
     }
 
-    /// Lets go of a codebook; indexes that have it keep it.
+    /// Forgets a codebook. Indexes that use it keep it.
     pub(crate) fn forget_codebook(&self, hash: &str) {
         self.codebooks.lock().remove(hash);
     }
 
-    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
+    /// A pool of at least `threads` search threads. They are kept from batch to batch, each with
+    /// its ring and buffers.
     pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
         let mut worker_pool = self.worker_pool.lock();
         let smaller = match &*worker_pool {
@@ -77,7 +79,8 @@ impl Shared {
             }
         };
         *worker_pool = Some(started.clone());
-        // Its threads are waited for, and one may be telling of a search that has ended: who is told may want this lock.
+        // The smaller pool is dropped without the lock, since dropping waits for its threads. One
+        // of them may be running a callback that needs this lock.
         drop(worker_pool);
         drop(smaller);
         Ok(started)

@@ -1,4 +1,5 @@
-//! Storage's part of PRESS: exact vectors, by which the best of L_high are ranked at the end, on threads of their own (DistVS §4.3).
+//! The storage server's part of PRESS: exact vectors, which rank the best of L_high at the end, on
+//! threads of their own (DistVS §4.3).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,38 +18,39 @@ use crate::search::{Counters, Ranking, Reranker, Timer};
 use crate::update::{FreshScratch, Seen};
 use crate::{Error, Index, LiveIndex, MergeWhen, Merger, OpenOptions, Rerank, WriteOptions};
 
-/// The exact vectors of an index, on its storage, and what changed since its last merge.
+/// The exact vectors of an index on storage, and the changes since its last merge.
 pub struct Full {
     states: Arc<States>,
     workers: WorkerPool,
 }
 
-/// What a ranking found, and what it cost.
+/// The result of a ranking, and its cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ranked {
-    /// Outside ids, nearest first.
+    /// Ids, nearest first.
     pub ids: Vec<u64>,
     /// Their exact distances.
     pub distances: Vec<f32>,
     /// Reads of storage.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes of these reads.
     pub bytes: u64,
-    /// Distances to nodes that were computed; those to vectors that wait for a merge are not counted.
+    /// The number of distances computed to nodes. Distances to vectors that wait for a merge do not
+    /// count.
     pub computations: u64,
-    /// Nodes that are not in the index any more, or were replaced.
+    /// The number of nodes that were deleted or replaced.
     pub refused: u32,
 }
 
 impl Full {
-    /// How long the state before the last merge is kept that nobody goes by.
+    /// The time for which the checkpoint before the last merge is kept while no query uses it.
     pub const KEPT: Duration = states::KEPT;
 
-    /// Opens the vectors of the index at `path` for reading, which so many threads are to rank.
+    /// Opens the vectors of the index at `path` for reading, with `threads` threads to rank.
     ///
     /// # Errors
-    /// No index there, or one that servers cannot share; a file that is damaged; no threads; [`Error::Outdated`] where another checkpoint took its place
-    /// meanwhile.
+    /// No index there, or one that servers cannot share; a damaged file; no threads;
+    /// [`Error::Outdated`] if another checkpoint was committed meanwhile.
     pub fn open(path: impl AsRef<Path>, threads: usize, io: IoMode) -> Result<Full, Error> {
         let path = path.as_ref();
         let index = Index::open(path, &OpenOptions::default())?;
@@ -56,10 +58,10 @@ impl Full {
         Full::of(States::still(path, index)?, threads, io)
     }
 
-    /// Opens the vectors of the index at `path` for changes as well ([`index`](Self::index)).
+    /// Opens the vectors of the index at `path`, also for changes ([`index`](Self::index)).
     ///
     /// # Errors
-    /// As those of [`open`](Self::open); another process has it open for changes.
+    /// As [`open`](Self::open); another process has the index open for changes.
     pub fn open_for_changes(
         path: impl AsRef<Path>,
         threads: usize,
@@ -85,26 +87,28 @@ impl Full {
         })
     }
 
-    /// What is searched: the last checkpoint.
+    /// The collection of the last checkpoint.
     pub fn collection(&self) -> Collection {
         self.states.newest()
     }
 
-    /// How many vectors a search can find now: without those that were deleted, and with those that wait for a merge.
+    /// The number of vectors that a search can find now. Deleted vectors do not count, and vectors
+    /// that wait for a merge do.
     pub fn vectors(&self) -> usize {
         self.states.vectors()
     }
 
-    /// The index, where it was opened for changes: to merge it, and to ask what it is.
+    /// The index, if it was opened for changes. Callers merge it and read its statistics.
     pub fn index(&self) -> Option<&Arc<LiveIndex>> {
         self.states.index()
     }
 
-    /// Merges in the background whenever that is due and nobody goes by the state before the last merge any more: it would be given up, and who goes by it be refused. Until what is
-    /// returned is dropped. `None` where the index is open for reading.
+    /// Merges in the background when a merge is due, until the returned value is dropped. A merge
+    /// waits while a query may use the checkpoint before the last merge, since it would give that
+    /// up. `None` if the index is open for reading only.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// A thread could not be started.
     pub fn merge_when_due(&self, when: MergeWhen) -> Result<Option<Merger>, Error> {
         let states = Arc::downgrade(&self.states);
         let may = move |_: &LiveIndex| states.upgrade().is_some_and(|states| !states.has_before());
@@ -113,33 +117,37 @@ impl Full {
             .transpose()
     }
 
-    /// What is searched by those that walk in a state, if they can be ranked: that of the last checkpoint, or of the one before it until it is given up
-    /// ([`forget_before`](Self::forget_before)).
+    /// The collection of a checkpoint, if its nodes can be ranked. It is the last checkpoint, or
+    /// the one before until it is given up ([`forget_before`](Self::forget_before)).
     pub fn collection_of(&self, state: u64) -> Option<Collection> {
         self.states.collection(state)
     }
 
-    /// Gives up the state before the last merge once nobody has gone by it for [`KEPT`](Self::KEPT): who ranks in it does, and who asks for its collection. At once where all who search
-    /// have said that they go by one state, `all_by`, and that is the last one. To be called now and then.
+    /// Gives up the checkpoint before the last merge once no call has used it for
+    /// [`KEPT`](Self::KEPT). Calls that rank in it, or ask for its collection, use it. If all
+    /// searching servers report the checkpoint `all_by`, and it is the last one, this happens at
+    /// once. Call this now and then.
     pub fn tidy(&self, all_by: Option<u64>) {
         self.states.tidy(all_by);
     }
 
-    /// Whether somebody may still go by the state before the last merge. Another merge would give that up: better wait with it.
+    /// Whether a query may still use the checkpoint before the last merge. Another merge would give
+    /// it up, so it should wait.
     pub fn has_before(&self) -> bool {
         self.states.has_before()
     }
 
-    /// Gives up the state before the last merge, with the memory and the storage that it takes.
+    /// Gives up the checkpoint before the last merge, with its memory and storage.
     pub fn forget_before(&self) {
         self.states.forget_before();
     }
 
-    /// Inserts rows of the collection's element type, one behind the other, or has them take the place of those that have their ids. When this returns they are as
-    /// durable as [`WriteOptions::durability`] says, and every ranking that begins sees them.
+    /// Inserts rows of the collection's element type, one after the other. A row replaces the
+    /// vector that has its id. When this returns, the rows are durable as
+    /// [`WriteOptions::durability`] says, and every ranking that begins later sees them.
     ///
     /// # Errors
-    /// The index was opened for reading; as those of [`LiveIndex::upsert`].
+    /// The index was opened for reading; as [`LiveIndex::upsert`].
     pub fn upsert(&self, ids: &[u64], rows: &[u8]) -> Result<(), Error> {
         let index = self.changing()?;
         let collection = index.index();
@@ -153,7 +161,7 @@ impl Full {
         index.upsert(&rows, ids, &Silent)
     }
 
-    /// Deletes ids, as far as there are such vectors. Gives how many there were.
+    /// Deletes the vectors with these ids, and returns their number. Missing ids are ignored.
     ///
     /// # Errors
     /// The index was opened for reading; a log that cannot be written.
@@ -179,12 +187,13 @@ impl Full {
             .ok_or_else(|| Error::call("the storage of an index", "open for reading", expected))
     }
 
-    /// Ranks nodes of a state by their exact vectors, and what waits for a merge with them, and calls `done` with the `k` nearest, on one of its threads. Returns at
-    /// once.
+    /// Ranks nodes of a checkpoint by their exact vectors, together with vectors that wait for a
+    /// merge. Calls `done` with the `k` nearest on one of its threads, and returns at once.
     ///
     /// # Errors
-    /// A state that nobody has any more ([`collection_of`](Self::collection_of)), a row that is none of the collection's, a node that there is not, `k` of 0: then `done` is not
-    /// called. It hears of reads that fail and of vectors that are damaged.
+    /// An unknown or given-up `state` ([`collection_of`](Self::collection_of)); a row of another
+    /// collection; a node that does not exist; `k` of 0. After such an error `done` is not called.
+    /// `done` gets the errors of failed reads and damaged vectors.
     pub fn rank(
         &self,
         state: u64,
@@ -196,11 +205,11 @@ impl Full {
         self.rank_while((state, query), nodes, k, || true, done)
     }
 
-    /// As [`rank`](Self::rank), for as long as somebody wants it: `wanted` is asked before anything is read, and where it says no, `done` hears of
-    /// [`Error::Interrupted`].
+    /// As [`rank`](Self::rank), as long as a caller wants the result. `wanted` is called before the
+    /// first read. If it returns false, `done` gets [`Error::Interrupted`].
     ///
     /// # Errors
-    /// As those of [`rank`](Self::rank).
+    /// As [`rank`](Self::rank).
     pub fn rank_while(
         &self,
         (state, query): (u64, &[u8]),
@@ -240,19 +249,20 @@ impl Full {
     }
 }
 
-/// A distance and an outside id.
+/// A distance and an id.
 type Near = (f32, u64);
 
-/// What a ranking of nodes alone gave.
+/// The result of ranking nodes alone.
 struct Nodes {
     found: Vec<Near>,
     counters: Counters,
-    /// Nodes that are not in the index any more.
+    /// The number of nodes that are no longer in the index.
     refused: usize,
 }
 
 impl View {
-    /// Reads the vectors of some nodes, all at once, and ranks them with what waits for a merge.
+    /// Reads the vectors of some nodes, all at once, and ranks them with the vectors that wait for
+    /// a merge.
     async fn rank(
         &self,
         thread: &Thread,
@@ -290,7 +300,7 @@ impl View {
         })
     }
 
-    /// Ranks the nodes of the state's checkpoint.
+    /// Ranks nodes of the view's checkpoint.
     async fn rank_nodes(
         &self,
         thread: &Thread,
@@ -310,7 +320,7 @@ impl View {
         let seen = self.changes.seen();
         let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
         ranking.query.copy_from_slice(query);
-        // Of an older state some are no answers any more: as many more are to be known.
+        // Some nodes of an older checkpoint may no longer be answers, so more are ranked.
         let most = if self.since_merge.is_some() {
             k.saturating_add(nodes.len())
         } else {
@@ -356,8 +366,9 @@ impl View {
         })
     }
 
-    /// Appends what waited when the merge began that took this state's place, which is in the next checkpoint: as many as are wanted that still count behind what changed `since`, if there are
-    /// so many.
+    /// Appends vectors that waited when the merge after this checkpoint began, and are in the next
+    /// checkpoint. It takes as many as are needed, after those changed `since` are excluded, if
+    /// there are so many.
     fn merged_since(
         &self,
         query: &[u8],
@@ -388,7 +399,7 @@ impl View {
     }
 }
 
-/// Appends the `k` nearest of what waits for a merge, and a few more.
+/// Appends the `k` nearest vectors that wait for a merge, and a few more.
 fn waiting(
     seen: &Seen<'_>,
     query: &[u8],
@@ -403,17 +414,17 @@ fn waiting(
     }
 }
 
-/// Who waits for a ranking.
+/// The callback of a ranking.
 type Done = Box<dyn FnOnce(Result<Ranked, Error>) + Send>;
 
-/// A ranking that goes on.
+/// A ranking in progress.
 struct Job {
     states: Arc<States>,
     state: u64,
     query: Vec<u8>,
     nodes: Vec<u32>,
     k: usize,
-    /// Whether anybody still waits for it.
+    /// Whether a caller still wants the result.
     wanted: Box<dyn Fn() -> bool + Send + Sync>,
     found: Mutex<Result<Ranked, Error>>,
     done: Mutex<Option<Done>>,
@@ -422,11 +433,13 @@ struct Job {
 impl Work for Job {
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, _: usize) -> Vec<Task<'t>> {
         vec![Box::pin(async move {
-            // What waited for a thread for too long is not read for nobody, while others wait behind it.
+            // If a job waited so long for a thread that no caller wants it, it must not delay
+            // others.
             if !(self.wanted)() {
                 return;
             }
-            // As it is now: what was acknowledged while it waited for a thread counts as well.
+            // The view is taken now, so that changes acknowledged while the job waited for a thread
+            // count as well.
             let found = match self.states.view(self.state) {
                 Some(view) => {
                     let found = view.rank(thread, &self.query, &self.nodes, self.k);
@@ -449,7 +462,7 @@ impl Work for Job {
             done(found);
         }
         if let Some(panic) = panic {
-            // Who waits has heard that it was interrupted.
+            // The caller has already got the error.
             std::panic::resume_unwind(panic);
         }
     }

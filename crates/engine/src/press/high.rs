@@ -1,4 +1,5 @@
-//! The memory server's part of PRESS: the graph and the high-precision codes, and L_high of each query (DistVS §3.2).
+//! The memory server's part of PRESS: the graph and the high-precision codes, and L_high of each
+//! query (DistVS §3.2).
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,14 +21,16 @@ use crate::stores::codes::{Correction, complete, each_code};
 use crate::update::each_list;
 use crate::{Error, Index, OpenOptions};
 
-/// Lists that the tables of their codec are learned from, at most.
+/// The most lists from which the tables of their codec are learned.
 const SAMPLE: usize = 10_000;
-/// Bytes of lists after which a round visits no more candidates: they are left for the next one. Any beam of use stays far below, and whoever asks for a wider one
-/// neither takes a server's memory nor makes a message that no frame carries.
+/// Bytes of lists after which a round visits no more candidates; the next round continues. Any
+/// useful beam stays far below. A wider beam can neither exhaust a server's memory nor exceed a
+/// frame.
 const ROUND: usize = 1 << 20;
-/// Lists that are read at a time to count how popular nodes are: some milliseconds.
+/// Lists that are read at a time to count the popularity of nodes. This takes some milliseconds.
 const COUNTED: u32 = 1 << 13;
-/// Bytes of what a compute server needs besides low codes, at most: a frame of the servers carries 16 MiB.
+/// The most bytes of data other than codes for a compute server. A frame of the servers carries 16
+/// MiB.
 const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
 /// Tables of the codec.
 const TABLES: usize = 4;
@@ -36,28 +39,32 @@ const TABLES: usize = 4;
 pub struct High {
     collection: Collection,
     lists: PackedLists,
-    /// The codes of all nodes in their parts, and what corrects the sums of entries of nested ones: compute servers are given the low codes, and the rests, or separate high
-    /// codes, are what is looked at here.
+    /// The codes of all nodes in two parts. Compute servers get the low codes. This server looks at
+    /// the residual codes, or at separate high codes. For nested codes, `corrections` corrects the
+    /// sums.
     lows: Vec<u8>,
     rests: Vec<u8>,
     corrections: Option<Vec<Correction>>,
     codebook: Codebook,
-    /// Where queries begin.
+    /// The start of queries.
     entry: u32,
-    /// How popular nodes are; 4 bytes a node once a compute server asks that has no room for all low codes.
+    /// The popularity of nodes: 4 bytes a node, once a compute server without memory for all low
+    /// codes asks.
     popularity: OnceLock<Popularity>,
-    /// What was counted of it so far.
+    /// The counts so far.
     counting: Mutex<Option<Counting>>,
-    /// Whether that met a list that does not decode.
+    /// Whether the count met a list that does not decode.
     failed: AtomicBool,
 }
 
 impl High {
-    /// Loads those of the index at `path`.
+    /// Loads the index at `path`.
     ///
     /// # Errors
-    /// No index there, or one that servers cannot share, such as one of more dimensions than a message has room for the centroids of (some 16,000); a file that is damaged; an interruption; [`Error::Outdated`] where another checkpoint
-    /// took its place meanwhile.
+    /// - No index there, or one that servers cannot share. An index of more than some 16,000
+    ///   dimensions is refused too, since a message cannot carry its centroids.
+    /// - A damaged file, or an interruption.
+    /// - [`Error::Outdated`] if another checkpoint was committed meanwhile.
     pub fn open(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<High, Error> {
         let path = path.as_ref();
         let index = Index::open(path, &OpenOptions::default())?;
@@ -119,7 +126,7 @@ impl High {
         }
         lists.shrink();
         let codebook = index.graph_codebook().clone();
-        // Its codes are in parts: what it holds makes room for whole ones.
+        // The index holds codes in parts. It is dropped to make room for whole ones.
         drop(index);
         drop(stage);
         let (all, half) = (manifest.code_bytes as usize, collection.low_bytes as usize);
@@ -151,12 +158,12 @@ impl High {
         })
     }
 
-    /// What is searched.
+    /// The collection that is searched.
     pub fn collection(&self) -> &Collection {
         &self.collection
     }
 
-    /// Bytes of lists, codes, codebook, and of how popular nodes are once that was asked, in memory.
+    /// Bytes in memory of lists, codes, codebook, and of the popularity of nodes if it was counted.
     pub fn memory_bytes(&self) -> u64 {
         let codebook = 2 * Codebook::memory_bytes(self.collection.dim as usize);
         let corrections = self.corrections.as_deref().map_or(0, size_of_val);
@@ -165,21 +172,25 @@ impl High {
         (self.lists.memory_bytes() + codes) as u64 + codebook + ranks
     }
 
-    /// What a compute server needs besides low codes, for [`Low::new`](super::Low::new).
+    /// The data other than codes that a compute server needs, for [`Low::new`](super::Low::new).
     pub fn low_centroids(&self) -> Vec<u8> {
         let centroids = self.codebook.quantizer().centroids();
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes of some nodes, `low_bytes` each: of those among the `kept` most popular of the collection, behind a bit for each node, from the lowest of the first
-    /// byte on, that says whether it is one. Without the bits those of all, if it has no more nodes than that. Where it is not [known](Self::knows_popular) yet which are
-    /// popular, that is counted first, all of it.
+    /// Appends the low codes of those nodes in `nodes` that are among the `kept` most popular, of
+    /// `low_bytes` each.
+    ///
+    /// A bit for each node comes first, from the lowest bit of the first byte on, which says
+    /// whether its code follows. If `kept` covers the whole collection, there are no bits, and the
+    /// codes of all nodes follow. If popularity is not [known](Self::knows_popular) yet, it is
+    /// counted first.
     ///
     /// # Errors
-    /// Lists that do not decode, which say how popular nodes are.
+    /// Lists that do not decode, which the count of popularity reads.
     ///
     /// # Panics
-    /// If there are no such nodes.
+    /// If a node does not exist.
     pub fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), Error> {
         let low = self.collection.low_bytes as usize;
         if kept >= self.collection.nodes {
@@ -199,13 +210,14 @@ impl High {
         Ok(())
     }
 
-    /// Whether it is known how popular nodes are, which [`low_codes`](Self::low_codes) of some nodes go by; or that it cannot be counted, which these say
-    /// then.
+    /// Whether the popularity of nodes is known, or a failed count makes
+    /// [`low_codes`](Self::low_codes) fail.
     pub fn knows_popular(&self) -> bool {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
     }
 
-    /// Counts on with how popular nodes are, for some milliseconds, and gives whether that is known now. Whoever calls this besides waits for as long; no list is read twice.
+    /// Continues to count the popularity of nodes for some milliseconds, and returns whether it is
+    /// known now. A concurrent call waits for this one. No list is read twice.
     ///
     /// # Errors
     /// A list that does not decode.
@@ -230,7 +242,7 @@ impl High {
         }
     }
 
-    /// Refuses nodes that there are not.
+    /// Refuses nodes that do not exist.
     fn check_nodes<'n>(&self, mut nodes: impl Iterator<Item = &'n u32>) -> Result<(), Error> {
         let count = self.collection.nodes;
         match nodes.find(|&&node| node >= count) {
@@ -249,34 +261,38 @@ impl High {
     }
 }
 
-/// One query's L_high. Reused from query to query.
+/// The L_high of one query. It is reused from query to query.
 #[derive(Debug, Default)]
 pub struct HighQuery {
-    /// The query's distances to every centroid of the rests.
+    /// The query's distances to every centroid of residual codes.
     table: DistanceTable,
     list: Frontier,
     full: usize,
     beam: usize,
-    /// Rounds that there were.
+    /// The number of rounds so far.
     rounds: u32,
     floats: Vec<f32>,
     nodes: Vec<u32>,
     sums: Vec<f32>,
     computations: u64,
-    /// The query's distances to every centroid of low codes, once one was asked for.
+    /// The query's distances to every centroid of low codes, once they are needed.
     low: DistanceTable,
     is_low_filled: bool,
     low_computations: u64,
-    /// What is looked at of what was offered and asked for.
+    /// The nodes to refine out of those offered and requested.
     chosen: Vec<(u32, f32)>,
 }
 
 impl HighQuery {
-    /// Begins with a query, as a compute server [sends](super::LowQuery::sent) it. `list` is D_high, `full` D_full, and `beam` how many nodes are visited
-    /// in a round. Where it begins [`LowQuery::begin`](super::LowQuery::begin) says, which is to be [refined](HighQuery::refine) or [looked](HighQuery::look) at first.
+    /// Begins a query, in the form in which a compute server [sends](super::LowQuery::sent) it.
+    ///
+    /// `list` is D_high, `full` is D_full, and `beam` is the number of nodes visited in a round.
+    /// [`LowQuery::begin`](super::LowQuery::begin) gives the start nodes, which are to be
+    /// [refined](HighQuery::refine) or [looked](HighQuery::look) at first.
     ///
     /// # Errors
-    /// A query of another length, with NaN or infinity, or of length 0 under cosine; a list, `full` or beam of 0.
+    /// A query of another length, with NaN or infinity, or of length 0 under cosine; a list, `full`
+    /// or beam of 0.
     pub fn begin(
         &mut self,
         high: &High,
@@ -295,7 +311,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // Codes of two precisions were asked for when it was opened.
+        // The index was checked for codes of two precisions when it was opened.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);
@@ -308,11 +324,15 @@ impl HighQuery {
         Ok(())
     }
 
-    /// As [`refine`](Self::refine) where the compute server has asked for low codes that it has [offloaded](super): estimates the distances of the nodes in `missing`, and refines the nearest of
-    /// these and of what it has `offered`. `estimates` gets, in place of what was there, what low codes say of those that may come into its L_low.
+    /// As [`refine`](Self::refine), for a compute server that has [offloaded](super) low codes.
+    /// Estimates the distances of the nodes in `missing`, and refines the nearest of these and of
+    /// `offered`.
+    ///
+    /// `estimates` gets the low-code estimates that are small enough for the server's L_low, in
+    /// place of its old contents.
     ///
     /// # Errors
-    /// A node that there is not.
+    /// A node that does not exist.
     pub fn look(
         &mut self,
         high: &High,
@@ -334,7 +354,7 @@ impl HighQuery {
         self.low.score(&high.lows, &missing.nodes, sums);
         self.low_computations += count as u64;
         let scored = missing.nodes.iter().copied().zip(sums.iter().copied());
-        // What is no number comes last in L_low: the lesser of that and infinity is infinity.
+        // NaN comes last in L_low: its minimum with infinity is infinity.
         let is_of_use = |&(_, estimate): &(u32, f32)| estimate.min(f32::INFINITY) <= missing.bound;
         estimates.extend(scored.filter(is_of_use));
         let mut chosen = std::mem::take(&mut self.chosen);
@@ -347,11 +367,12 @@ impl HighQuery {
         refined
     }
 
-    /// Scores nodes by their high codes and inserts them into L_high; one that is in it already changes nothing. Of each it is told what the low code
-    /// estimates, which is half of the work where codes are nested.
+    /// Scores nodes by their high codes and inserts them into L_high. A node that is already there
+    /// changes nothing. Each node comes with its low-code estimate, which is half of the work if
+    /// codes are nested.
     ///
     /// # Errors
-    /// A node that there is not.
+    /// A node that does not exist.
     pub fn refine(&mut self, high: &High, nodes: &[(u32, f32)]) -> Result<(), Error> {
         high.check_nodes(nodes.iter().map(|(node, _)| node))?;
         self.nodes.clear();
@@ -367,8 +388,9 @@ impl HighQuery {
         Ok(())
     }
 
-    /// Visits the nearest that are left, as many as the beam is wide (fewer in the first rounds), and appends their lists. False, and nothing is
-    /// appended, where all of L_high are visited. A round ends early where it has appended a mebibyte.
+    /// Visits the nearest unvisited nodes, as many as the beam width (fewer in the first rounds),
+    /// and appends their lists. A round ends early once it has appended a mebibyte. Returns false,
+    /// and appends nothing, if all of L_high is visited.
     pub fn advance(&mut self, high: &High, lists: &mut Vec<u8>) -> bool {
         let mut any = false;
         let most = lists.len() + ROUND;
@@ -387,7 +409,7 @@ impl HighQuery {
         any
     }
 
-    /// Distances by low codes that the query has taken here: those of codes that are offloaded.
+    /// The number of distances by low codes computed here, for offloaded codes.
     pub fn low_computations(&self) -> u64 {
         self.low_computations
     }
@@ -397,7 +419,7 @@ impl HighQuery {
         nodes.extend(self.list.keys().take(self.full).map(node_of));
     }
 
-    /// Distances by high codes that the query has taken.
+    /// The number of distances by high codes computed for the query.
     pub fn computations(&self) -> u64 {
         self.computations
     }

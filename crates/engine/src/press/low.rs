@@ -1,4 +1,5 @@
-//! A compute server's part of PRESS: the low-precision codes, and L_low of each query (DistVS §3.2).
+//! The compute server's part of PRESS: the low-precision codes, and L_low of each query (DistVS
+//! §3.2).
 
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
@@ -18,17 +19,18 @@ pub struct Low {
     rounding: Rounding,
     /// Decodes lists.
     lists: ListModel,
-    /// Where queries begin that look at no seeds.
+    /// The start of queries without seeds.
     entry: u32,
-    /// Of which nodes there are codes, where some are offloaded.
+    /// The nodes whose codes are here, if some are offloaded.
     kept: Option<Kept>,
     codes: Vec<u8>,
 }
 
-/// What a compute server needs besides codes.
+/// The data other than codes that a compute server needs.
 ///
 /// ```text
-///   0: count u32   4: count f32 (the centroids of low codes)   then: entry u32 (a node)   then: the model of lists
+///   0: count u32   4: count f32 (the centroids of low codes)
+///   then: entry u32 (a node)   then: the model of lists
 /// ```
 pub(super) fn encode(floats: &[f32], entry: u32, lists: &ListModel) -> Vec<u8> {
     let mut out = (floats.len() as u32).to_le_bytes().to_vec();
@@ -39,7 +41,8 @@ pub(super) fn encode(floats: &[f32], entry: u32, lists: &ListModel) -> Vec<u8> {
 }
 
 impl Low {
-    /// How many low codes fit in so many bytes, with what says of which nodes they are: all, or those of the most popular nodes, or none.
+    /// The number of low codes that fit into `bytes`: all, or a code for each of the most popular
+    /// nodes, or none. The bits that mark these nodes count as well.
     pub fn room(collection: &Collection, bytes: u64) -> u32 {
         let (nodes, code) = (collection.nodes, u64::from(collection.low_bytes).max(1));
         if u64::from(nodes) * code <= bytes {
@@ -49,11 +52,13 @@ impl Low {
         codes.min(u64::from(nodes)) as u32
     }
 
-    /// Of what the memory server has: centroids ([`High::low_centroids`](super::High::low_centroids)) and [low codes](super::High::low_codes), in order: of all nodes, or
-    /// where there are `bits`, of those that have one.
+    /// From the data of the memory server: centroids
+    /// ([`High::low_centroids`](super::High::low_centroids)) and
+    /// [low codes](super::High::low_codes), in node order. With `bits`, only marked nodes have
+    /// codes, and otherwise all.
     ///
     /// # Errors
-    /// They are not of such a collection, or damaged.
+    /// Data of another collection, or damaged data.
     pub fn new(
         collection: Collection,
         centroids: &[u8],
@@ -126,17 +131,18 @@ impl Low {
         })
     }
 
-    /// What is searched.
+    /// The collection that is searched.
     pub fn collection(&self) -> &Collection {
         &self.collection
     }
 
-    /// Of how many nodes it has low codes, where it does not have all.
+    /// The number of nodes whose low codes are here, if some are offloaded.
     pub fn kept(&self) -> Option<u32> {
         self.kept.as_ref().map(|kept| kept.count() as u32)
     }
 
-    /// Bytes of low codes, and of what says of which nodes they are: what [`room`](Self::room) goes by.
+    /// Bytes of low codes, and of the bits that mark their nodes. [`room`](Self::room) counts the
+    /// same.
     pub fn code_bytes(&self) -> u64 {
         let which = self.kept.as_ref().map_or(0, Kept::memory_bytes);
         self.codes.len() as u64 + which
@@ -148,7 +154,7 @@ impl Low {
     }
 }
 
-/// One query's L_low. Reused from query to query.
+/// The L_low of one query. It is reused from query to query.
 #[derive(Debug, Default)]
 pub struct LowQuery {
     low: LowList,
@@ -157,24 +163,29 @@ pub struct LowQuery {
     sent: Vec<u8>,
     list: Vec<u32>,
     fresh: Vec<u32>,
-    /// Where the codes of these stand, where some are offloaded.
+    /// The positions of the codes of `fresh`, if some codes are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
-    /// Nodes that were met, whose codes are offloaded, and that no step has asked for yet.
+    /// Nodes with offloaded codes that were met, and that no step has asked for yet.
     missing: Vec<u32>,
-    /// What was offered with those of the last step, and how many of both are taken.
+    /// The nodes that the last step offered with its request, and the number of both to take.
     offered: Vec<(u32, f32)>,
     most: usize,
-    /// Whether these are where it begins.
+    /// Whether the requested nodes are the start of the search.
     begins: bool,
 }
 
 impl LowQuery {
-    /// Begins with a query: one row of the collection's element type. `list` is D_high; `press` says how much longer L_low is, and what of it goes on. Appends where
-    /// the search begins, and what low codes estimate of that: what is to be [refined](super::HighQuery::refine) first. Where a code of that is offloaded it is in `missing`, in place of what was there.
+    /// Begins a query, which is one row of the collection's element type.
+    ///
+    /// `list` is D_high. `press` has the length of L_low, and the share of it that is refined. The
+    /// start nodes and their low-code estimates are appended to `nodes`, and must be
+    /// [refined](super::HighQuery::refine) first. If the code of a start node is offloaded, the
+    /// node is in `missing`, whose old contents are replaced.
     ///
     /// # Errors
-    /// A row of another length, with NaN or infinity, or of length 0 under cosine; a list of 0; numbers in `press` that a search would refuse, too.
+    /// A row of another length, with NaN or infinity, or of length 0 under cosine; a list of 0;
+    /// numbers in `press` that a search refuses too.
     pub fn begin(
         &mut self,
         low: &Low,
@@ -207,7 +218,7 @@ impl LowQuery {
         let (fresh, distances) = (&mut self.fresh, &mut self.distances);
         match &low.kept {
             None => self.low.seeds(&low.codes, low.entry, fresh, distances),
-            // In the order of their nodes codes are in locality order, also those of some nodes.
+            // In node order, codes are in locality order, even if some nodes are left out.
             Some(kept) if seeds > 0 && kept.count() >= seeds => {
                 self.low.seeds(&low.codes, 0, fresh, distances);
                 for place in fresh.iter_mut() {
@@ -220,7 +231,8 @@ impl LowQuery {
                     self.low.score(&low.codes, &[place], distances);
                 }
                 (0, None) => missing.nodes.push(low.entry),
-                // Whoever has so few knows no seeds: the nearest of nodes that are evenly spaced have to do.
+                // With so few codes there are no seeds here, so the nearest of evenly spaced nodes
+                // must do.
                 _ => missing
                     .nodes
                     .extend(spaced(seeds, collection.nodes as usize)),
@@ -236,13 +248,15 @@ impl LowQuery {
         Ok(())
     }
 
-    /// The query as the memory server is to have it ([`Collection::query_bytes`]).
+    /// The query as it is sent to the memory server ([`Collection::query_bytes`]).
     pub fn sent(&self) -> &[u8] {
         &self.sent
     }
 
-    /// Scores the neighbours in lists that were not seen before by their low codes, and inserts them into L_low. Those whose codes are offloaded are [asked](Self::select) for.
-    /// What the memory server said of those that were asked for is to be [heard](Self::hear) first.
+    /// Scores the new neighbours in `lists` by their low codes, and inserts them into L_low.
+    ///
+    /// Neighbours with offloaded codes are [requested](Self::select) with the next step. The answer
+    /// to the last request must be taken by [`hear`](Self::hear) first.
     ///
     /// # Errors
     /// Bytes that are no lists of this collection.
@@ -259,8 +273,9 @@ impl LowQuery {
         Ok(())
     }
 
-    /// Hears what low codes estimate of nodes that were asked for with the last step, as far as that is of use ([`HighQuery::look`](super::HighQuery::look)): they come into L_low, and what the memory
-    /// server has looked at by high codes is taken.
+    /// Takes the memory server's low-code estimates of the nodes requested in the last step
+    /// ([`HighQuery::look`](super::HighQuery::look)). They enter L_low, and nodes that the memory
+    /// server has refined count as taken. Estimates that are too large for L_low are not sent.
     pub fn hear(&mut self, estimates: &[(u32, f32)]) {
         let begins = std::mem::take(&mut self.begins);
         if !begins {
@@ -271,7 +286,7 @@ impl LowQuery {
         nearest(&mut taken, self.most);
         for (node, estimate) in taken.drain(..) {
             match begins {
-                // Where a search begins is no candidate of L_low.
+                // The start nodes of a search are no candidates of L_low.
                 true => drop(self.seen.insert(node)),
                 false => self.low.take_node(node, estimate),
             }
@@ -279,7 +294,7 @@ impl LowQuery {
         self.offered = taken;
     }
 
-    /// Looks for the low codes of the neighbours in lists that were not seen before.
+    /// Finds the low codes of the new neighbours in lists.
     fn meet_lists(&mut self, low: &Low, lists: &[u8]) -> Result<(), Error> {
         let Self {
             seen,
@@ -291,7 +306,7 @@ impl LowQuery {
         } = self;
         let count = low.collection.nodes;
         each_list(&low.lists, lists, scratch, |neighbours| {
-            // They ascend.
+            // Neighbours ascend.
             if let Some(&last) = neighbours.last().filter(|&&last| last >= count) {
                 let expected = format!("nodes below {count}");
                 return Err(Error::call(
@@ -318,8 +333,13 @@ impl LowQuery {
         })
     }
 
-    /// Appends the nearest of L_low that were not selected before, and what low codes estimate of them: at most the refinement ratio of its length. May be none. `missing` gets, in place of what was there,
-    /// the nodes that were met and whose codes are offloaded, the first [`MOST_OF_STEP`] that were not asked for yet: where there are any, the memory server is to [look](super::HighQuery::look) at them, else to [refine](super::HighQuery::refine).
+    /// Appends the nearest of L_low that were not selected before, with their low-code estimates.
+    /// Their number is at most the refinement ratio of its length, and may be 0.
+    ///
+    /// `missing` gets the nodes with offloaded codes that were met, in place of its old contents:
+    /// the first [`MOST_OF_STEP`] that were not requested yet. If there are any, the memory server
+    /// must [look](super::HighQuery::look) at them. Otherwise it must
+    /// [refine](super::HighQuery::refine) the appended nodes.
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {
@@ -337,7 +357,7 @@ impl LowQuery {
         nodes.extend(taken.map(|(&node, &distance)| (node, distance)));
     }
 
-    /// Distances by low codes that the query has taken.
+    /// The number of distances by low codes computed for the query.
     pub fn computations(&self) -> u64 {
         self.low.computations()
     }
@@ -349,7 +369,8 @@ mod tests {
 
     use super::*;
 
-    /// A beam of 1,024 and a degree of 80, where no code is here: as many neighbours as no message has room for.
+    /// A beam of 1,024 and a degree of 80 without any code here. A message has no capacity for so
+    /// many neighbours.
     #[test]
     fn what_a_step_has_no_room_for_is_asked_for_with_the_next() {
         const NODES: u32 = 200_000;

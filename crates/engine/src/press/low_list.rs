@@ -1,5 +1,5 @@
-//! L_low of PRESS (DistVS §3.1, `ExpandLow` and the choice of `ExpandHigh`): the candidates of one query by low-precision codes, of which the
-//! nearest are looked at by high-precision ones.
+//! L_low of PRESS (DistVS §3.1, `ExpandLow` and the selection of `ExpandHigh`): the candidates of
+//! one query by low-precision codes. The nearest of them are refined by high-precision codes.
 
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
@@ -8,10 +8,10 @@ use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::preset::Press;
 
-/// The candidates by low-precision codes. Reused from query to query.
+/// The candidates by low-precision codes. It is reused from query to query.
 #[derive(Debug, Default)]
 pub(crate) struct LowList {
-    /// The query's distances to what low codes stand for.
+    /// The query's distances to the centroids of low codes.
     table: DistanceTable,
     list: Frontier,
     /// D_low.
@@ -23,41 +23,48 @@ pub(crate) struct LowList {
     computations: u64,
 }
 
-/// Of the seeds that are looked at so many are begun at. On photo-sift-100k 8 took 1 % more, on package-text 2 and 8 as much.
+/// The number of seeds that a search begins at. On photo-sift-100k 8 took 1 % more work, on
+/// package-text 2 and 8 took as much.
 pub(super) const BEGUN: usize = 4;
-/// Around each of these so many are looked at next, in a stretch of nodes that is as many times shorter, ...
+/// The number of nodes looked at around each seed next, in a window that is shorter by the same
+/// factor.
 const FAN: usize = 4;
-/// ... until it is no longer than this.
+/// The descent ends when the window is no longer than this.
 const STRETCH: usize = 16;
 
 impl LowList {
-    /// D_low: the longest that the list gets where that by high codes has `list` candidates.
+    /// D_low: the greatest length of the list, if the list by high codes has `list` candidates.
     pub(crate) fn size(press: Press, list: usize) -> usize {
         ((list as f64 * press.low).round() as usize).clamp(1, bounds::MOST_LIST)
     }
 
-    /// Fills the table for a query, as numbers (of length 1 under cosine).
+    /// Fills the table for a query given as numbers, of length 1 under cosine.
     pub(crate) fn fill(&mut self, quantizer: &ProductQuantizer, metric: Metric, query: &[f32]) {
         quantizer.table(metric, query, &mut self.table);
     }
 
-    /// Begins with a query: keeps the `size` nearest. Where distances are to be computed, the table has been filled.
+    /// Begins a query, and keeps its `size` nearest. The table must be filled before distances are
+    /// computed.
     pub(crate) fn begin(&mut self, size: usize, press: Press) {
         self.list.clear(size, 1, size);
         (self.size, self.press) = (size, press);
         self.computations = 0;
     }
 
-    /// Appends where the search begins, and what low codes say of that: `entry`, or the nearest that are found so:
+    /// Appends the start nodes of the search with their low-code estimates. They are `entry`, or
+    /// the nearest nodes found as follows:
     ///
     /// ```text
-    ///   nodes     0 .........|.........|.........|......... n      `Press::seeds` of them, evenly spaced
-    ///                             the nearest four
-    ///                           ..|..|..|..|..                     around each four more, in as long a stretch as was between two before
-    ///                                 ...                          and so on, four times as near each other
+    ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
+    ///                           the nearest four
+    ///                         ..|..|..|..|..                  around each four more, in a window
+    ///                                                         as long as the gap between two seeds
+    ///                               ...                       and so on, four times as near
     /// ```
     ///
-    /// In locality order what is near in number is near, so that this descends to the query's neighbourhood without a graph. In another order it is a sample. `codes` are by node.
+    /// In locality order, nodes with near numbers are near each other. So this descends to the
+    /// query's neighbourhood without a graph. In another order it is a sample. `codes` are in node
+    /// order.
     ///
     /// # Panics
     /// If the entry has no code.
@@ -105,7 +112,8 @@ impl LowList {
         (self.nodes, self.scores) = (looked, scores);
     }
 
-    /// Estimates the distances of nodes by their low codes, which are `codes` by node, and keeps the nearest.
+    /// Estimates the distances of nodes by their low codes, and keeps the nearest. `codes` are in
+    /// node order.
     ///
     /// # Panics
     /// If a node has no code.
@@ -113,12 +121,12 @@ impl LowList {
         self.meet_at(codes, nodes, nodes);
     }
 
-    /// As [`meet`](Self::meet), of nodes whose codes are in other places than their numbers say.
+    /// As [`meet`](Self::meet), for nodes whose codes are at the positions `places`.
     ///
     /// # Panics
-    /// If there is no code in a place, or there are not as many places as nodes.
+    /// If there is no code at a position, or the numbers of places and nodes differ.
     pub(crate) fn meet_at(&mut self, codes: &[u8], places: &[u32], nodes: &[u32]) {
-        // It only grows: what is in it is written over.
+        // The buffer only grows. Its contents are overwritten.
         self.scores.resize(self.scores.len().max(nodes.len()), 0.0);
         let scores = &mut self.scores[..nodes.len()];
         self.table.score(codes, places, scores);
@@ -128,15 +136,16 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// Keeps nodes of which somebody else has said what their low codes estimate.
+    /// Keeps nodes whose low-code estimates come from the memory server.
     pub(super) fn hear(&mut self, nodes: &[(u32, f32)]) {
         for &(node, estimate) in nodes {
             self.list.insert(key(estimate, node));
         }
     }
 
-    /// Appends the nearest that were not taken before, as many as are to be taken once `asked` nodes more are heard of, but takes none. Gives how many that is, and the estimate beyond which
-    /// whoever is asked need not tell of a node, since it would not be kept.
+    /// Appends the nearest nodes that were not taken before, without taking them. Their number is
+    /// the number to take once `asked` more nodes are known. Returns this number, and the estimate
+    /// beyond which a node need not be reported, since it would not be kept.
     pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
@@ -153,14 +162,17 @@ impl LowList {
         self.list.expanded(key(estimate, node));
     }
 
-    /// How many of so many are taken at once: no more than a message has room for, also in one process, which finds the same.
+    /// The number of nodes to take at once from a list of length `len`. It is at most the capacity
+    /// of a message, also in one process, so that both find the same.
     fn share(&self, len: usize) -> usize {
-        // What is a bit less than a whole number because it was a shorter one once is that number.
+        // The small addend keeps a product that rounding left just below a whole number from being
+        // truncated.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;
         count.clamp(1, MOST_OF_STEP)
     }
 
-    /// Appends the nearest that were not taken before, and their distances: so many as the refinement ratio says of the list's length, or all that are left.
+    /// Takes the nearest nodes that were not taken before, and appends them with their distances.
+    /// Their number is the refinement ratio of the list's length, or all that are left.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
         for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {
@@ -173,7 +185,7 @@ impl LowList {
         }
     }
 
-    /// Estimates the distances of nodes that are no candidates yet: those that a search may begin at.
+    /// Estimates the distances of nodes that are not candidates yet, such as possible start nodes.
     ///
     /// # Panics
     /// If a node has no code.
@@ -184,13 +196,13 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// Distances that were computed for the query.
+    /// The number of distances computed for the query.
     pub(crate) fn computations(&self) -> u64 {
         self.computations
     }
 }
 
-/// So many nodes of `all`, evenly spaced.
+/// `count` nodes out of `all`, evenly spaced.
 pub(super) fn spaced(count: usize, all: usize) -> impl Iterator<Item = u32> {
     (0..count).map(move |at| ((2 * at + 1) * all / (2 * count)) as u32)
 }
@@ -215,11 +227,11 @@ mod tests {
         low.meet(&codes, &nodes);
         assert_eq!(low.computations(), 256);
         let (mut taken, mut distances) = (Vec::new(), Vec::new());
-        // The list is full: what is taken stays in it, and what comes next is behind.
+        // The list is full. Nodes that were taken stay in it, and later ones are farther.
         for expected in [6, 12, 18, 20, 20] {
             low.take(&mut taken, &mut distances);
             assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
-            // 256 centroids are the rows themselves.
+            // The 256 centroids are the rows themselves.
             let right = |(&node, &distance): (&u32, &f32)| distance == (node * node) as f32;
             assert!(taken.len() == distances.len() && taken.iter().zip(&distances).all(right));
         }
@@ -239,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_search_begins_at_the_nearest_of_nodes_that_are_evenly_spaced() {
-        // Nodes are in order: 39 of them have the same code, and those before and behind have others.
+        // Nodes are in order. Of these, 39 have the same code, and those around them have others.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let numbers: Vec<f32> = (0..10_000).map(|i| (i / 40) as f32).collect();
@@ -259,19 +271,20 @@ mod tests {
             (nodes, low.computations())
         };
         assert_eq!(seeds(0, &codes, 4000), (vec![7], 1));
-        // 64 of them are 156 apart; then 16 or a few less at each step: stretches of 156 and 39.
+        // The 64 seeds are 156 apart. Each further step looks at 16 or a few less, in windows of
+        // 156 and 39.
         let (nodes, computations) = seeds(64, &codes, 4000);
         assert!(
             nodes.len() == 4 && computations > 64 && computations <= 64 + 2 * 16,
             "{computations}"
         );
         assert_eq!(nodes[0] / 40, 100, "{nodes:?}");
-        // At either end there is nobody beyond.
+        // At either end there are no nodes beyond.
         for end in [0, 9_999] {
             let (nodes, _) = seeds(64, &codes, end);
             assert_eq!(nodes[0] / 40, end / 40, "{nodes:?}");
         }
-        // No more than there are, each once.
+        // At most the existing nodes, each once.
         assert_eq!(seeds(64, &codes[..3], 0), (vec![0, 1, 2], 3));
     }
 }

@@ -1,4 +1,4 @@
-//! PRESS taken apart (DistVS §3.2): what each of the servers holds that search an index together, and what it does for a query.
+//! PRESS on several servers (DistVS §3.2): the data of each server, and its work for a query.
 //!
 //! ```text
 //!   compute server               memory server                        storage
@@ -11,18 +11,28 @@
 //!                                 best ──────── nodes ──────────────> rank
 //! ```
 //!
-//! Node numbers go to and fro, in lists as the memory server holds them: compressed, whatever the dimension of the vectors is; and with each that is to be
-//! refined what its low code estimates, so that the memory server looks at the rest of the high code alone: half a code, and half a table. Nothing here
-//! knows of networks, threads or clocks, but [`Full`], which reads storage on threads of its own, and looks at the clock to give up a state that nobody goes by. In one process
-//! [`Strategy::Press`](crate::Strategy::Press) does the same on lists wherever they are.
+//! The servers exchange node numbers. Lists travel as the memory server stores them, compressed, so
+//! their size does not depend on the vectors' dimension. A node to refine carries its low-code
+//! estimate. So the memory server looks only at the residual of the high code, which is half a code
+//! and half a table.
 //!
-//! **Offloading.** A compute server without room for all low codes keeps those of the most popular nodes (`popular.rs`), and asks the memory server with its next step for what the others
-//! estimate (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). It costs no exchange more. From the same start it finds the same but for few answers, by a few per cent more distances by high codes. Searches begin at the seeds whose codes are there.
+//! This module has no networks, threads or clocks. The exception is [`Full`], which reads storage
+//! on its own threads, and uses the clock to give up a checkpoint that no query uses. In one
+//! process, [`Strategy::Press`](crate::Strategy::Press) does the same on lists in any tier.
 //!
-//! **Changes** go to [`Full`] alone, which ranks what waits for a merge together with what was found, and behind a merge in the state before it, too (`states.rs`).
+//! **Offloading.** A compute server without memory for all low codes keeps codes for the most
+//! popular nodes (`popular.rs`). With its next step it asks the memory server for the estimates of
+//! other nodes (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). This
+//! needs no extra exchange. From the same start it finds the same answers with few exceptions, and
+//! computes a few per cent more distances by high codes. Searches begin at seeds whose codes are in
+//! memory.
 //!
-//! All three come from an index with codes of two precisions, such as one of the preset [`distvs`](crate::Preset::DISTVS): low codes are the first halves of
-//! the high ones, or codes by themselves ([`LowCodes`]), and a compute server has them from the memory server, so that it needs no file.
+//! **Changes** go only to [`Full`]. It ranks vectors that wait for a merge together with the
+//! candidates. After a merge it still serves the checkpoint before (`states.rs`).
+//!
+//! All three come from an index with codes of two precisions, such as one of the preset
+//! [`distvs`](crate::Preset::DISTVS). Low codes are the first halves of the high codes, or separate
+//! codes ([`LowCodes`]). A compute server gets them from the memory server, so it needs no file.
 
 mod full;
 mod high;
@@ -50,20 +60,20 @@ use crate::stores::VectorsAt;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index, stored};
 
-/// What is searched, as all servers must agree on it.
+/// The facts about an index on which all servers must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// What tells this checkpoint of the index from every other: who has another one must not be asked about its nodes.
+    /// The checkpoint's id. A server with another checkpoint must not be asked about its nodes.
     pub state: u64,
-    /// Nodes: they are numbered from 0.
+    /// The number of nodes, which are numbered from 0.
     pub nodes: u32,
     /// Elements of a vector.
     pub dim: u32,
-    /// Their type.
+    /// The type of the elements.
     pub element: Element,
-    /// What "near" means.
+    /// The distance function.
     pub metric: Metric,
-    /// Bytes of a low-precision code: half of those of a high one.
+    /// Bytes of a low-precision code: half of a high one.
     pub low_bytes: u32,
     /// Bytes of a high-precision code.
     pub high_bytes: u32,
@@ -71,7 +81,7 @@ pub struct Collection {
 
 impl Collection {
     fn of(manifest: &Manifest) -> Self {
-        // Of a name that this version does not know whoever opens the index is told.
+        // Opening the index reports a name that this version does not know.
         let low_codes = low_codes_of(manifest)
             .ok()
             .flatten()
@@ -80,7 +90,7 @@ impl Collection {
         let hash = blake3::hash(&manifest.encode());
         let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         Self {
-            // 0 is nobody's.
+            // 0 means no checkpoint.
             state: u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1),
             nodes: manifest.vectors as u32,
             dim: manifest.dimension,
@@ -91,10 +101,11 @@ impl Collection {
         }
     }
 
-    /// What the index at `path` is by now, without opening it: whoever has another state of it opens it again.
+    /// The current facts about the index at `path`, without opening it. If they differ from a
+    /// server's, the server opens the index again.
     ///
     /// # Errors
-    /// No index there, or a MANIFEST that is damaged.
+    /// No index there, or a damaged MANIFEST.
     pub fn at(path: impl AsRef<Path>) -> Result<Self, Error> {
         let volume = stored::existing(path.as_ref())?;
         Ok(Self::of(&stored::manifest(&volume)?))
@@ -105,7 +116,8 @@ impl Collection {
         self.dim as usize * self.element.size()
     }
 
-    /// Bytes of a query as a compute server sends it: of elements of a byte the row itself, else what [`Rounding`] makes of it.
+    /// Bytes of a query as a compute server sends it. If elements have one byte, it is the row
+    /// itself, and otherwise the row after [`Rounding`].
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),
@@ -113,7 +125,7 @@ impl Collection {
         }
     }
 
-    /// A query as numbers, of length 1 under cosine, and rounded; and as it is sent.
+    /// Computes the query as rounded numbers, of length 1 under cosine, and the bytes to send.
     fn rounded(
         &self,
         query: &[u8],
@@ -133,7 +145,7 @@ impl Collection {
         }
     }
 
-    /// What was [sent](Self::rounded), as the same numbers.
+    /// Decodes a query that was [sent](Self::rounded) into the same numbers.
     fn sent(&self, query: &[u8], rounding: &Rounding, out: &mut Vec<f32>) -> Result<(), Error> {
         if !is_rounded(self.element) {
             return self.floats(query, out);
@@ -180,12 +192,14 @@ impl Collection {
     }
 }
 
-/// Whether walks go by queries of such elements [rounded](Rounding): those that take more than a byte. What they find is ranked by the query as it came.
+/// Whether walks use [rounded](Rounding) queries of this element type, which holds for elements of
+/// more than a byte. The candidates are ranked by the query as given.
 pub(crate) fn is_rounded(element: Element) -> bool {
     element.size() > 1
 }
 
-/// Rounds a query, and leaves in `sent` what it is sent as. False where it cannot be: it is too far from all vectors.
+/// Rounds a query, and writes the bytes to send to `sent`. False if the query is too far from all
+/// vectors to be rounded.
 pub(crate) fn round(rounding: &Rounding, query: &mut [f32], sent: &mut Vec<u8>) -> bool {
     sent.clear();
     rounding.append(query, sent);
@@ -198,9 +212,13 @@ pub(crate) fn far() -> Error {
     Error::call("a query", "one that is too far from all vectors", expected)
 }
 
-/// How many nodes a round visits, the first being 0, where the beam has so many: 1, then 2, 4, ... up to that. On the way to the query's neighbourhood
-/// one node leads on, and what others bring is given up soon; there are about two rounds more. This differs from DistVS, whose width is fixed: with that,
-/// PRESS with a beam of 8 took 1.25 times the work on photo-sift-100k and 1.14 times on package-text.
+/// The number of nodes that a round visits; the first round is 0. It is 1, then 2, 4 and so on, up
+/// to the beam width.
+///
+/// On the way to the query's neighbourhood one node is enough, and the candidates of others are
+/// soon dropped. The search takes about two more rounds. This differs from DistVS, whose width is
+/// fixed: with that, PRESS with a beam of 8 took 1.25 times the work on photo-sift-100k and 1.14
+/// times on package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)
@@ -209,7 +227,8 @@ pub(crate) fn width_of(round: u32, beam: usize) -> usize {
         .min(beam)
 }
 
-/// Refuses an index that servers cannot share: without codes of two precisions, with vectors beside lists, or with a graph that changed in place.
+/// Refuses an index that servers cannot share: one without codes of two precisions, with vectors
+/// beside lists, or with a graph that was changed in place.
 fn check(path: &Path, index: &Index) -> Result<(), Error> {
     let wrong = |found: String, expected: String| {
         Err(Error::call(
@@ -238,7 +257,7 @@ fn check(path: &Path, index: &Index) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the checkpoint of an index is still the one with this manifest.
+/// Checks that the index still has the checkpoint of `collection`.
 fn still(volume: &dyn Volume, path: &Path, collection: &Collection) -> Result<(), Error> {
     let manifest = stored::manifest(volume)?;
     match Collection::of(&manifest) == *collection {

@@ -1,31 +1,33 @@
-//! Adjacency lists as the memory server holds and sends them: compressed, one behind the other.
+//! Adjacency lists as the memory server stores and sends them: compressed, one after the other.
 //!
 //! ```text
-//!   sent, for each node   0: node u32   4: its list, as `stratann_codec` codes it, which says itself where it ends
+//!   sent, for each node   0: node u32
+//!                         4: its list, coded by `stratann_codec`, which marks its own end
 //! ```
 //!
-//! In the order of a locality build gaps are short: a neighbour takes 10 to 13 bits instead of 32, in memory and on the wire.
+//! In the locality order of a build, gaps are short. A neighbour takes 10 to 13 bits instead of 32,
+//! in memory and on the wire.
 
 use stratann_codec::ListModel;
 
 use crate::Error;
 
-/// Nodes of a block whose lists begin within 4 GiB of each other.
+/// Nodes of a block. The lists of a block begin within 4 GiB of each other.
 const BLOCK: usize = 1 << 16;
 
-/// Compressed lists of all nodes.
+/// The compressed lists of all nodes.
 pub(super) struct PackedLists {
     model: ListModel,
     bytes: Vec<u8>,
-    /// Where each block's lists begin.
+    /// The start of each block's lists.
     blocks: Vec<u64>,
-    /// Where each node's begins, from there on, and its bytes.
+    /// The start of each node's list, from the start of its block, and its length in bytes.
     starts: Vec<u32>,
     lengths: Vec<u16>,
 }
 
 impl PackedLists {
-    /// None yet; nodes come in order.
+    /// Empty. Nodes are added in order.
     pub(super) fn new(model: ListModel, nodes: usize) -> Self {
         Self {
             model,
@@ -36,10 +38,10 @@ impl PackedLists {
         }
     }
 
-    /// Adds the list of the next node, ascending.
+    /// Adds the list of the next node.
     ///
     /// # Errors
-    /// A list that does not ascend, or is longer than any is.
+    /// A list that does not ascend, or is too long.
     pub(super) fn push(&mut self, list: &[u32], file: &str) -> Result<(), Error> {
         let (node, start) = (self.starts.len(), self.bytes.len());
         let damaged = |what: String| Error::Damaged {
@@ -61,17 +63,17 @@ impl PackedLists {
         Ok(())
     }
 
-    /// Nodes that have come.
+    /// The number of nodes so far.
     pub(super) fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// What decodes them.
+    /// The model that decodes the lists.
     pub(super) fn model(&self) -> &ListModel {
         &self.model
     }
 
-    /// Bytes that they take in memory.
+    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.blocks.capacity() * size_of::<u64>()
@@ -79,7 +81,7 @@ impl PackedLists {
             + self.lengths.capacity() * size_of::<u16>()
     }
 
-    /// Gives up room that nobody came for.
+    /// Releases memory that was reserved and not used.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
@@ -96,7 +98,7 @@ impl PackedLists {
         out.extend_from_slice(self.list(node));
     }
 
-    /// Puts the neighbours of a node into `list`, in place of what is there.
+    /// Replaces the contents of `list` by the neighbours of a node.
     ///
     /// # Errors
     /// A list that does not decode.
@@ -114,10 +116,10 @@ impl PackedLists {
     }
 }
 
-/// Calls `each` with the lists that were sent.
+/// Calls `each` with each of the lists that were sent.
 ///
 /// # Errors
-/// Bytes that are none, and what `each` says.
+/// Bytes that are no lists, or an error of `each`.
 pub(super) fn each_list(
     model: &ListModel,
     mut bytes: &[u8],

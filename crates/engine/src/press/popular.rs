@@ -1,12 +1,15 @@
-//! Which low codes a compute server keeps that has no room for all: those of the most popular nodes (DistVS §3.3, "Using low-memory compute servers"). The others are
-//! *offloaded*: the memory server, which has all codes anyway, says what they estimate (`missing.rs`).
+//! The low codes that a compute server keeps if it has no memory for all: one for each of the most
+//! popular nodes (DistVS §3.3, "Using low-memory compute servers"). The others are *offloaded*: the
+//! memory server, which has all codes anyway, sends their estimates (`missing.rs`).
 //!
-//! A node is as popular as its list is met often: its in-degree. Nodes that many link to are met by most searches, so that half of the codes answer for more than half of
+//! The popularity of a node is its in-degree, which is how often its list entry is met. Most
+//! searches meet nodes with many incoming links, so half of the codes answer for more than half of
 //! the distances.
 //!
 //! ```text
-//!   sent, for some nodes   a bit for each, from the lowest of the first byte on: whether its code comes   then: the codes that come
-//!   memory of a compute server   the bits, how many there are before each 512 of them, the codes
+//!   sent, for some nodes         a bit for each, from the lowest of the first byte on: whether its
+//!                                code follows; then: the codes
+//!   memory of a compute server   the bits, the number of set bits before each 512 nodes, the codes
 //! ```
 
 use super::packed::PackedLists;
@@ -15,14 +18,14 @@ use crate::Error;
 /// Nodes whose bits are counted together.
 const BLOCK: usize = 512;
 
-/// How popular nodes are.
+/// The popularity of nodes.
 pub(super) struct Popularity {
-    /// By node: how many are more popular. No two have the same.
+    /// For each node, the number of more popular nodes. All are different.
     ranks: Vec<u32>,
 }
 
 impl Popularity {
-    /// Bytes that it takes.
+    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         size_of_val(&self.ranks[..]) as u64
     }
@@ -34,9 +37,10 @@ impl Popularity {
     }
 }
 
-/// Counts how popular nodes are, some lists at a time: of many nodes all of it takes longer than anybody waits for.
+/// Counts the popularity of nodes, some lists at a time. For a large index, the whole count takes
+/// longer than a request may wait.
 pub(super) struct Counting {
-    /// How many link to each node.
+    /// The number of incoming links of each node.
     degrees: Vec<u32>,
     /// The node whose list is next.
     next: u32,
@@ -44,7 +48,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Of so many nodes; none is counted yet.
+    /// For `nodes` nodes, with no list counted yet.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             degrees: vec![0; nodes],
@@ -53,10 +57,10 @@ impl Counting {
         }
     }
 
-    /// Reads so many lists more. Gives what they say once that was the last one.
+    /// Reads at most `most` more lists. Returns the popularity after the last list.
     ///
     /// # Errors
-    /// A list that does not decode: the next call begins with it again.
+    /// A list that does not decode. The next call begins with that list again.
     pub(super) fn step(
         &mut self,
         lists: &PackedLists,
@@ -81,7 +85,8 @@ impl Counting {
     }
 }
 
-/// By node how many have a higher degree, or the same and a lower number.
+/// For each node, the number of nodes with a higher degree, or with the same degree and a lower
+/// number.
 fn ranked(mut degrees: Vec<u32>) -> Vec<u32> {
     let most = degrees.iter().max().map_or(0, |&most| most as usize);
     let mut before = vec![0u32; most + 1];
@@ -103,18 +108,19 @@ fn ranked(mut degrees: Vec<u32>) -> Vec<u32> {
 /// The nodes whose low codes a compute server has.
 pub(super) struct Kept {
     bits: Vec<u64>,
-    /// Ones before each block.
+    /// The number of set bits before each block.
     before: Vec<u32>,
     count: usize,
 }
 
 impl Kept {
-    /// Bytes that it takes for a collection of so many nodes.
+    /// Bytes in memory for a collection of `nodes` nodes.
     pub(super) fn bytes(nodes: usize) -> u64 {
         (nodes.div_ceil(64) * size_of::<u64>() + nodes.div_ceil(BLOCK) * size_of::<u32>()) as u64
     }
 
-    /// Of `nodes` nodes, as they were sent; bits behind the last are none. `None` if there are not so many bytes.
+    /// Of `nodes` nodes, from the bits as sent. Bits behind the last node are ignored. `None` if
+    /// the length is wrong.
     pub(super) fn new(sent: &[u8], nodes: usize) -> Option<Self> {
         if sent.len() != nodes.div_ceil(8) {
             return None;
@@ -132,7 +138,7 @@ impl Kept {
                 .sum::<usize>();
         }
         if count == 0 {
-            // Nothing has a place: the bits need not be kept.
+            // No node has a code, so the bits need not be kept.
             (bits, before) = (Vec::new(), Vec::new());
         }
         Some(Self {
@@ -142,17 +148,17 @@ impl Kept {
         })
     }
 
-    /// Bytes that it has taken.
+    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         (size_of_val(&self.bits[..]) + size_of_val(&self.before[..])) as u64
     }
 
-    /// How many they are.
+    /// The number of kept nodes.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The node whose code stands in a place; `None` behind the last.
+    /// The node whose code is at a position; `None` behind the last one.
     pub(super) fn node(&self, place: usize) -> Option<u32> {
         let block = (self
             .before
@@ -172,7 +178,7 @@ impl Kept {
         None
     }
 
-    /// Where the code of a node stands, if it is there.
+    /// The position of a node's code, if it is here.
     #[inline]
     pub(super) fn place(&self, node: u32) -> Option<u32> {
         let (word, bit) = (node as usize / 64, node % 64);

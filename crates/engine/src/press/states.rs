@@ -1,16 +1,21 @@
-//! The states of an index that storage can rank in: the last checkpoint, and while others still go by it the one before.
+//! The checkpoints that the storage server can rank in: the last one, and the one before while
+//! other servers still use it.
 //!
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
 //!                                    │                          │
-//!   searches  of state A:  nodes of A + what waits              │ A is kept: servers of lists and codes still go by it
-//!                      nodes of A + what waited for B ──less──> what changed since B + what waits now
-//!             of state B:  nodes of B + what waits now
+//!   searches  in checkpoint A:  nodes of A + waiting vectors    │ A is kept while servers use it
+//!                   nodes of A + vectors that waited for B ──minus──> changes since B
+//!                                                                     + vectors that wait now
+//!             in checkpoint B:  nodes of B + vectors that wait now
 //! ```
 //!
-//! The memory server has the graph of a checkpoint, compute servers its low codes, and what changes needs neither: it waits in a graph in storage's
-//! memory, and is ranked with what the walk found (FreshDiskANN, which DistVS adapts: its appendix). So a search sees what was acknowledged before it was ranked,
-//! whatever state it walks in, and never nodes of one state as those of another.
+//! The memory server has the graph of a checkpoint, and compute servers its low codes. Changes need
+//! neither. They wait in a graph in the storage server's memory, and are ranked with the candidates
+//! of the walk (FreshDiskANN, as DistVS adapts it in its appendix).
+//!
+//! So a search in any checkpoint sees all changes that were acknowledged before its ranking. It
+//! never takes nodes of one checkpoint for nodes of another.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +29,7 @@ use crate::stores::vectors::segments::Segments;
 use crate::update::{Moment, Overlay, Seen, Snapshot};
 use crate::{Error, Index, LiveIndex};
 
-/// What changed since a checkpoint, as it was at a moment.
+/// The changes since a checkpoint, as of a read timestamp.
 #[derive(Clone)]
 pub(super) struct Changes {
     overlay: Overlay,
@@ -42,23 +47,23 @@ impl Changes {
 
 /// The exact vectors of a checkpoint.
 enum Vectors {
-    /// Without the rest of the index, of which nothing is needed.
+    /// Only the segments. The rest of the index is not needed.
     Alone(Arc<Segments>),
     Of(Arc<Index>),
 }
 
-/// What a search of one state goes by.
+/// The data for a search in one checkpoint.
 pub(super) struct View {
     pub(super) collection: Collection,
     vectors: Vectors,
-    /// What changed since that checkpoint.
+    /// The changes since that checkpoint.
     pub(super) changes: Changes,
-    /// Where a merge took its place: what changed since that.
+    /// If a merge has replaced the checkpoint: the changes since the merge.
     pub(super) since_merge: Option<Changes>,
 }
 
 impl View {
-    /// The vectors of the state's nodes.
+    /// The vectors of the checkpoint's nodes.
     pub(super) fn segments(&self) -> Option<&Segments> {
         match &self.vectors {
             Vectors::Alone(segments) => Some(segments),
@@ -67,11 +72,11 @@ impl View {
     }
 }
 
-/// The states of an index.
+/// The checkpoints of an index that can be ranked in.
 pub(super) enum States {
-    /// One, as it was when the index was opened for reading.
+    /// One checkpoint, as it was when the index was opened for reading.
     Still(Still),
-    /// Those of an index that changes.
+    /// The checkpoints of an index that is open for changes.
     Live(Live),
 }
 
@@ -87,15 +92,15 @@ pub(super) struct Live {
     known: Mutex<Known>,
 }
 
-/// The checkpoints that searches may go by.
+/// The checkpoints that searches may use.
 struct Known {
-    /// What they are called, oldest first.
+    /// Their collections and indexes, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// When somebody last went by one that is not the last, or could not know of that yet.
+    /// The last time that a caller used an older checkpoint, or could not yet know the last one.
     asked: Instant,
 }
 
-/// How long the checkpoint before the last merge is kept that nobody goes by.
+/// The time for which the checkpoint before the last merge is kept while no query uses it.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 impl States {
@@ -103,7 +108,7 @@ impl States {
         let (volume, manifest) = (index.volume().clone(), index.manifest().clone());
         let overlay = index.overlay().cloned().unwrap_or_else(Overlay::none);
         let vectors = index.live();
-        // Neither lists nor codes are needed here.
+        // Lists and codes are not needed here.
         drop(index);
         let collection = Collection::of(&manifest);
         let segments = Segments::open(&*volume, &manifest, VectorsAt::Segments)?;
@@ -128,7 +133,7 @@ impl States {
                 asked: Instant::now(),
             }),
         };
-        // Its name is known before a merge takes its place.
+        // The checkpoint is recorded before a merge can replace it.
         live.newest(Instant::now());
         Self::Live(live)
     }
@@ -141,7 +146,7 @@ impl States {
         }
     }
 
-    /// How many vectors a search can find now.
+    /// The number of vectors that a search can find now.
     pub(super) fn vectors(&self) -> usize {
         match self {
             Self::Still(still) => still.vectors,
@@ -157,8 +162,8 @@ impl States {
         }
     }
 
-    /// The checkpoint of a state, if searches of it can be ranked.
-    /// Who asks goes by it: it is kept.
+    /// The collection of a checkpoint, if its nodes can be ranked. The call counts as a use, so the
+    /// checkpoint is kept.
     pub(super) fn collection(&self, state: u64) -> Option<Collection> {
         self.collection_at(Instant::now(), state)
     }
@@ -176,7 +181,7 @@ impl States {
         }
     }
 
-    /// What a search of a state goes by from now on; `None` where nobody has it any more.
+    /// The data for a search in a checkpoint from now on; `None` if the checkpoint is not known.
     pub(super) fn view(&self, state: u64) -> Option<View> {
         match self {
             Self::Still(still) => (still.collection.state == state).then(|| View {
@@ -189,7 +194,7 @@ impl States {
         }
     }
 
-    /// Gives up all states but the last one.
+    /// Gives up all checkpoints except the last.
     pub(super) fn forget_before(&self) {
         if let Self::Live(live) = self {
             let now = Instant::now();
@@ -197,7 +202,8 @@ impl States {
         }
     }
 
-    /// The same once nobody has gone by another one for a while, or at once where all go by the last one: by `all_by`.
+    /// Gives up older checkpoints once none has been used for a while. If all servers use the last
+    /// one, `all_by`, this happens at once.
     pub(super) fn tidy(&self, all_by: Option<u64>) {
         self.tidy_at(Instant::now(), all_by);
     }
@@ -206,7 +212,8 @@ impl States {
         if let Self::Live(live) = self
             && live.has_before(now)
         {
-            // Of before a merge that came meanwhile it is another one.
+            // If a merge ends meanwhile, the last checkpoint changes, and `forget_before` does
+            // nothing.
             let last = live.newest(now).state;
             let is_over = now.saturating_duration_since(live.asked()) > KEPT;
             if is_over || all_by == Some(last) {
@@ -215,7 +222,7 @@ impl States {
         }
     }
 
-    /// Whether there is a state but the last.
+    /// Whether there is a checkpoint besides the last.
     pub(super) fn has_before(&self) -> bool {
         match self {
             Self::Still(_) => false,
@@ -225,7 +232,8 @@ impl States {
 }
 
 impl Live {
-    /// What the last checkpoint is called. Nobody else commits one: this process has the lock of the index.
+    /// The collection of the last checkpoint. No other process commits one, since this process
+    /// holds the index's lock.
     fn newest(&self, now: Instant) -> Collection {
         let mut known = self.known.lock();
         let index = self.index.index();
@@ -236,33 +244,33 @@ impl Live {
         let collection = Collection::of(index.manifest());
         known.states.push((collection, index));
         known.asked = now;
-        // The last, and the one before.
+        // Keeps the last one and the one before.
         let older = known.states.len().saturating_sub(2);
         known.states.drain(..older);
         collection
     }
 
-    /// When somebody last went by another state than the last.
+    /// The last time that a caller used an older checkpoint.
     fn asked(&self) -> Instant {
         self.known.lock().asked
     }
 
     fn has_before(&self, now: Instant) -> bool {
-        // Also a merge that nobody has asked for yet.
+        // Also records a merge that no call has noticed yet.
         self.newest(now);
         self.known.lock().states.len() > 1
     }
 
-    /// Gives up all but the last one, if that is this one yet.
+    /// Gives up all checkpoints except `last`, if that is still the last one.
     fn forget_before(&self, now: Instant, last: u64) {
         if self.newest(now).state != last {
             return;
         }
-        // First, since others merge as soon as it is not known here any more.
+        // This comes first, since merges start as soon as `known` has no older checkpoint.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
-        // What it took may be gigabytes: it is given back when nobody waits for the lock.
+        // Their memory may be gigabytes, so it is released after the lock.
         let older: Vec<_> = known.states.drain(..last).collect();
         drop(known);
         drop(older);
@@ -312,7 +320,7 @@ mod tests {
         Matrix::new(bytes.collect(), count, 16, Element::U8).unwrap()
     }
 
-    /// An index that changes, and what is it called behind the first merge and before.
+    /// An index that changes, with the ids of its checkpoints after and before the first merge.
     fn merged(folder: &Path) -> (States, [u64; 2]) {
         let options = BuildOptions {
             degree: Some(4),
@@ -346,14 +354,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let (began, step) = (Instant::now(), KEPT / 4);
-        // As compute servers ask for their memory server, an hour long, and nobody else.
+        // For an hour, compute servers ask on behalf of their memory server, and no other caller
+        // does.
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // Who goes by the last one, or by none that there is, keeps none.
+        // A use of the last checkpoint, or of an unknown one, keeps no older checkpoint.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);
@@ -361,7 +370,7 @@ mod tests {
             assert!(has(&states, now, second) && !has(&states, now, first ^ second));
             now += step;
         }
-        // As where the memory server is gone.
+        // As if the memory server were gone.
         now += step;
         states.tidy_at(now, None);
         assert!(!states.has_before());
@@ -376,7 +385,8 @@ mod tests {
         states.tidy_at(later, None);
         assert!(!has(&states, later, first));
         merge(&states, 101);
-        // Found out now: whoever goes by the second could not know of the third before.
+        // The third checkpoint is noticed only now. Callers that use the second could not know of
+        // it before.
         let found = later + KEPT;
         states.tidy_at(found, None);
         assert!(states.has_before());
@@ -396,7 +406,7 @@ mod tests {
             states.tidy_at(now, not_yet);
             assert!(has(&states, now, first), "{not_yet:?}");
         }
-        // A merge that comes before they are asked makes theirs the one before.
+        // A merge before the next call makes their checkpoint the one before the last.
         merge(&states, 101);
         states.tidy_at(now, Some(second));
         assert!(has(&states, now, second));

@@ -1,23 +1,30 @@
-//! Measuring how much searches of an index find with which list, by how far the k-th nearest is.
+//! Measures the recall of an index's searches for each list size, by the distance of the k-th
+//! nearest.
 //!
 //! ```text
 //!   queries ──> the true nearest (one pass over all vectors)
-//!           ──> searched with a list of 10, 13, 17 ..: those of which all was found are not searched again
-//!           ──> for k = 1, 2, 5, 10 ..: sorted by the distance of the k-th, cut into bands, the mean recall of each
+//!           ──> searched with a list of 10, 13, 17 ..; queries with full recall are not repeated
+//!           ──> for k = 1, 2, 5, 10 ..: sorted by the distance of the k-th, cut into buckets
+//!               (bands), the mean recall of each
 //! ```
 //!
-//! Of clusters, numbers of probes take the place of lists, and the distance of the nearest head that of the k-th nearest, since a
-//! search knows it before it reads. An index of the preset `distvs` is searched by PRESS, as its queries will be.
+//! For clusters, numbers of probes take the place of list sizes. The distance of the nearest head
+//! takes the place of the k-th nearest, since a search knows it before it reads. An index of the
+//! preset `distvs` is searched by PRESS, as later queries will be.
 //!
-//! A build measures with queries of its own ([`queries`](super::queries)): rows, and others that are made of them.
-//! A row is no answer of its own search. Does it lead on? If it does, more is found than of a query
-//! that is no row, since its list has what is nearest to it; if it does not, less, since neighbours that it leads to do not lead to each other.
-//! What is missed of rows that were held out of the build is about the geometric mean of both, in a graph of each data set that was looked at (recall@10 with lists
-//! of 13, 17, 22, 29): package-text held out .949, .971, .982, .988; leading on .969, .985, .992, .996; not .926, .953, .962, .970; by the mean .952,
-//! .973, .982, .988. photo-sift-100k held out .942, .968, .983, .992; by the mean .931, .962, .980, .990. So each row is searched for both ways.
+//! A build measures with queries of its own ([`queries`](super::queries)): rows, and vectors made
+//! of rows. A row is excluded from its own answers, but should its node be traversed? If it is,
+//! recall is too high, since its list has the nearest vectors. If it is not, recall is too low,
+//! since the neighbours that it connects are not linked to each other.
 //!
-//! Queries that are known are better, since what is far from all rows is searched with the longest lists, of which rows say least: [`calibrate`]
-//! takes them.
+//! The share of answers missed by rows held out of the build is about the geometric mean of both.
+//! This is recall@10 with lists of 13, 17, 22 and 29. On package-text: held out .949, .971, .982,
+//! .988; traversed .969, .985, .992, .996; not traversed .926, .953, .962, .970; by the mean .952,
+//! .973, .982, .988. On photo-sift-100k: held out .942, .968, .983, .992; by the mean .931, .962,
+//! .980, .990. So each row is searched in both ways.
+//!
+//! A user's own queries are better. Queries far from all rows take the longest lists, and rows say
+//! least about these. [`calibrate`] takes such queries.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -41,47 +48,49 @@ use crate::search::LeftOut;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
-/// Of a collection of fewer rows nothing is measured.
+/// A collection with fewer rows is not measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
-/// One made query in so many may be nearer than a row that counts.
+/// One made query in so many may be nearer than the rows that still count.
 const NEARER: usize = 10;
-/// The most queries of a user's that are searched.
+/// The most queries of a user that are searched.
 const MOST_QUERIES: usize = 10_000;
 /// The list sizes that are tried, and the numbers of probes.
 const LISTS: &[u32] = &[5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300];
 const PROBES: &[u32] = &[
     1, 2, 3, 5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300,
 ];
-/// How many answers are wanted.
+/// The numbers of answers that are measured.
 const KS: [u32; 8] = [1, 2, 5, 10, 20, 30, 50, 100];
-/// Of more answers than this, and with longer lists than this, one query in four says enough.
+/// For more answers than `MANY`, and with lists longer than `LONG`, one query in `ONE_IN` is
+/// enough.
 const MANY: u32 = 10;
 const LONG: u32 = 100;
 const ONE_IN: usize = 4;
-/// Queries of a band, about, and bands at most.
+/// About the number of queries in a bucket, and the most buckets.
 const A_BAND: usize = 60;
 const BANDS: usize = 10;
-/// The mean recall with which no more probes are tried.
+/// The mean recall from which on no more probes are tried.
 const ENOUGH: f64 = 0.998;
-/// Heads that are looked for where the nearest one is wanted.
+/// The list size of a search for the nearest head.
 const HEADS: usize = 64;
-/// Reads in flight: so many nodes are expanded beyond a list as a pipeline does.
+/// Reads in flight. With these, a walk expands as many nodes beyond its list as a pipelined search
+/// does.
 const BEAM: usize = 8;
 
-/// What a calibration found, for people: [`RecallFile`] has all of it.
+/// A summary of a calibration for people. [`RecallFile`] has all of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
-    /// Queries that were searched.
+    /// The number of queries that were searched.
     pub queries: usize,
-    /// Recall@10 (or of fewer answers, where there are not so many vectors) with each list size that was tried, over all queries;
-    /// of clusters with each number of probes.
+    /// Recall@10 with each list size, over all queries. If the index has fewer vectors, it is
+    /// recall of fewer answers. For clusters, each entry is for a number of probes.
     pub recalls: Vec<(u32, f64)>,
 }
 
 /// Measures an index with queries.
 ///
 /// # Errors
-/// Something cannot be read; an interruption.
+/// A failed read, or an interruption.
 pub(crate) fn measure(
     index: &Index,
     queries: &Queries,
@@ -106,13 +115,13 @@ pub(crate) fn measure(
         Searched::Walk | Searched::Press => LISTS,
         Searched::Probes => PROBES,
     };
-    // No row leads on from clusters.
+    // Rows are not traversed in clusters.
     let twice = !nodes.is_empty() && searched != Searched::Probes;
     let mut ways: Vec<Shares> = Vec::new();
     for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
         let left_out = nodes.iter().map(|&node| LeftOut { node, leads_on });
         let left_out: Vec<LeftOut> = left_out.collect();
-        // Queries that are no rows are searched for once.
+        // Queries that are not rows are searched once.
         let count = if leads_on { nodes.len() } else { count };
         let asked = Asked {
             queries: &queries[..count * row_bytes],
@@ -148,7 +157,8 @@ pub(crate) fn measure(
     })
 }
 
-/// How far the nearest head of each query is, as a search finds it; `None` in an index without clusters.
+/// The distance of the nearest head of each query, as a search finds it. `None` in an index without
+/// clusters.
 fn to_heads(index: &Index, queries: &[u8]) -> Option<Vec<f32>> {
     let clusters = index.clusters()?;
     let kernel = Kernel::new(index.metric(), index.element(), index.dim());
@@ -162,18 +172,19 @@ fn to_heads(index: &Index, queries: &[u8]) -> Option<Vec<f32>> {
     Some(nearest.collect())
 }
 
-/// Queries, nodes of those that are rows of the index, and their nearest.
+/// The queries of a measurement, with their true nearest vectors.
 struct Asked<'a> {
     queries: &'a [u8],
-    /// Those of the first of them, which are rows; `None` where none is.
+    /// For queries that are rows, which come first: the node to leave out. `None` if no query is a
+    /// row.
     left_out: Option<&'a [LeftOut]>,
     truth: &'a [Vec<Found>],
     searched: Searched,
-    /// The list sizes that are tried, or the numbers of probes.
+    /// The list sizes to try, or the numbers of probes.
     lists: &'a [u32],
 }
 
-/// Of each query, for each k: the share that was found with each list.
+/// For each query and each k, the recall with each list.
 type Shares = Vec<Vec<Vec<f32>>>;
 
 /// Searches with one list after the other.
@@ -204,7 +215,8 @@ fn shares(
                 }
             })
             .collect();
-        // Of few answers the first ones are in the right order; of many, where they are ranked by leading parts, those that are many.
+        // The first answers of a short result are in the right order. Where long results are ranked
+        // by leading parts, their order is approximate, so they are searched separately.
         let (few, many): (Vec<usize>, Vec<usize>) = (0..ks.len()).partition(|&at| ks[at] <= MANY);
         let some: Vec<usize> = wanted
             .iter()
@@ -215,7 +227,7 @@ fn shares(
             let Some(&last) = wanted_of.last() else {
                 continue;
             };
-            // A list has room for so many answers; probes have for any number.
+            // A list bounds the number of answers; probes do not.
             let k = match asked.searched {
                 Searched::Walk | Searched::Press => ks[last].min(list),
                 Searched::Probes => ks[last],
@@ -229,9 +241,9 @@ fn shares(
                 }
             }
         }
-        // Who was not searched again would have found no less.
+        // Queries that were not searched again would have found no less.
         extend(&mut shares, at + 1);
-        // More probes read the more, and find next to nothing more.
+        // More probes read more, and find next to nothing more.
         let enough = |k: usize| {
             let found = shares.iter().map(|of| f64::from(of[k][at]));
             found.sum::<f64>() >= ENOUGH * count as f64
@@ -244,7 +256,7 @@ fn shares(
     Ok(shares)
 }
 
-/// Takes the last share that was found with each list from there on to be found with the next ones, up to so many.
+/// Fills up each query's recalls to `lists` entries with the last one.
 fn extend(shares: &mut Shares, lists: usize) {
     for of in shares.iter_mut().flatten() {
         let last = of.last().copied().unwrap_or(0.0);
@@ -252,7 +264,8 @@ fn extend(shares: &mut Shares, lists: usize) {
     }
 }
 
-/// The share of a query's true `k` nearest that is among its answers. What is as near as the k-th is as good.
+/// The recall of a query: the share of its true `k` nearest among its answers. Vectors as near as
+/// the k-th count as well.
 fn share_of(truth: &[Found], ids: &[u64], k: usize) -> f32 {
     let Some(kth) = truth.get(k - 1) else {
         return 0.0;
@@ -293,7 +306,8 @@ fn search(
     let options = SearchOptions {
         k,
         list: list.max(k),
-        // The same whatever the order of completions, so that a build can be repeated to the byte.
+        // Strategies whose answers do not depend on the order of completions, so that builds are
+        // reproducible to the byte.
         strategy: match asked.searched {
             Searched::Walk => Some(Strategy::BestFirst),
             Searched::Press => Some(Strategy::Press),
@@ -301,10 +315,10 @@ fn search(
         },
         probes: (asked.searched == Searched::Probes).then_some(list),
         beam: (asked.searched == Searched::Walk).then_some(BEAM),
-        // Elsewhere distances are exact anyway.
+        // In other layouts distances are exact anyway.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
-        // A query has the extents of many clusters in flight by itself.
+        // A query of clusters has many posting lists in flight by itself.
         in_flight: Some(match asked.searched {
             Searched::Walk | Searched::Press => 8,
             Searched::Probes => 1,
@@ -316,8 +330,9 @@ fn search(
         .ids)
 }
 
-/// Bands of queries by distance, which is none where a query has no k-th nearest; `at` is the place of k. The first queries, `rows` of them, are
-/// rows of the index. Of two ways to search, the share that is missed is the geometric mean.
+/// Buckets of queries by distance; queries without a k-th nearest are left out. `at` is the
+/// position of k. The first `rows` queries are rows of the index. With two kinds of search, the
+/// share missed is the geometric mean of both.
 fn bands(
     distances: &[Option<f32>],
     rows: usize,
@@ -332,7 +347,7 @@ fn bands(
         .filter(|&(distance, _)| distance < ordered(f32::INFINITY))
         .collect();
     order.sort_unstable();
-    // From where made queries begin, they alone count.
+    // From the distance at which made queries begin, only made queries count.
     let mut made = order.iter().filter(|&&(_, query)| query >= rows);
     let of_made = made.clone().count();
     if let Some(&(begin, _)) = made.nth(of_made / NEARER) {
@@ -348,7 +363,7 @@ fn bands(
             let mean = found.map(f64::from).sum::<f64>() / queries.len().max(1) as f64;
             1.0 - mean
         };
-        // Less than this is not seen.
+        // A smaller share cannot be observed.
         let least = 0.5 / (queries.len().max(1) * k as usize) as f64;
         let recall = |list: usize| match ways {
             [way] => 1.0 - missed(way, list),
@@ -370,12 +385,14 @@ fn bands(
     (0..bands).map(of).collect()
 }
 
-/// Measures how much searches of an index find, and has it go by that from the next opening on: with queries that are like those to come, or with rows
-/// of its own. Takes the lock of the index; what came since its checkpoint is left out.
+/// Measures the recall of an index's searches, which use it from the next opening on.
+///
+/// `queries` should resemble those to come. Without them, rows of the index serve. The call takes
+/// the lock of the index. Vectors inserted since its checkpoint are left out.
 ///
 /// # Errors
-/// As [`Index::open`]; an index that another process changes; queries of another dimension or element type, NaN or infinity; a full disk:
-/// then the index is as it was.
+/// As [`Index::open`]; an index that another process changes; queries of another dimension or
+/// element type, or with NaN or infinity; a full disk. After an error the index is unchanged.
 pub fn calibrate(
     path: impl AsRef<Path>,
     open: &OpenOptions,
@@ -418,7 +435,7 @@ pub fn calibrate(
     Ok(found_of(&file))
 }
 
-/// The first queries of a user's, as many as are searched.
+/// The first of a user's queries, as many as are searched.
 fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
     for (what, found, expected) in [
         (
@@ -444,7 +461,7 @@ fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> 
     Ok(rows)
 }
 
-/// What people want to know of it.
+/// The summary of a measurement.
 fn found_of(file: &RecallFile) -> Calibration {
     let few = |table: &&RecallTable| table.k <= MANY;
     let table = file.tables.iter().rfind(few);
@@ -466,13 +483,13 @@ mod tests {
 
     #[test]
     fn rows_count_where_they_are_nearer_than_made_queries_begin() {
-        // Rows of which all is found, made queries of which nothing is.
+        // All answers of rows are found, and none of made queries.
         let distances: Vec<Option<f32>> =
             (0u8..100).chain(50..150).map(|d| Some(d.into())).collect();
         let found = |query: usize| vec![vec![if query < 100 { 1.0 } else { 0.0 }]];
         let way: Shares = (0..200).map(found).collect();
         let bands = bands(&distances, 100, &[way], 0, 10);
-        // The tenth part of the made ones is nearer than 60: 60 rows and 100 queries are left.
+        // A tenth of the made queries is nearer than 60, so 60 rows and 100 queries are left.
         assert_eq!(bands.len(), 2);
         let of = |band: &RecallBand| (band.distance, band.recalls[0]);
         assert_eq!(of(&bands[0]), (40.0, 0.75));

@@ -1,40 +1,43 @@
-//! How many of the nearest candidates a search has to look at for a recall, by how far its k-th answer is; or how many clusters it has to
-//! probe, by how far the nearest head is.
+//! Depth: the number of nearest candidates that a search must look at for a recall target, by the
+//! distance of its k-th answer. For clusters, it is the number of probes by the distance of the
+//! nearest head.
 
 use stratann_layout::RecallTable;
 
-/// Points of the curve, at most.
+/// The most points of the curve.
 const POINTS: usize = 16;
 
-/// Depth by distance: a line through points, level beyond its ends. Plain data, so that each task of a search has its own.
+/// Depth by distance: a line through points, constant beyond its ends. It is plain data, so each
+/// task of a search has a copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Depth {
-    /// Distances, rising, and how many have to be looked at there, not falling.
+    /// Distances, ascending, each with the depth there, which never falls.
     points: [(f32, f32); POINTS],
     count: usize,
 }
 
 impl Depth {
-    /// So many candidates, however far the answers are.
+    /// A constant depth.
     pub(crate) fn all(count: usize) -> Self {
         let mut points = [(0.0, 0.0); POINTS];
         points[0] = (0.0, count.max(1) as f32);
         Self { points, count: 1 }
     }
 
-    /// What gives a recall by what was measured with list sizes `lists`, rising, and with rows of the index; never fewer than `least`.
+    /// The depth for a recall target, from a measurement with rows of the index. `lists` are its
+    /// list sizes, ascending. The depth is at least `least`.
     pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self::measured(lists, table, recall, least);
         depth.go_on(lists.last().copied().unwrap_or(1) as f32);
         depth
     }
 
-    /// As many for each query as the farthest that were measured take.
+    /// A constant depth: the one that the farthest measured queries need.
     pub(crate) fn level(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         Self::all(Self::measured(lists, table, recall, least).most())
     }
 
-    /// As many for each query as give the recall in the mean of all that were measured.
+    /// A constant depth: the one that gives the recall in the mean of all measured queries.
     pub(crate) fn mean(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let bands = table.bands.len().max(1) as f32;
         let of = |at: usize| {
@@ -46,7 +49,7 @@ impl Depth {
         Self::all(list.ceil() as usize)
     }
 
-    /// So many times as many.
+    /// The depth multiplied by `factor`.
     pub(crate) fn times(mut self, factor: f64) -> Self {
         for (_, depth) in &mut self.points[..self.count] {
             *depth *= factor as f32;
@@ -54,19 +57,21 @@ impl Depth {
         self
     }
 
-    /// The same where queries were measured that are like those to come, so that none is farther.
+    /// The depth for a recall target, from a measurement with queries like those to come, so that
+    /// none is farther.
     pub(crate) fn measured(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
         };
-        // Of more bands than there are points, every so many, the last one among them; one point is for those that are farther.
+        // If there are more buckets than points, every `step`-th is taken, and always the last. One
+        // point stays free for farther queries.
         let bands = table.bands.len();
         let step = bands.div_ceil(POINTS - 1).max(1);
         let chosen = table.bands.iter().rev().step_by(step).collect::<Vec<_>>();
         let mut deepest = least as f32;
         for band in chosen.into_iter().rev() {
-            // What is farther takes no less; where less was measured, that is chance.
+            // Farther queries need no less depth. A smaller measurement is chance.
             deepest = deepest.max(list_for(lists, &band.recalls, recall as f32));
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
@@ -74,8 +79,9 @@ impl Depth {
         depth
     }
 
-    /// Has depth rise beyond the last band as it rose up to it, over as much distance: queries of another source than the vectors are farther
-    /// from them than these are from each other. No deeper than `most`, and than twice as deep.
+    /// Extends the curve beyond the last bucket by the slope of its last segment. Queries from
+    /// another source are farther from the vectors than these are from each other. The extension is
+    /// at most `most`, and at most twice the last depth.
     fn go_on(&mut self, most: f32) {
         let Some(&[(near, less), (far, more)]) = self.points[..self.count].last_chunk::<2>() else {
             return;
@@ -87,13 +93,13 @@ impl Depth {
         }
     }
 
-    /// The most candidates that may have to be looked at.
+    /// The greatest depth.
     pub(crate) fn most(&self) -> usize {
         let last = self.points[..self.count].last();
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
     }
 
-    /// Of a query whose k-th answer, or nearest head, is so far.
+    /// The depth of a query whose k-th answer, or nearest head, has this distance.
     #[inline]
     pub(crate) fn of(&self, distance: f32) -> usize {
         let points = &self.points[..self.count];
@@ -109,10 +115,10 @@ impl Depth {
     }
 }
 
-/// The list size with which a band has a recall: between two that were tried, by the share that is missed, which falls about as a power of
-/// the list. The largest where none has it.
+/// The list size at which a bucket reaches a recall, or the largest list if none does. Between two
+/// measured sizes it is interpolated: the share missed falls about as a power of the list size.
 fn list_for(lists: &[u32], recalls: &[f32], wanted: f32) -> f32 {
-    // A longer list finds no less but by chance.
+    // A longer list finds no less, except by chance.
     let missed = |at: usize| 1.0 - recalls[..=at].iter().copied().fold(0.0, f32::max);
     let wanted = 1.0 - wanted;
     let last = lists.len().min(recalls.len()).saturating_sub(1);
@@ -123,7 +129,7 @@ fn list_for(lists: &[u32], recalls: &[f32], wanted: f32) -> f32 {
     let Some(before) = at.checked_sub(1) else {
         return here;
     };
-    // Nothing missed at all is less than can be seen.
+    // A share of zero cannot be told from a very small one.
     let log = |missed: f32| missed.max(1e-4).ln();
     let (m0, m1, m) = (log(missed(before)), log(missed(at)), log(wanted));
     let share = match m0 > m1 {
@@ -159,7 +165,7 @@ mod tests {
         let between = list_for(&lists, &[0.9, 0.96, 0.99], 0.93);
         assert!((12.0..15.0).contains(&between), "{between}");
         assert!((list_for(&lists, &[0.9, 0.96, 0.99], 0.96) - 20.0).abs() < 1e-3);
-        // Out of reach; less found with more; nothing missed.
+        // A recall out of reach; a longer list that finds less; a list that misses nothing.
         assert_eq!(list_for(&lists, &[0.9, 0.96, 0.99], 0.995), 40.0);
         assert_eq!(list_for(&lists, &[0.96, 0.9, 0.99], 0.95), 10.0);
         let all = list_for(&lists, &[0.9, 1.0, 1.0], 1.0);
@@ -172,7 +178,7 @@ mod tests {
         let bands: [(f32, &[f32]); 3] = [
             (1.0, &[0.95, 0.99, 1.0]),
             (2.0, &[0.9, 0.95, 0.99]),
-            // By chance less is missed than nearer.
+            // By chance, a farther bucket misses less than a nearer one.
             (3.0, &[0.92, 0.97, 0.99]),
         ];
         let depth = Depth::new(&lists, &table(&bands), 0.95, 10);
@@ -181,7 +187,7 @@ mod tests {
         assert_eq!([of(2.0), of(2.5), of(3.0)], [20, 20, 20]);
         assert_eq!([of(1e30), of(f32::INFINITY), of(f32::NAN)], [20; 3]);
         assert_eq!(depth.most(), 20);
-        // Never fewer than the least.
+        // Never less than the minimum.
         let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
         assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
@@ -211,7 +217,7 @@ mod tests {
             10,
         );
         assert_eq!(mean.most(), 20);
-        // At most twice as deep, and no deeper than what was tried.
+        // At most twice as deep, and no deeper than the lists that were tried.
         let steep = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.95, 1.0]]);
         assert_eq!(steep.most(), 70);
         let beyond = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.7, 0.95]]);

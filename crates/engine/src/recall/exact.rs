@@ -1,7 +1,8 @@
-//! The true nearest of some queries, as the vectors that may be answers are met one after the other.
+//! The true nearest vectors of some queries, found by comparing every vector that may be an answer.
 //!
 //! ```text
-//!   each vector ── meet ──> a block ── full? compare ──> tile by tile with each query ──> heaps of the k nearest
+//!   each vector ── meet ──> a block ── full? compare ──> tile by tile with each query
+//!                                                          ──> heaps of the k nearest
 //! ```
 
 use std::collections::BinaryHeap;
@@ -14,22 +15,23 @@ use crate::progress::Progress;
 use crate::threads;
 use crate::update::each_vector;
 
-/// Bytes of vectors that are compared with all queries at a time: they stay in the L2 cache.
+/// Bytes of vectors that are compared with all queries at a time, so that they stay in the L2
+/// cache.
 pub(super) const TILE: usize = 128 << 10;
-/// Bytes that are collected for all threads.
+/// Bytes of vectors that are collected for all threads.
 const BLOCK: usize = 4 << 20;
 
-/// What is found of a query: as an integer of the distance's order, and the outside id.
+/// A vector that was found: its distance as an integer of the same order, and its id.
 pub(super) type Found = (u32, u64);
 
-/// Distances as integers of the same order. NaN, which only an overflow can come to, is behind all numbers.
+/// A distance as an integer of the same order. NaN, which only an overflow can give, sorts last.
 pub(super) fn ordered(distance: f32) -> u32 {
     let distance = distance.min(f32::INFINITY) + 0.0;
     let bits = distance.to_bits();
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// Its distance.
+/// The distance of a vector that was found.
 pub(super) fn distance_of(found: Found) -> f32 {
     let bits = found.0;
     f32::from_bits(match bits & 0x8000_0000 != 0 {
@@ -38,21 +40,21 @@ pub(super) fn distance_of(found: Found) -> f32 {
     })
 }
 
-/// Where a vector stands that is met.
+/// The place of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// On storage.
     Node(u32),
-    /// In memory alone: in which of the graphs there, and its slot.
+    /// In memory only: the number of its graph, and its slot.
     Slot(usize, u32),
 }
 
-/// What is asked of the vectors that are met.
+/// The caller's conditions on the vectors that are met.
 pub(super) trait Wants: Sync {
-    /// Whether a vector may be an answer of a query, which it is near enough to be.
+    /// Whether a vector that is near enough may be an answer of a query.
     fn admits(&self, query: usize, place: Place, id: u64) -> bool;
 
-    /// Whether the distance of an id is to be told, if it is as near as the nearest.
+    /// Whether the distance of an id must be reported if it is as near as the nearest.
     fn tells(&self, query: usize, id: u64) -> bool;
 }
 
@@ -64,24 +66,25 @@ pub(super) struct Nearest<'q> {
     names: Vec<(Place, u64)>,
 }
 
-/// What was found of a query.
+/// The results for one query.
 pub(super) struct OfQuery {
-    /// The nearest, nearest first.
+    /// The nearest vectors, nearest first.
     pub(super) nearest: Vec<Found>,
-    /// Those whose distance was to be told: all that are no farther than the last of the nearest, and perhaps others.
+    /// Reported distances: all wanted ids no farther than the last of the nearest, and perhaps
+    /// others.
     pub(super) told: Vec<Found>,
 }
 
-/// Queries of one thread, and the nearest so far.
+/// The queries of one thread, with their nearest so far.
 struct Share<'q> {
-    /// The number of the first of them.
+    /// The number of the first query.
     first: usize,
     queries: &'q [u8],
     heaps: Vec<Heap>,
     distances: Vec<f32>,
 }
 
-/// The nearest of a query.
+/// The nearest vectors of one query.
 struct Heap {
     k: usize,
     nearest: BinaryHeap<Found>,
@@ -97,7 +100,7 @@ impl Heap {
         }
     }
 
-    /// What is farther is none of the nearest.
+    /// Vectors beyond this distance are not among the nearest.
     fn limit(&self) -> u32 {
         match self.nearest.peek() {
             Some(worst) if self.nearest.len() == self.k => worst.0,
@@ -114,7 +117,8 @@ impl Heap {
 }
 
 impl<'q> Nearest<'q> {
-    /// Of `queries`, rows of the index's element type one after the other, each with how many of its nearest are wanted, 1 or more.
+    /// For `queries`, consecutive rows of the index's element type. `ks` has the number of nearest
+    /// vectors of each, at least 1.
     pub(super) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let each = ks.len().div_ceil(threads.max(1)).max(1);
@@ -135,18 +139,18 @@ impl<'q> Nearest<'q> {
         }
     }
 
-    /// Takes a vector to those that are compared next.
+    /// Adds a vector to the next comparison.
     pub(super) fn meet(&mut self, place: Place, id: u64, vector: &[u8]) {
         self.rows.extend_from_slice(vector);
         self.names.push((place, id));
     }
 
-    /// Bytes of them.
+    /// Bytes of the vectors that wait for a comparison.
     pub(super) fn waiting(&self) -> usize {
         self.rows.len()
     }
 
-    /// Compares them with all queries.
+    /// Compares the waiting vectors with all queries.
     pub(super) fn compare(&mut self, wants: &impl Wants) {
         let (kernel, rows, names) = (&self.kernel, &self.rows, &self.names);
         threads::shared(self.shares.iter_mut(), |share| {
@@ -156,7 +160,7 @@ impl<'q> Nearest<'q> {
         self.names.clear();
     }
 
-    /// What was found, by query; all that was met was compared.
+    /// The results by query. All vectors must have been compared.
     pub(super) fn found(self) -> Vec<OfQuery> {
         let heaps = self.shares.into_iter().flat_map(|share| share.heaps);
         heaps
@@ -169,7 +173,7 @@ impl<'q> Nearest<'q> {
 }
 
 impl Share<'_> {
-    /// Compares all its queries with some vectors.
+    /// Compares all queries of this thread with some vectors.
     fn compare(
         &mut self,
         kernel: &Kernel,
@@ -201,7 +205,7 @@ impl Share<'_> {
     }
 }
 
-/// All but a node of each of the first queries.
+/// Admits every vector, except one node for each of the first queries.
 struct AllBut<'a>(&'a [u32]);
 
 impl Wants for AllBut<'_> {
@@ -215,8 +219,11 @@ impl Wants for AllBut<'_> {
     }
 }
 
-/// The `k` nearest of each of `queries`, rows of the index's element type one after the other, nearest first. `left_out` has a node that
-/// does not count for each of the first. What was deleted, or came since the checkpoint, is not looked at.
+/// The `k` nearest of each of `queries`, consecutive rows of the index's element type, nearest
+/// first.
+///
+/// `left_out` has a node to exclude for each of the first queries. Vectors that were deleted, or
+/// inserted since the checkpoint, are excluded too.
 pub(super) fn nearest(
     index: &Index,
     queries: &[u8],

@@ -1,26 +1,35 @@
-//! Searches that are asked for a recall instead of a list size.
+//! Searches with a recall target instead of a list size.
 //!
 //! ```text
-//!   measured (build, calibrate)            asked for .95                      a query
-//!   recall of each band of distances  ──>  depth that gives it, by distance ──> its k-th answer is so far: so many candidates are looked at
-//!   with each list size                                                          │ the nearer it comes, the fewer
+//!   measured (build, calibrate)        target of .95              a query
+//!   recall of each bucket (band)  ──>  depth by distance  ──>     distance of its k-th answer
+//!   for each list size                                            ──> number of candidates to look
+//!                                                                     at: the nearer, the fewer
 //! ```
 //!
-//! How much of the nearest a list of so many finds depends on the query: of one that lies among many vectors nearly all, of one far off fewer.
-//! What tells them apart is how far the k-th nearest is. On package-text, whose queries come from another source than its rows, a list of 13
-//! finds .950 of the nearest of rows that were held out and .909 of those of queries; by the distance of the tenth nearest, in five bands, it is .990, .977,
-//! .946, .952, .885 of the ones and .985, .976, .951, .954, .887 of the others. So recall is measured by that distance, and a search goes by
-//! the distance of its k-th answer so far: it starts with the deepest list, which becomes shorter as answers come nearer. Easy queries read
-//! less, and a batch of other queries than those that were measured keeps about the recall (`docs/results/recall.md` has how far off it was).
+//! The share of the nearest vectors that a list finds depends on the query. A query among many
+//! vectors finds nearly all of them, and a distant one finds fewer. The distance of the k-th
+//! nearest tells them apart.
 //!
-//! Where vectors are apart from lists (decoupled, and PRESS), how far the answers are is not known in time: there all of the longest list is
-//! looked at. Clusters are all asked for at once: there the distance of the nearest head says how many are probed.
+//! On package-text, queries come from another source than the rows. There a list of 13 finds .950
+//! of the nearest of held-out rows, and .909 of the nearest of queries. In five buckets (bands) by
+//! the distance of the tenth nearest, rows have .990, .977, .946, .952, .885, and queries .985,
+//! .976, .951, .954, .887.
 //!
-//! - [`depth`]: how many candidates are looked at, by the distance of the k-th answer
-//! - [`calibrate`]: what a build and `stratann calibrate` measure
-//! - [`queries`]: the queries that a build measures with
-//! - [`exact`]: the true nearest of some queries, of all that an index holds
-//! - [`watch`]: how much is found of the queries that are served
+//! So recall is measured by that distance, and a search goes by the distance of its k-th answer so
+//! far. It starts with the longest list, and shortens it as answers come nearer. Easy queries read
+//! less. A batch of queries of another kind keeps about the same recall (`docs/results/recall.md`
+//! has the differences).
+//!
+//! Where vectors are apart from lists (decoupled, and PRESS), the distance of the answers is known
+//! too late, so the whole longest list is looked at. Clusters are all requested at once, so the
+//! distance of the nearest head decides how many are probed.
+//!
+//! - [`depth`]: the number of candidates to look at, by the distance of the k-th answer
+//! - [`calibrate`]: the measurements of a build and of `stratann calibrate`
+//! - [`queries`]: the queries of a build's measurement
+//! - [`exact`]: the true nearest vectors of some queries in the whole index
+//! - [`watch`]: the recall of the queries that are served
 
 mod calibrate;
 mod depth;
@@ -40,20 +49,21 @@ use crate::index::Index;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};
 
-/// Of an index that was never measured and has no more vectors than this, all are looked at.
+/// An index that was never measured looks at all vectors if it has at most this many.
 const SMALL: usize = 2 * LEAST_ROWS;
 
-/// What is known of how much searches of an index find.
+/// The knowledge about the recall of an index's searches.
 #[derive(Debug)]
 pub(crate) enum Recall {
-    /// What was measured.
+    /// The measurements.
     Measured(RecallFile),
-    /// Nothing, and why.
+    /// There are none, for this reason.
     Unknown(String),
 }
 
 impl Recall {
-    /// Of what its file says, if there is one. What cannot be read is told who asks for a recall; searches by list go on without it.
+    /// Of the contents of the recall file, if there is one. If the file cannot be read, only
+    /// searches with a recall target report the error; searches by list size work without it.
     pub(crate) fn of(file: Result<Option<RecallFile>, Error>) -> Self {
         match file {
             Ok(Some(file)) => Self::Measured(file),
@@ -63,16 +73,18 @@ impl Recall {
     }
 }
 
-/// The table that k answers are looked up in: that of k, or of the next more, since of more answers fewer are found.
+/// The table for k answers: that of k, or of the next larger number. Recall falls with the number
+/// of answers, so the larger one is safe.
 fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
     file.tables.iter().find(|table| table.k as usize >= k)
 }
 
 impl Index {
-    /// The longest list that a query may take: the one that is asked for, or the deepest for a recall; of clusters the most probes.
+    /// The longest list that a query may take: the requested one, or the greatest depth for a
+    /// recall target. For clusters it is the largest number of probes.
     ///
     /// # Errors
-    /// A recall of which nothing is known here.
+    /// A recall target without measurements of this index.
     pub fn longest_list(&self, options: &SearchOptions) -> Result<usize, Error> {
         bounds::recall(options.recall)?;
         Ok(
@@ -85,12 +97,12 @@ impl Index {
         )
     }
 
-    /// How its recall is measured: as its preset searches.
+    /// The kind of search whose recall is measured: the preset's.
     pub(crate) fn searched(&self) -> Searched {
         self.searched_by(None)
     }
 
-    /// How a search goes by a strategy, or else by the preset's.
+    /// The kind of search of a strategy, or of the preset's if none is given.
     fn searched_by(&self, strategy: Option<Strategy>) -> Searched {
         match strategy.unwrap_or(self.preset().strategy) {
             _ if self.has_clusters() => Searched::Probes,
@@ -99,11 +111,12 @@ impl Index {
         }
     }
 
-    /// How many candidates a search of `live` vectors looks at that is asked for a recall, or how many clusters it probes; `None` where it is
-    /// asked for a list.
+    /// The depth of a search with a recall target in an index of `live` vectors: the number of
+    /// candidates to look at, or of clusters to probe. `None` if the search has a list size.
     ///
     /// # Errors
-    /// It asks for what has another end besides, or ranks otherwise than was measured; nothing is known of how much searches of this index find.
+    /// Options that end a search in another way, or rank otherwise than the measurement did; an
+    /// index that was not measured.
     pub(crate) fn depth(
         &self,
         options: &SearchOptions,
@@ -145,7 +158,7 @@ impl Index {
         let searched = self.searched_by(options.strategy);
         if searched != file.searched {
             return Err(match searched == self.searched() {
-                // Measured by a version that knew one way only.
+                // An earlier version, which knew only one kind of search, wrote this file.
                 true => unknown("it was measured for another strategy"),
                 false => Error::call(
                     "strategy",
@@ -163,7 +176,8 @@ impl Index {
             Searched::Walk | Searched::Press => Changed::default(),
             Searched::Probes => self.changed(live),
         };
-        // Of clusters half of whose vectors were deleted, those that are left are as far apart as twice as many were.
+        // If half of the vectors in clusters were deleted, the remaining ones are as far apart as
+        // twice as many answers were.
         let k = options.k as f64 * changed.thinner;
         let Some(table) = table_of(file, k.ceil() as usize).or(file.tables.last()) else {
             return Err(unknown("nothing was measured"));
@@ -172,8 +186,10 @@ impl Index {
             Searched::Walk | Searched::Press => table.k as usize,
             Searched::Probes => 1,
         };
-        // Where how far the answers are is known too late, all queries take the same list: where vectors are read last; and where clusters were
-        // split, since heads are nearer then than those that were measured. Rows say little of queries from elsewhere: that of the farthest.
+        // In two cases the distance comes too late, and all queries take the same list. One is
+        // where vectors are read last. The other is where clusters were split, since heads are
+        // nearer then than in the measurement. Rows say little of queries from elsewhere, so the
+        // farthest bucket decides.
         let last = self.composition().vectors == VectorsAt::Segments;
         let is_late = searched == Searched::Press || last;
         if let (true, Some(rerank)) = (is_late, options.rerank)
@@ -183,7 +199,7 @@ impl Index {
             return Err(Error::call("rerank", "given", expected));
         }
         let depth = match (is_late, file.are_rows) {
-            // Queries like those to come: they are as far as these in the mean.
+            // The measured queries resemble those to come, so their mean applies.
             (true, false) => Depth::mean,
             (true, true) => Depth::level,
             (false, _) if changed.more > SPLIT => Depth::level,
@@ -195,7 +211,7 @@ impl Index {
         Ok(Some(depth.times(changed.more * beyond)))
     }
 
-    /// What became of the clusters since they were built.
+    /// The changes of the clusters since they were built.
     fn changed(&self, live: usize) -> Changed {
         let built = self.manifest().clusters().map(|facts| facts.clusters);
         let now = self.clusters().map(|stores| u64::from(stores.clusters()));
@@ -207,14 +223,15 @@ impl Index {
     }
 }
 
-/// Clusters that came by splits, as a share of those that there were, from which on the distance of the nearest head says nothing.
+/// If splits have multiplied the clusters by more than this, the distance of the nearest head is of
+/// no use.
 const SPLIT: f64 = 1.05;
 
-/// What became of clusters since they were built.
+/// The changes of clusters since they were built.
 struct Changed {
-    /// How many times as many there are.
+    /// The factor by which the number of clusters grew.
     more: f64,
-    /// How many times as many vectors had numbers as are left.
+    /// The ratio of all numbered vectors to live ones.
     thinner: f64,
 }
 

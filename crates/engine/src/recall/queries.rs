@@ -1,19 +1,21 @@
-//! The queries that a build measures with: rows of the index, and others that are made of rows.
+//! The queries of a build's measurement: rows of the index, and vectors made of rows.
 //!
 //! ```text
-//!   row a, left out of its own search                     as far from the others as they are from each other
-//!   row a + t (row b - row c),  t = .2, .35, .5           farther, as queries of another source are
+//!   row a, left out of its own search              as far from the others as they from each other
+//!   row a + t (row b - row c),  t = .2, .35, .5    farther, as queries of another source are
 //! ```
 //!
-//! Rows alone say too little of queries that are farther than rows, and the two ways to search for a row
-//! ([`calibrate`](super::calibrate)) miss less of the farthest rows than searches miss of rows that were held
-//! out. On package-text, asked for .95, queries of another source found .923 by rows alone and .952 by both.
+//! Rows alone say too little about queries that are farther away. The two kinds of search for a row
+//! ([`calibrate`](super::calibrate)) also miss less of the farthest rows than searches miss of
+//! held-out rows. On package-text with a target of .95, queries of another source found .923 by
+//! rows alone and .952 by both.
 //!
-//! Made queries alone are not enough. Where rows lie in clusters far apart, all of these queries lie between
-//! clusters, and say nothing of the queries to come. So rows count where they are nearer than made queries begin.
+//! Made queries alone are not enough. If rows lie in clusters far apart, all made queries lie
+//! between clusters, and say nothing about queries to come. So rows count up to the distance at
+//! which made queries begin.
 //!
-//! With PRESS, and where vectors are read last, all queries take one depth, which follows from rows. Clusters are
-//! measured with rows alone too: the distance of the nearest head tells them enough.
+//! With PRESS, and where vectors are read last, all queries take one depth, which follows from
+//! rows. For clusters rows are enough too, since the distance of the nearest head decides.
 
 use std::collections::HashSet;
 
@@ -27,26 +29,27 @@ use crate::progress::Progress;
 use crate::stores::VectorsAt;
 use crate::update::each_vector;
 
-/// Rows of the index for each that is a query, and the fewest and most of these.
+/// Rows of the index for each one that is a query; and the least and most queries.
 const ROWS_A_QUERY: usize = 40;
 const QUERIES: std::ops::RangeInclusive<usize> = 125..=500;
-/// How much of the difference of two rows is added to a third.
+/// The shares of the difference of two rows that are added to a third.
 const SHARES: [f32; 3] = [0.2, 0.35, 0.5];
 
-/// Queries that an index is measured with.
+/// The queries of a measurement.
 #[derive(Debug)]
 pub(crate) struct Queries {
-    /// Of the index's element type, one after the other.
+    /// Consecutive rows of the index's element type.
     pub(crate) vectors: Vec<u8>,
-    /// The nodes of the first of them, which are rows of the index; empty where a user gave all of them.
+    /// The nodes of the first queries, which are rows of the index. Empty if a user gave all
+    /// queries.
     pub(crate) nodes: Vec<u32>,
 }
 
 impl Queries {
-    /// Those that an index is measured with where there are no others.
+    /// The queries for a measurement without a user's queries.
     ///
     /// # Errors
-    /// A row cannot be read; an interruption.
+    /// A row that cannot be read, or an interruption.
     pub(crate) fn of(index: &Index, progress: &dyn Progress) -> Result<Self, Error> {
         let mut queries = Self::rows(index, progress)?;
         let is_late = index.composition().vectors == VectorsAt::Segments;
@@ -62,7 +65,7 @@ impl Queries {
         Ok(queries)
     }
 
-    /// Rows from all over the index.
+    /// Rows from all parts of the index.
     fn rows(index: &Index, progress: &dyn Progress) -> Result<Self, Error> {
         let rows = index.nodes() as u64;
         let wanted = (index.nodes() / ROWS_A_QUERY).clamp(*QUERIES.start(), *QUERIES.end()) as u64;
@@ -77,7 +80,7 @@ impl Queries {
             }
             Ok(())
         })?;
-        // Whichever order the pages have.
+        // Sorted, so that the order does not depend on the order of pages.
         found.sort_unstable_by_key(|&(node, _)| node);
         Ok(Self {
             vectors: found.iter().flat_map(|(_, row)| row).copied().collect(),
@@ -86,8 +89,8 @@ impl Queries {
     }
 }
 
-/// As many queries as there are rows, each a row and a share of the difference of two others. A vector that no
-/// search takes is left out.
+/// Makes as many queries as there are rows: each is a row plus a share of the difference of two
+/// others. A vector that no search accepts is left out.
 fn made(rows: &[u8], element: Element, dim: usize, metric: Metric) -> Vec<u8> {
     let row_bytes = dim * element.size();
     let count = rows.len() / row_bytes;
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn made_queries_are_those_that_a_search_takes() {
-        // Rows of which any difference overflows, or leaves nothing.
+        // Rows whose differences overflow, or are zero.
         let huge = [3e38f32, -3e38, 3e38, -3e38].map(f32::to_le_bytes).concat();
         assert!(made(&huge, Element::F32, 1, Metric::L2).is_empty());
         assert!(made(&[0; 12], Element::U8, 3, Metric::L2).is_empty());

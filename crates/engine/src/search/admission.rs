@@ -1,52 +1,59 @@
-//! What may be an answer: the one predicate that candidate lists, ranking, re-ranking and scans ask, whatever the strategy.
+//! Admission: the one predicate for answers. Candidate lists, ranking, re-ranking and scans ask it
+//! under every strategy.
 //!
 //! ```text
-//!   rules_out(node)   before its record is here: candidate list, scan      what is known of it already
-//!   admits(id, node)  its record is here: ranking, re-ranking              and remembered, where a delete says no
+//!   rules_out(node)   before its record is read: candidate list, scan  by known facts only
+//!   admits(id, node)  with its record: ranking, re-ranking             and remembers deleted nodes
 //! ```
 //!
-//! A node that may be no answer leads on all the same, and takes no place in the candidate list ([`frontier`](crate::frontier)).
+//! A node that is no answer is still traversed, and takes no place in the candidate list
+//! ([`frontier`](crate::frontier)).
 //!
-//! Three say no: deletes, as they were when the search began, of which the record's id tells; a filter, whose nodes are known from the
-//! beginning; and, where recall is measured, the row that is the query itself. Vectors that are in memory only tell for themselves when they were deleted (`FreshMoment::admits` in `update/fresh.rs`), and which of them
-//! match a filter stands beside its nodes ([`Matching`]).
+//! Three things exclude a node:
+//!
+//! - A delete that happened before the search began. The record's id shows it.
+//! - A filter, whose matching nodes are known before the search begins.
+//! - A measurement of recall, whose query is itself a row of the index.
+//!
+//! Vectors in memory check their own deletes (`FreshMoment::admits` in `update/fresh.rs`). The
+//! matching slots among them are stored beside the matching nodes ([`Matching`]).
 
 use crate::filter::NodeSet;
 use crate::stores::columns::Looked;
 use crate::update::Dead;
 
-/// What matches a filter, for all queries of a batch.
+/// The matches of a filter, for all queries of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Matching<'a> {
-    /// Nodes of the index on storage.
+    /// Matching nodes of the index on storage.
     pub(crate) nodes: &'a NodeSet,
-    /// Slots of each graph of vectors that are in memory only.
+    /// Matching slots of each graph of vectors that are only in memory.
     pub(crate) fresh: [&'a NodeSet; 2],
-    /// What it cost to find out.
+    /// The cost of finding the matches.
     pub(crate) looked: Looked,
 }
 
 impl Matching<'_> {
-    /// How many there are, the deleted included.
+    /// The number of matches, including deleted ones.
     pub(crate) fn len(&self) -> usize {
         let fresh = self.fresh.iter().map(|slots| slots.len());
         (self.nodes.len() + fresh.sum::<u64>()) as usize
     }
 }
 
-/// What may be an answer of an index on storage.
+/// The nodes of an index on storage that may be answers.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Admission<'a> {
-    /// What does not count, where something may have been deleted.
+    /// The deleted vectors, if there may be any.
     dead: Option<Dead<'a>>,
-    /// What alone counts, where there is a filter, and how many nodes do not.
+    /// If there is a filter: its matching nodes, and the number of other nodes.
     among: Option<(&'a NodeSet, usize)>,
-    /// A node that a query is to find nothing of: that of a row that is asked for as if it were not in the index.
+    /// The node of the query's own row, if the query is a row of the index that must not be found.
     left_out: Option<u32>,
 }
 
 impl<'a> Admission<'a> {
-    /// All that does count.
+    /// Admits everything except deleted vectors.
     pub(crate) fn but(dead: Dead<'a>) -> Self {
         Self {
             dead: Some(dead),
@@ -55,7 +62,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The same, but only these of `all` nodes.
+    /// The same admission, restricted to `nodes` out of `all` nodes.
     pub(crate) fn among(self, nodes: &'a NodeSet, all: usize) -> Self {
         let others = all.saturating_sub(nodes.len() as usize);
         Self {
@@ -64,46 +71,48 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The nodes that alone may be, where a filter says so; some of them may be deleted.
+    /// The nodes that match the filter, if there is one. Some of them may be deleted.
     pub(crate) fn nodes(&self) -> Option<&'a NodeSet> {
         self.among.map(|(nodes, _)| nodes)
     }
 
-    /// The same without a node.
+    /// The same admission without one node.
     pub(crate) fn without(self, left_out: Option<u32>) -> Self {
         Self { left_out, ..self }
     }
 
-    /// Whether everything may be.
+    /// Whether every node may be an answer.
     pub(crate) fn is_of_all(&self) -> bool {
         let all = self.among.is_none() && self.left_out.is_none();
         all && self.dead.is_none_or(|dead| dead.is_empty())
     }
 
-    /// How many records may not be, at most.
+    /// An upper bound of the number of records that are excluded.
     pub(crate) fn refused(&self) -> usize {
         let among = self.among.map_or(0, |(_, others)| others);
         among + self.deleted() + usize::from(self.left_out.is_some())
     }
 
-    /// Of these, the ones of which perhaps nobody knows before their records are here.
+    /// The number of deletes. The search may not know the node of a delete before it reads the
+    /// record.
     pub(crate) fn deleted(&self) -> usize {
         self.dead.map_or(0, |dead| dead.len())
     }
 
-    /// Whether an id's record on a node may be. The next search knows a deleted node that may not.
+    /// Whether the record of `id` on `node` may be an answer. If the id is deleted, this remembers
+    /// the node, so that the next search knows it in advance.
     #[inline]
     pub(crate) fn admits(&self, id: u64, node: u32) -> bool {
         self.may_be(node) && !self.dead.is_some_and(|dead| dead.meets(id, node))
     }
 
-    /// Whether a node is known to be no answer, though its record is not here.
+    /// Whether `node` is known to be no answer, before its record is read.
     #[inline]
     pub(crate) fn rules_out(&self, node: u32) -> bool {
         !self.may_be(node) || self.dead.is_some_and(|dead| dead.knows(node))
     }
 
-    /// Whether a node may be, if nothing is deleted.
+    /// Whether `node` may be an answer, apart from deletes.
     #[inline]
     fn may_be(&self, node: u32) -> bool {
         self.left_out != Some(node) && self.among.is_none_or(|(nodes, _)| nodes.contains(node))

@@ -1,8 +1,10 @@
-//! A batch of queries on the worker pool: the same tasks, whether the caller waits for them or has submitted them.
+//! A batch of queries on the worker pool. The same tasks run whether the caller waits for them or
+//! has submitted them.
 //!
 //! ```text
-//!   search   lends index and queries ──┐
-//!   submit   owns them ────────────────┴─> Batch: what a task borrows ─> Answers: what is left when all tasks are gone
+//!   search   borrows index and queries ──┐
+//!   submit   owns them ──────────────────┴─> Batch: data that a task borrows
+//!                                               ─> Answers: remain after the last task
 //! ```
 
 use std::rc::Rc;
@@ -34,16 +36,18 @@ use crate::stores::{VectorsAt, on_pages};
 use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
-/// By how much a list is longer with which a walk begins again that found too few.
+/// The factor by which the list grows when a walk found too few answers and begins again.
 const LONGER: usize = 4;
 
-/// The longest list of such a walk under a memory budget, where the one that was asked for takes next to nothing.
+/// The longest list of such a walk under a memory budget, if the first list needs hardly any
+/// memory.
 const SHORT: usize = 128;
 
-/// Deviations of a distance from what it is expected to be within which nearly all are (see [`SearchResults::distance_error`]).
+/// The number of standard deviations within which nearly all errors of a distance lie (see
+/// [`SearchResults::distance_error`]).
 const WITHIN: f32 = 4.0;
 
-/// How the tasks of a batch are divided among threads.
+/// The division of a batch's tasks among threads.
 #[derive(Clone, Copy)]
 pub(super) struct Shares {
     pub(super) threads: usize,
@@ -51,7 +55,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Of a batch of `rows` queries, of which so many have room to be in flight.
+    /// Shares for a batch of `rows` queries, if the reserved memory lets `queries` be in flight.
     pub(super) fn new(options: &SearchOptions, rows: usize, queries: usize) -> Self {
         Self {
             threads: options.threads.min(rows).min(queries).max(1),
@@ -59,42 +63,44 @@ impl Shares {
         }
     }
 
-    /// The tasks of the first share, which has the most.
+    /// The number of tasks of the first share, which has the most.
     pub(super) fn most(&self) -> usize {
         self.tasks(0)
     }
 
-    /// The tasks of a share: each as many, and the first ones those that are left over.
+    /// The number of tasks of a share. The first shares have one task more each, if a remainder is
+    /// left.
     pub(super) fn tasks(&self, share: usize) -> usize {
         self.queries / self.threads + usize::from(share < self.queries % self.threads)
     }
 }
 
-/// What the tasks of a batch have in common, and what they have answered.
+/// The common state of a batch's tasks, with the answers so far.
 pub(super) struct Answers {
     plan: Plan,
-    /// The next query that nobody answers yet.
+    /// The next query that no task has taken.
     next: AtomicUsize,
-    /// Whose turn it is to take it, from when there is room.
+    /// Decides which task may take the next query. Set when the memory is reserved.
     turns: OnceLock<Turns>,
     done: Mutex<Done>,
 }
 
-/// What is known when some of its queries are answered.
+/// The results of the queries answered so far.
 struct Done {
     results: SearchResults,
     parts: Parts,
     cpu: Duration,
-    /// What the process had computed when it began.
+    /// CPU time of the process when the batch began.
     process: Duration,
     error: Option<Error>,
 }
 
 impl Answers {
-    /// Of a search, with what changed since the checkpoint, and what matches its filter if it has one.
+    /// For a search with `overlay`, the changes since the checkpoint, and `matching`, the matches
+    /// of its filter, if it has one.
     ///
     /// # Errors
-    /// Wrong arguments; answers that memory has no room for.
+    /// Wrong arguments, or answers that do not fit into memory.
     pub(super) fn new(
         index: &Index,
         queries: &dyn VectorSource,
@@ -109,7 +115,8 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Answers go straight to where they stay: thousands of queries would take as much again in between.
+            // Answers are written straight into their final place. A copy in between would double
+            // the memory of thousands of queries.
             done: Mutex::new(Done {
                 results: SearchResults {
                     k,
@@ -135,24 +142,25 @@ impl Answers {
         })
     }
 
-    /// The same, before it begins, among what matches a filter; it was made of options without a `way`.
+    /// The same batch before it begins, restricted to the matches of a filter. It must have been
+    /// made with options without a `way`.
     pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
         let explained = ways::choose(index, &matching, way, &mut self.plan);
         self.done.get_mut().results.explained = Some(explained);
         self
     }
 
-    /// Begins to answer so many queries, for which there is this room; gives the shares of its tasks.
+    /// Begins the batch with the reserved memory `room`, and returns the shares of its tasks.
     pub(super) fn begin(&self, options: &SearchOptions, rows: usize, room: Taken) -> Shares {
         let shares = Shares::new(options, rows, room.queries);
         self.done.lock().process = process_cpu_time();
         let turns = Turns::new(shares, rows, room, options.in_flight.is_none());
-        // A batch begins once.
+        // A batch begins once, so the cell is empty here.
         self.turns.get_or_init(|| turns);
         shares
     }
 
-    /// Workers for so many shares of its tasks.
+    /// A worker pool with at least `threads` threads.
     pub(super) fn workers(
         &self,
         index: &Index,
@@ -163,7 +171,7 @@ impl Answers {
         index.workers(threads, most)
     }
 
-    /// The results, when all tasks are gone, which took so long.
+    /// The results, after all tasks have ended. `took` is the duration of the batch.
     pub(super) fn into_results(self, took: Duration) -> Result<SearchResults, Error> {
         let done = self.done.into_inner();
         if let Some(error) = done.error {
@@ -184,7 +192,8 @@ impl Answers {
         })
     }
 
-    /// Takes a query's answers, whose distances deviate by so much at most from what they are expected to be.
+    /// Records the answers of a query. `deviation` is the largest standard deviation of their
+    /// distances.
     fn answer(&self, query: usize, latency: Duration, found: &[Neighbour], deviation: f32) {
         let results = &mut self.done.lock().results;
         results.distance_error = results.distance_error.max(WITHIN * deviation);
@@ -196,21 +205,22 @@ impl Answers {
         results.latencies_us[query] = latency.as_secs_f32() * 1e6;
     }
 
-    /// A query found too little on its way to what matches, and looks at all of that.
+    /// Counts a query that found too few matches of its filter by a walk, and so scans all of them.
     fn went_dry(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.dry += 1;
         }
     }
 
-    /// A task has failed: the others run out of queries.
+    /// Records that a task failed, and leaves no queries for the others.
     fn fail(&self, error: Error, queries: usize) {
         self.done.lock().error.get_or_insert(error);
         self.next.store(queries, Ordering::Relaxed);
     }
 }
 
-/// What a thread has computed when the first task of a share began. Where other searches go on, it computes for them as well.
+/// The CPU time of a thread when the first task of a share began. If other searches run on the same
+/// thread, their CPU time counts as well.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
 
@@ -219,14 +229,14 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// What it has computed since, if this was the share's last task.
+    /// The CPU time since then, if this was the share's last task.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
     }
 }
 
-/// What the tasks of a batch borrow.
+/// The data that the tasks of a batch borrow.
 #[derive(Clone, Copy)]
 pub(super) struct Batch<'a> {
     index: &'a Index,
@@ -238,9 +248,9 @@ pub(super) struct Batch<'a> {
     admission: Admission<'a>,
     matching: Option<Matching<'a>>,
     stop: Option<&'a Stop>,
-    /// Whether vectors that are in memory are no answers.
+    /// Whether vectors that are only in memory are excluded.
     stored_alone: bool,
-    /// A node for each query that is no answer of it.
+    /// For each query, a node that is excluded from its answers.
     left_out: Option<&'a [LeftOut]>,
 }
 
@@ -268,7 +278,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// One of which only what matches a filter may be answers.
+    /// The same batch, restricted to the matches of a filter.
     pub(super) fn among(self, matching: Matching<'a>) -> Self {
         Self {
             admission: self.admission.among(matching.nodes, self.index.nodes()),
@@ -277,17 +287,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What is asked.
+    /// The queries.
     pub(super) fn queries(&self) -> &'a dyn VectorSource {
         self.queries
     }
 
-    /// What hears of it.
+    /// The receiver of progress reports.
     pub(super) fn progress(&self) -> &'a dyn Progress {
         self.progress
     }
 
-    /// One of which only vectors on storage may be answers, but for a node of each query, if some are left out.
+    /// The same batch, whose answers are only vectors on storage. If `left_out` is given, it names
+    /// a node for each query that is excluded too.
     pub(super) fn of_stored_alone(self, left_out: Option<&'a [LeftOut]>) -> Self {
         Self {
             stored_alone: true,
@@ -296,7 +307,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// One that `stop` may end before it is done.
+    /// The same batch, which `stop` may end early.
     pub(super) fn until(self, stop: &'a Stop) -> Self {
         Self {
             stop: Some(stop),
@@ -304,11 +315,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Room in the memory budget for its queries in flight; some of it may be taken.
+    /// A request for memory of the budget for the queries in flight. The budget may grant a part of
+    /// it.
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // Who did not say how many leaves room in a budget for other searches.
+        // If the caller did not set the number in flight, the search leaves memory for other
+        // searches.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -316,7 +329,8 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // Those that may be no answers, and the reserve for those of which that is not known.
+            // Candidates that may be excluded, and a reserve for candidates whose exclusion is not
+            // yet known.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -329,12 +343,12 @@ impl<'a> Batch<'a> {
         self.index.room(walked, candidates, wanted)
     }
 
-    /// One task, the thread's `number`th, from its beginning to its end, whatever that is.
+    /// Runs one task, the `number`th of its thread, until it ends, fails or is stopped.
     pub(super) async fn run(self, thread: &Thread, number: usize, clock: Clock) {
         let outcome = match self.stop {
             None => self.task(thread, number).await,
             Some(stop) => {
-                // Dropped where it is stopped, with its reads, its pin and its buffers.
+                // If the task is stopped, it is dropped with its reads, its pin and its buffers.
                 let task = Box::pin(self.task(thread, number));
                 stop.unless_stopped(thread, task)
                     .await
@@ -349,12 +363,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Query after query until the batch has none left, or does better without this task.
+    /// Answers query after query, until the batch has no query left or is faster without this task.
     async fn task(&self, thread: &Thread, number: usize) -> Result<(), Error> {
         let Some(turns) = self.answers.turns.get() else {
             return Ok(());
         };
-        // What it takes to search is taken when it is its turn, and not before.
+        // The task allocates its state only when its turn has come.
         if !turns.wait(thread, number).await {
             return Ok(());
         }
@@ -382,7 +396,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// One task, whose candidates come from one source; gives what it cost.
+    /// Runs one task with one candidate source. Returns the counters of its work.
     async fn task_from<'s, S: Guided<'s>>(
         &self,
         mut source: S,
@@ -402,7 +416,8 @@ impl<'a> Batch<'a> {
                 return Ok(counters);
             }
             if self.stop.is_some() && query > 0 {
-                // Where all pages are in memory nothing else would let other searches go on, and end those that are to end.
+                // If all pages are in memory, the task never waits for a read. So it yields here,
+                // so that other searches can run or be stopped.
                 let_others().await;
             }
             let start = Instant::now();
@@ -411,8 +426,9 @@ impl<'a> Batch<'a> {
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
-            // As they were when the batch began: a vector that has moved to the graph on storage since is met here, and one that moved
-            // before is met there.
+            // Fresh vectors are searched as of the read timestamp of the batch. A vector that moved
+            // to the graph on storage later is found here, and one that moved earlier is found
+            // there.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -433,25 +449,28 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // Some of these may be deleted: who finds fewer looks at all of them.
+                // Some of the matches may be deleted. If a search finds fewer, it scans all of
+                // them.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
-                    // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
+                    // If the list is as long as the number of live vectors, a walk would visit
+                    // every vector that it can reach, and could still miss some.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search that leaves nodes out measures what its list finds: it takes no longer one.
+            // A search that leaves nodes out measures the answers of its list, so it never takes a
+            // longer list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
             };
             let mut is_further = false;
-            // Where too many of the nearest are deleted, a longer list leads past them.
+            // If too many of the nearest vectors are deleted, a longer list leads past them.
             while let Some(length) = list.filter(|_| !enough) {
                 if all {
                     source.begin_at_none();
@@ -478,7 +497,8 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // The list has room for all that are left, or leads to too few of them: that is less work than to look for them. Or codes lead nowhere.
+                // The list is long enough for all live vectors, or a walk finds too few of them, or
+                // codes do not lead to the answers. A scan is then less work than a longer walk.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
@@ -487,7 +507,9 @@ impl<'a> Batch<'a> {
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
-                // Where vectors are in two parts a scan makes its answers anew. Those that are in already change nothing.
+                // Where vectors are stored in two parts, a scan builds its answers from scratch, so
+                // fresh vectors are offered again. An offer of a vector that is already an answer
+                // changes nothing.
                 scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);
@@ -503,8 +525,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The next longer list to walk with before every vector is looked at; `None` where that is less work, or takes more memory than a
-    /// budget has for a query.
+    /// The next longer list for a walk, before every vector is scanned. `None` if a scan is less
+    /// work, or if the list takes more memory than a budget has for a query.
     fn longer(&self, list: usize) -> Option<usize> {
         let longer = list.saturating_mul(LONGER);
         let most = match self.index.memory().budget {

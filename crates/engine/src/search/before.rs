@@ -1,15 +1,17 @@
-//! *Before*: the nearest of a set of nodes, without a walk.
+//! *Before*: finds the nearest of a set of nodes without a walk.
 //!
 //! ```text
-//!   nodes ──codes──> the nearest by code, some times k ──┬─ the first ──vectors──> answers, and how far codes err <─┐
-//!                                                        └─ some more ── within that? ──vectors─────────────────────┘
+//!   nodes ──codes──> the nearest, ──┬─ the first ─vectors─> answers, and the error of codes <─┐
+//!                    a few times k  └─ some more ── within the error? ──vectors───────────────┘
 //! ```
 //!
-//! Vectors are read until none that is left is worth it, and few answers are expected among all of those together. Where codes say little of these
-//! nodes, as of rows that came since a codebook was trained, that is most of them, or all.
+//! Vectors are read in rounds until no remaining one is worth a read, and few answers are expected
+//! among all of them together. If codes say little about these nodes, as for rows inserted since
+//! the codebook was trained, most or all of their vectors are read.
 //!
-//! Where codes are beside lists or nowhere in memory, vectors of all nodes are read ([`scan`](super::scan)); so they are where those that were looked at are too few, since many
-//! are deleted: k answers come whenever k vectors match.
+//! If codes are beside lists or not in memory, the vectors of all nodes are read
+//! ([`scan`](super::scan)). This also happens if too few answers were found because many nodes are
+//! deleted. So k answers are found whenever k vectors match.
 
 use std::collections::HashSet;
 
@@ -24,23 +26,25 @@ use crate::frontier::{distance_of, key, node_of};
 use crate::stores::{CodeParts, NodePages};
 use crate::{Codebook, Error};
 
-/// Vectors beyond k that are read before the code's error is trusted.
+/// Vectors beyond k that are read before the error of codes is trusted.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// Vectors that are read at once from then on: with each answer that comes nearer, fewer are left that are worth it.
+/// Vectors that are read at once from then on. Each nearer answer leaves fewer nodes that are worth
+/// a read.
 const AT_ONCE: usize = 16;
-/// The share of those that were read which is read at once, if this is more.
+/// The vectors read so far divided by this are read at once, if that is more.
 const AT_ONCE_OF: usize = 8;
-/// Nodes by code that are kept for each place of the list, and at least. Where these do not do, so many times as many.
+/// Nodes by code that are kept for each place of the list; the least number of them; and the factor
+/// by which the number grows if they do not suffice.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
 /// The share of the k answers that may be expected among nodes that are not read.
 const MISSED: f64 = 0.05;
-/// Codes that are compared at a time, and such pieces before other queries go on.
+/// Codes that are compared at a time, and the number of such pieces before other queries run.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
-/// Codes in memory, and what compares a query with them.
+/// The codes in memory, and the tables to compare a query with them.
 pub(super) struct ByCode<'s, 'a> {
     pub(super) table: &'s mut DistanceTable,
     pub(super) codebook: &'a Codebook,
@@ -50,7 +54,7 @@ pub(super) struct ByCode<'s, 'a> {
 }
 
 impl ByCode<'_, '_> {
-    /// The keys of the nodes that are nearest to a query by code, `most` of them, nearest first.
+    /// The keys of the `most` nodes that are nearest to a query by code, nearest first.
     async fn nearest(
         &mut self,
         query: &[u8],
@@ -94,18 +98,18 @@ impl ByCode<'_, '_> {
             }
             pieces += 1;
             if pieces % PIECES == 0 {
-                // Nothing is read meanwhile, and nothing else would let other queries go on.
+                // The comparison waits for no read, so nothing else would let other queries run.
                 let_others().await;
             }
         }
     }
 }
 
-/// The least of many keys.
+/// The smallest of many keys.
 struct Best {
     keys: Vec<u64>,
     most: usize,
-    /// Keys from this on do not count any more.
+    /// Keys from this one on no longer count.
     bound: u64,
 }
 
@@ -141,18 +145,19 @@ impl Best {
     }
 }
 
-/// Nodes whose vectors were not read yet.
+/// Nodes whose vectors have not been read yet.
 struct Left {
     /// Nearest first by code.
     keys: Vec<u64>,
-    /// Where the vectors are read: a segment, if vectors are apart, and a page.
+    /// The place of each vector: a segment, if vectors are apart, and a page.
     pages: Vec<(usize, u64)>,
-    /// The estimate of the last one, which stays known when all were taken.
+    /// The estimate of the last node. It stays known when all are taken.
     last: f32,
 }
 
 impl Left {
-    /// Takes the first `count`, and all others on their pages: those cost no read now, and one if they are wanted later.
+    /// Takes the first `count` nodes, and all others on their pages. The others need no read now,
+    /// and would need one later.
     fn take(&mut self, count: usize) -> Vec<u64> {
         let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
         let mut taken = Vec::with_capacity(count);
@@ -168,7 +173,8 @@ impl Left {
         taken
     }
 
-    /// How many answers are expected among these nodes, and among `others`, which by code are no nearer than the last of these.
+    /// The number of answers expected among these nodes, and among `others` more nodes whose
+    /// estimates are at least that of the last one.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))
@@ -195,13 +201,13 @@ impl<N: NodePages> Everything<'_, '_, N> {
             let bound = self.ranking.bound(WORTH_READING);
             let mut within = left.keys.partition_point(|&key| distance_of(key) <= bound);
             if within == 0 {
-                // None is worth a read by itself. All of them together may be.
+                // No node is worth a read by itself. All of them together may be.
                 let others = all.saturating_sub(kept as u64);
                 if left.expected(self.ranking, others) <= MISSED * k as f64 {
                     break;
                 }
                 if left.keys.is_empty() {
-                    // Codes hardly tell the nodes apart.
+                    // Codes hardly tell these nodes apart.
                     let Some(by_code) = self.by_code.as_mut().filter(|_| others > 0) else {
                         break;
                     };
@@ -239,7 +245,7 @@ impl<N: NodePages> Everything<'_, '_, N> {
         }
     }
 
-    /// Where the vector of a key's node is read.
+    /// The place of the vector of a key's node.
     fn page_of(&self, key: u64) -> (usize, u64) {
         let node = node_of(key);
         let segments = &self.scan.index.graph().segments;
@@ -252,7 +258,7 @@ impl<N: NodePages> Everything<'_, '_, N> {
         }
     }
 
-    /// Ranks nodes, of which these are the keys by code, by their vectors.
+    /// Ranks nodes by their vectors. `keys` are their keys by code.
     async fn rank(&mut self, keys: &[u64]) -> Result<(), Error> {
         if keys.is_empty() {
             return Ok(());
@@ -304,7 +310,7 @@ mod tests {
             let mut best = Best::new(most);
             keys.iter().for_each(|&key| best.offer(key));
             let mut expected = keys;
-            // The largest of all is no key.
+            // The largest value is no key.
             expected.retain(|&key| key < u64::MAX);
             expected.sort_unstable();
             expected.truncate(most);

@@ -1,86 +1,89 @@
-//! Candidates that are ranked by the leading parts of their vectors, and which of them are in doubt when that is done.
+//! Candidates ranked by the leading parts of their vectors, and the choice of those in doubt.
 //!
 //! ```text
 //!   nearest first    1  2  ..  k-1 | k   k+1 | k+2 ..
 //!                      answers     | in doubt |   no answers
-//!                                     <---> 1.5 deviations of the leading parts' error from the middle between k and k + 1
+//!                                     <---> 1.5 deviations of the leading parts' error
+//!                                           from the middle between k and k + 1
 //! ```
 //!
-//! Of those in doubt the trailing parts are read, all at once, and with these they are ranked exactly. The others are taken for what they
-//! are expected to be: of those 1.5 deviations away about one in fifteen is on the other side of the middle, of those farther away fewer.
+//! The trailing parts of all candidates in doubt are read at once, and then rank them exactly. The
+//! others keep their expected distances. Of candidates 1.5 deviations away, about one in fifteen is
+//! on the wrong side of the middle; of farther ones, fewer are.
 //!
-//! A leading part says of each element in which step it lies: it is as likely anywhere within half a step of the middle. So the distance
-//! has an expectation, which is not that of the middle, and a deviation ([`LeadingError`]). Answers that were in no doubt have the expectation
-//! as their distance.
+//! A leading part gives the step in which each element lies. The element is equally likely anywhere
+//! within half a step of the step's middle. So the distance has an expectation, which differs from
+//! the distance of the middle, and a deviation ([`LeadingError`]). Answers without doubt report the
+//! expectation as their distance.
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 
 use stratann_vector::Metric;
 
-/// Candidates that are kept beyond k: those in doubt are a handful.
+/// Candidates that are kept beyond k. Only a handful are in doubt.
 pub(crate) const BEYOND: usize = 32;
 
-/// How many deviations a candidate may be from the boundary of the answers and still be in doubt.
+/// The number of deviations from the boundary of the answers within which a candidate is in doubt.
 const IN_DOUBT: f32 = 1.5;
 
-/// Exact distances that say how far off those are that were expected.
+/// The least number of exact distances that correct the expected ones.
 const LEARNED: u32 = 3;
 
-/// What a query keeps of a candidate, beside its leading part.
+/// Bytes that a query keeps for a candidate, without its leading part.
 pub(crate) const CANDIDATE_BYTES: usize = size_of::<Ranked>() + size_of::<Expected>();
 
 /// A candidate that was ranked by its leading part.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
-    /// The distance of what the leading part gives.
+    /// The distance of the vector decoded from the leading part.
     distance: f32,
     node: u32,
     id: u64,
-    /// How far an element may be from what the leading part gives.
+    /// The largest difference of an element from its decoded value.
     error: f32,
-    /// Where the leading part is kept, and its bytes.
+    /// The slot of the leading part, and its length in bytes.
     slot: u32,
     bytes: u32,
     /// The exact distance, once it is known.
     exact: Option<f32>,
 }
 
-/// What a candidate's distance is expected to be.
+/// The expected distance of a candidate.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     distance: f32,
     deviation: f32,
-    /// Its place among those that were found.
+    /// Its position in `found`.
     place: usize,
     id: u64,
 }
 
-/// The nearest of one query's candidates by leading parts, nearest first, ties by lower id.
+/// The nearest candidates of one query by leading parts, nearest first, ties by lower id.
 #[derive(Debug, Default)]
 pub(crate) struct Leading {
     found: Vec<Ranked>,
     k: usize,
-    /// The leading parts, in slots of this size.
+    /// The leading parts, in slots of `slot_bytes`.
     parts: Vec<u8>,
     slot_bytes: usize,
-    /// What they are expected to be, nearest first, ties by lower id.
+    /// The expected distances, nearest first, ties by lower id.
     expected: Vec<Expected>,
 }
 
-/// What a candidate is by its leading part.
+/// A candidate as its leading part shows it.
 #[derive(Clone, Copy)]
 pub(crate) struct ByLeading<'a> {
     pub(crate) node: u32,
     pub(crate) id: u64,
     pub(crate) distance: f32,
-    /// The part as it stands on its page.
+    /// The part as stored on its page.
     pub(crate) part: &'a [u8],
-    /// How far an element may be from what it says; infinite if anywhere.
+    /// The largest difference of an element from its decoded value; infinite if there is no limit.
     pub(crate) error: f32,
 }
 
-/// How distances by leading parts err.
+/// The error of distances by leading parts.
 #[derive(Clone, Copy)]
 pub(crate) struct LeadingError {
     pub(crate) metric: Metric,
@@ -90,13 +93,14 @@ pub(crate) struct LeadingError {
 }
 
 impl LeadingError {
-    /// Expectation and deviation of the distance of a vector of which a leading part gives this one, each element within `error` of its
-    /// own; `length` is that of what it gives, under cosine.
+    /// Expectation and deviation of a vector's distance. `distance` is that of the decoded vector,
+    /// and each element is within `error` of its decoded value. Under cosine, `length` is the
+    /// length of the decoded vector.
     fn of(self, distance: f32, error: f32, length: f32) -> (f32, f32) {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
         }
-        // Of an element, and of all together.
+        // The variance of one element, and of all together.
         let variance = error * error / 3.0;
         let all = self.dim as f32 * variance;
         match self.metric {
@@ -107,7 +111,8 @@ impl LeadingError {
             }
             Metric::InnerProduct => (distance, self.query * variance.sqrt()),
             Metric::Cosine => {
-                // What is within the steps makes vectors longer, and says nothing of the direction.
+                // The differences within the steps make vectors longer, and say nothing of their
+                // direction.
                 let longer = (length * length + all).sqrt();
                 let expected = 1.0 - (1.0 - distance) * (length / longer);
                 (expected, variance.sqrt() / longer)
@@ -117,7 +122,7 @@ impl LeadingError {
 }
 
 impl Leading {
-    /// Empties the list for a query of which `k` answers are wanted; of leading parts of at most so many bytes.
+    /// Empties the list for a query for `k` answers. Leading parts have at most `slot_bytes` bytes.
     pub(crate) fn clear(&mut self, k: usize, slot_bytes: usize) {
         self.found.clear();
         self.expected.clear();
@@ -125,7 +130,7 @@ impl Leading {
         self.slot_bytes = slot_bytes;
     }
 
-    /// Offers a candidate. One that is in already changes nothing.
+    /// Offers a candidate. A candidate that is already in the list changes nothing.
     pub(crate) fn offer(&mut self, candidate: &ByLeading<'_>) {
         let ByLeading {
             node,
@@ -134,7 +139,7 @@ impl Leading {
             error,
             ..
         } = *candidate;
-        // `min` makes infinity of NaN, so that it comes last.
+        // `min` turns NaN into infinity, so that it comes last.
         let distance = candidate.distance.min(f32::INFINITY);
         let most = self.k.saturating_add(BEYOND);
         let before = |a: &Ranked| a.distance < distance || (a.distance == distance && a.id < id);
@@ -144,7 +149,7 @@ impl Leading {
         let at = self.found.partition_point(before);
         let slot = match self.found.iter().position(|found| found.id == id) {
             Some(same) if self.found[same].node == node => return,
-            // An id that is being replaced may be met with both of its vectors.
+            // While an id is being replaced, the search may meet both of its vectors.
             Some(nearer) if nearer < at => return,
             Some(farther) => self.found.remove(farther).slot,
             None if self.found.len() == most => self.found.pop().map_or(0, |last| last.slot),
@@ -154,7 +159,8 @@ impl Leading {
         if self.parts.len() < from + self.slot_bytes {
             self.parts.resize(from + self.slot_bytes, 0);
         }
-        // No encoder writes a longer one. What is cut off here does not decode when it is looked at again, which is an error.
+        // No encoder writes a longer part. A part that is cut off here fails to decode later, which
+        // is an error.
         let bytes = part.len().min(self.slot_bytes);
         self.parts[from..from + bytes].copy_from_slice(&part[..bytes]);
         let ranked = Ranked {
@@ -169,25 +175,26 @@ impl Leading {
         self.found.insert(at, ranked);
     }
 
-    /// The distance of the k-th by leading parts, once there are k.
+    /// The distance of the k-th candidate by leading parts, once there are k.
     pub(crate) fn bound(&self) -> Option<f32> {
         let kth = self.k.checked_sub(1)?;
         self.found.get(kth).map(|ranked| ranked.distance)
     }
 
-    /// How many answers are wanted.
+    /// The number of answers.
     pub(crate) fn k(&self) -> usize {
         self.k
     }
 
-    /// The node in a place, and its leading part.
+    /// The node at a position, and its leading part.
     pub(crate) fn part(&self, place: usize) -> (u32, &[u8]) {
         let ranked = &self.found[place];
         let from = ranked.slot as usize * self.slot_bytes;
         (ranked.node, &self.parts[from..from + ranked.bytes as usize])
     }
 
-    /// Works out what the distances are expected to be; `length` gives that of what the leading part in a place gives, under cosine.
+    /// Computes the expected distances. Under cosine, `length` returns the length of the vector
+    /// decoded from the leading part at a position.
     pub(crate) fn expect<E>(
         &mut self,
         errors: LeadingError,
@@ -223,18 +230,18 @@ impl Leading {
         });
     }
 
-    /// The places of the candidates that are in doubt, or, with `all`, of those that may be answers; of these the ones whose distance is
-    /// not exact.
+    /// The positions of candidates in doubt or, with `all`, of every candidate that may be an
+    /// answer. Candidates with exact distances are left out.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
             NonZeroUsize::new(self.k).map(|k| (expected.get(k.get() - 1), expected.get(k.get())));
         let Some((Some(last), Some(next))) = k else {
-            // All are answers, whatever their distances are.
+            // All are answers, whatever their distances.
             return if all { self.inexact() } else { Vec::new() };
         };
         let middle = last.distance / 2.0 + next.distance / 2.0;
-        // What cannot be compared, a NaN, is in doubt.
+        // NaN cannot be compared, so it is in doubt.
         let is_beyond = |by: f32, it: &Expected| {
             by.partial_cmp(&(IN_DOUBT * it.deviation)) == Some(Ordering::Greater)
         };
@@ -249,7 +256,7 @@ impl Leading {
             .collect()
     }
 
-    /// The places of answers whose distance is not exact.
+    /// The positions of answers whose distances are not exact.
     pub(crate) fn inexact(&self) -> Vec<usize> {
         let answers = self.expected.iter().take(self.k);
         let places = answers.map(|it| it.place);
@@ -258,13 +265,15 @@ impl Leading {
             .collect()
     }
 
-    /// Takes the exact distance of the candidate in a place. It counts when they are [settled](Leading::settled).
+    /// Sets the exact distance of the candidate at a position. It takes effect with
+    /// [`settled`](Leading::settled).
     pub(crate) fn settle(&mut self, place: usize, distance: f32) {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }
 
-    /// Puts candidates whose distances have become exact where they belong. By how much these differ from what was expected says how far
-    /// off the others are that are not exact, on average: elements are not quite as likely anywhere in their steps.
+    /// Sorts candidates anew after some distances have become exact. The mean difference of these
+    /// from their expectations corrects the other expectations, since elements are not quite
+    /// equally likely anywhere in their steps.
     pub(crate) fn settled(&mut self) {
         let (mut off, mut count) = (0.0, 0);
         for it in &mut self.expected {
@@ -287,7 +296,7 @@ impl Leading {
         self.sort();
     }
 
-    /// By how much the distances of the answers deviate at most from what they are expected to be; 0 if all of them are exact.
+    /// The largest deviation of the distances of the answers; 0 if all of them are exact.
     pub(crate) fn deviation(&self) -> f32 {
         let answers = self.expected.iter().take(self.k);
         answers.map(|it| it.deviation).fold(0.0, f32::max)
@@ -350,7 +359,7 @@ mod tests {
         let answers: Vec<_> = leading.answers().collect();
         let expected = [(1, 0.5), (2, 0.9), (4, 0.95), (3, 1.1), (7, 1.2), (5, 4.0)];
         assert_eq!(answers, expected);
-        // What is exact is in doubt no more, whatever comes after it.
+        // An exact candidate is no longer in doubt, whatever follows it.
         assert!(leading.in_doubt(false).is_empty());
         offer(&mut leading, 3, 1.0);
         offer(&mut leading, 8, 0.1);
@@ -378,13 +387,13 @@ mod tests {
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             expect(&mut leading, metric);
             let doubts = leading.in_doubt(false);
-            // Of one that is infinitely far a part may say little, too.
+            // The leading part of an infinitely far vector may say little, too.
             assert!(
                 doubts == [0, 3] || doubts == [0, 3, 4],
                 "{metric:?}: {doubts:?}"
             );
         }
-        // Where the boundary is not a number, nobody knows.
+        // If the boundary is NaN, every candidate is in doubt.
         leading.clear(1, 4);
         for id in [1, 2] {
             leading.offer(&candidate(id, f32::INFINITY, &[]));
@@ -393,7 +402,7 @@ mod tests {
         assert_eq!(leading.in_doubt(false), [0, 1]);
     }
 
-    /// Points of which all but the step is random are as far as is expected, and deviate so much.
+    /// Vectors that are random within their steps have the expected distances and deviations.
     #[test]
     fn errors_are_as_they_are_expected_to_be() {
         const DIM: usize = 64;
@@ -449,7 +458,7 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // All are farther than was expected, by more than the first is from them.
+        // All are farther than expected, by more than the first is from them.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

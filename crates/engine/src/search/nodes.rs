@@ -1,12 +1,13 @@
-//! Nodes that are asked for by number: their outside ids, and their vectors to the bit.
+//! Reads of given nodes by number: their ids, and their exact vectors.
 //!
 //! ```text
-//!   a graph                       each off the page that it is on now (`scan.rs`)
-//!   clusters, grouped, addressed  each by itself, those near each other in one read
-//!   clusters, replicated          in the extent of its own cluster; which that is no table says, so all are read
+//!   a graph                       each from its current page (`scan.rs`)
+//!   clusters, grouped, addressed  each by itself, with one read for vectors stored near each other
+//!   clusters, replicated          in the posting list of its own cluster, which no table names, so
+//!                                 all are read
 //! ```
 //!
-//! Pages come through the tiers that the index holds, as those of a search do.
+//! Pages come through the tiers that the index holds open, as in a search.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,28 +25,28 @@ use crate::room::{Taken, Wanted};
 use crate::stores::clusters::{Run, Vectors};
 use crate::stores::{ClusterStores, on_pages};
 
-/// Nodes, or clusters, that a task looks at before it takes the next ones.
+/// Nodes or clusters that a task reads before it takes the next ones.
 const PIECE: usize = 1 << 12;
 
-/// Numbers of nodes.
+/// The numbers of nodes.
 #[derive(Clone, Copy)]
 pub(crate) enum Nodes<'a> {
-    /// All of some that follow one another.
+    /// All nodes from the first number up to the second, exclusive.
     Range(u32, u32),
-    /// These, ascending, each once.
+    /// These nodes, ascending and distinct.
     These(&'a [u32]),
 }
 
-/// What is wanted of a vector.
+/// The part of a vector that the caller needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exactness {
-    /// Nothing: the outside id is enough.
+    /// Only the id.
     IdAlone,
-    /// Every bit.
+    /// The exact vector.
     Exact,
 }
 
-/// Takes a node: its number, its outside id, and its vector.
+/// Takes a node: its number, its id, and its vector.
 type Each<'a> = dyn FnMut(u32, u64, &[u8]) + Send + 'a;
 
 impl Nodes<'_> {
@@ -63,7 +64,7 @@ impl Nodes<'_> {
         }
     }
 
-    /// Those in some places.
+    /// The nodes at some positions.
     fn part(self, places: Range<usize>) -> Vec<u32> {
         match self {
             Self::Range(first, _) => {
@@ -75,11 +76,13 @@ impl Nodes<'_> {
 }
 
 impl Index {
-    /// Calls `each` with those of some nodes that are there, in any order, on one thread at a time. One that an insert has given its number and not
-    /// yet its page is not; nor, where that is known, is one that `admission` rules out.
+    /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
+    ///
+    /// A node does not exist while an insert has given it a number but not yet a page. Nodes known
+    /// to be excluded by `admission` are skipped as well.
     ///
     /// # Errors
-    /// A read that failed; a page that is damaged, or a node that is not where it should be; an interruption; no threads.
+    /// A failed read; a damaged page; a node that is not in its place; an interruption; no threads.
     pub(crate) fn each_node(
         &self,
         nodes: Nodes<'_>,
@@ -101,10 +104,10 @@ impl Index {
         self.each_node_in(&room, nodes, exactness, admission, progress, each)
     }
 
-    /// As [`each_node`](Index::each_node), in room that was taken before.
+    /// As [`each_node`](Index::each_node), with memory that is already reserved.
     ///
     /// # Errors
-    /// As there.
+    /// As [`each_node`](Index::each_node).
     pub(crate) fn each_node_in(
         &self,
         room: &Taken,
@@ -154,7 +157,8 @@ impl Index {
         }
     }
 
-    /// How many reads lead to some nodes: of clusters all of them, where no table leads to one vector.
+    /// The number of reads that lead to some nodes. In a cluster index without a table from vectors
+    /// to places, it is the number of all clusters.
     fn places_of(&self, nodes: Nodes<'_>) -> usize {
         match self.stands_in_all_clusters() && nodes.len() > 0 {
             true => self.clusters().map_or(0, ClusterStores::clusters) as usize,
@@ -162,14 +166,15 @@ impl Index {
         }
     }
 
-    /// Whether vectors stand with all their clusters, so that no table leads to one.
+    /// Whether vectors are stored with each of their clusters, so that no table gives the place of
+    /// a vector.
     pub(crate) fn stands_in_all_clusters(&self) -> bool {
         let vectors = self.clusters().map(|clusters| &clusters.vectors);
         matches!(vectors, Some(Vectors::Replicated))
     }
 }
 
-/// What its tasks have in common.
+/// The common state of the tasks.
 struct Visit<'a> {
     index: &'a Index,
     nodes: Nodes<'a>,
@@ -179,7 +184,7 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Those in some places; of replicated clusters, all that stand in those clusters.
+    /// Reads the nodes at some positions; in replicated clusters, all vectors of these clusters.
     async fn some(
         &self,
         thread: &Thread,
@@ -211,7 +216,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Those that stand in some clusters which are their own.
+    /// Reads the wanted vectors of some clusters, each in its own cluster.
     async fn in_extents(
         &self,
         clusters: &ClusterStores,
@@ -245,7 +250,7 @@ impl Visit<'_> {
         .map(drop)
     }
 
-    /// Those that are read by themselves.
+    /// Reads vectors by themselves.
     async fn by_themselves(
         &self,
         clusters: &ClusterStores,

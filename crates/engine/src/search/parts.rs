@@ -1,5 +1,7 @@
-//! Where a query's time goes, part by part (DecoupleVS, Table 2). Off unless asked for: reading the clock around every
-//! list and vector costs as much as some of the parts.
+//! The time of a query, part by part (DecoupleVS, Table 2).
+//!
+//! This is off unless requested, since reading the clock around every list and vector costs as much
+//! as some of the parts.
 
 use std::cell::Cell;
 use std::ops::AddAssign;
@@ -7,8 +9,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// Seconds spent in the parts of a search, summed over a batch's queries. What is left to the latency is the candidate
-/// list, expansion and everything else.
+/// Seconds spent in the parts of a search, summed over the queries of a batch. The rest of the
+/// latency is the candidate list, expansion and everything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Parts {
     /// Waiting for reads, with no other work to do in this query.
@@ -33,7 +35,7 @@ impl AddAssign for Parts {
     }
 }
 
-/// A part.
+/// A part of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     Reads,
@@ -51,7 +53,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// A clock that runs, or one that does nothing.
+    /// A clock that runs if `on` is set, and otherwise does nothing.
     pub(crate) fn new(on: bool) -> Self {
         Self {
             on,
@@ -83,7 +85,7 @@ impl Timer {
         done
     }
 
-    /// What has been measured.
+    /// The times so far, in seconds.
     pub(crate) fn parts(&self) -> Parts {
         let seconds = |part: Part| self.nanoseconds[part as usize].get() as f64 * 1e-9;
         Parts {

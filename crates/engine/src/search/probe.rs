@@ -1,17 +1,21 @@
-//! Probing clusters: the nearest heads are found in memory, and what stands in their clusters is read, all at once.
+//! Probing of clusters: finds the nearest heads in memory, and reads their posting lists all at
+//! once.
 //!
 //! ```text
-//!   graph over the heads ──> nearest clusters ──> their extents, in flight together ──┬─> vectors: ranked
-//!                                                                                     └─> numbers of others
-//!                                       of all of them those in no group that is read ──┘
-//!                                       near ones at once, in flight together ──> vectors: ranked
+//!   graph over heads ──> nearest clusters ──> their posting lists, ──┬─> vectors: ranked
+//!                                             in flight together     └─> numbers of other members
+//!                                                                               │
+//!             members in no group that is read, near ones in one read <─────────┘
+//!               └──> in flight together ──> vectors: ranked
 //! ```
 //!
-//! A cluster is not probed if its head is much farther from the query than the nearest (SPANN §3.3). No vector is read twice in a query:
-//! of the members that stand elsewhere, those are left out that stand in a group that is probed as well, and those that another cluster
-//! has as well. Those that stand near each other come in one read, with what is between them: another read costs more than that. What stands
-//! in several replicated clusters comes with each of them, and is ranked once. A cluster that was written anew since the build has no group
-//! that is read at once.
+//! A cluster is not probed if its head is much farther from the query than the nearest head (SPANN
+//! §3.3). A query reads no vector twice. Members that are stored elsewhere are skipped if their
+//! group is probed as well, or if another probed cluster has named them. Members that are stored
+//! near each other are read together with the bytes between them, since another read costs more.
+//!
+//! Vectors in several replicated clusters arrive with each of them, and are ranked once. A cluster
+//! that was rewritten since the build has no group that is read at once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,22 +38,24 @@ use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};
 
-/// How much farther than the nearest a head may be, as a share of that distance, or of the mean distance of a vector to its head if that is
-/// more: 7, as in SPANN §4.1 for ten neighbours.
+/// How much farther than the nearest head a head may be. The unit is that distance, or the mean
+/// distance of a vector to its head if it is larger. SPANN §4.1 also takes 7 for ten neighbours.
 const FARTHEST: f32 = 7.0;
-/// Heads that are looked for beyond those that are probed: a longer list finds the nearest more surely.
+/// Heads that are searched for beyond those that are probed. A longer list finds the nearest more
+/// surely.
 const BEYOND: usize = 16;
-/// Bytes of vectors that a scan reads at once, about, and such reads in flight.
+/// About the bytes of vectors in one read of a scan, and the number of such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// Vectors that match a filter and are met for each answer, at least, before nearer clusters are taken to have the nearest.
+/// The least number of matches of a filter for each answer, before the probed clusters are assumed
+/// to hold the nearest.
 const MET: usize = 4;
-/// Vectors of a set that are asked for at once.
+/// Vectors of a set that are requested at once.
 const ASKED: usize = 1 << 12;
-/// A read of vectors by themselves, and not of an extent.
+/// Marks the read of single vectors, as opposed to a posting list.
 const STRAY: u64 = 1 << 63;
 
-/// A task's state, reused from query to query.
+/// The state of a task, reused for each of its queries.
 pub(super) struct Prober<'a> {
     index: &'a Index,
     clusters: &'a ClusterStores,
@@ -61,28 +67,29 @@ pub(super) struct Prober<'a> {
     /// Vectors that the last probes ranked.
     ranked: u64,
     heads: NavigationScratch,
-    /// Clusters that are probed, the nearest first.
+    /// The clusters to probe, nearest first.
     nearest: Vec<u32>,
-    /// Numbers of the vectors in their groups, ascending, where there are groups.
+    /// The node ranges of their groups, ascending, if the layout has groups.
     groups: Vec<Range<u32>>,
-    /// Vectors that were ranked or noted, where some come several times.
+    /// Vectors that were ranked or noted, where one may arrive several times.
     met: Met,
-    /// Reads that wait until there are fewer in flight.
+    /// Reads that wait until fewer are in flight.
     waiting: VecDeque<Read>,
-    /// Vectors that stand in nothing that is read, where they stand, and what of them is read at once, by places.
+    /// Members outside all posting lists that are read; their places; and the runs of places read
+    /// at once.
     strays: Vec<u32>,
     places: Vec<MemberAt>,
     runs: Vec<(usize, usize)>,
     others: Vec<u32>,
-    /// One for each file.
+    /// One read queue for each file.
     queues: Vec<Box<dyn ReadQueue>>,
 }
 
-/// A read that is to be made.
+/// A read to be made.
 #[derive(Clone, Copy)]
 struct Read {
     request: Request,
-    /// Of which of all files.
+    /// The number of the file.
     file: usize,
 }
 
@@ -119,10 +126,10 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Finds the clusters that are worth a probe, `probes` at most; where a recall is asked for, as many as it takes at this distance from the
-    /// nearest head.
+    /// Chooses the clusters to probe, at most `probes`. With a recall target, the distance of the
+    /// nearest head decides how many.
     fn choose(&mut self, probes: usize) {
-        // In the first round alone: a wider one follows where too few were found.
+        // Only the first round has a depth. A wider round follows if too few answers were found.
         let depth = self.plan.probe_depth.filter(|_| probes <= self.plan.list);
         let Self {
             clusters,
@@ -141,14 +148,14 @@ impl<'a> Prober<'a> {
         let probes = depth.map_or(probes, |depth| depth.of(first).min(probes));
         let most = match kernel.metric() {
             Metric::L2 | Metric::Cosine => first.max(clusters.radius) * (1.0 + FARTHEST),
-            // No distance is a multiple of another.
+            // Inner products have no ratio of distances.
             Metric::InnerProduct => f32::INFINITY,
         };
         let near = heads.found().take(probes);
         let near = near.take_while(|&(distance, _)| distance <= most || distance <= first);
         self.nearest.clear();
         self.nearest.extend(near.map(|(_, cluster)| cluster));
-        // What was written anew since the build is in no group.
+        // A cluster that was rewritten since the build has no group.
         let built = self
             .nearest
             .iter()
@@ -159,7 +166,7 @@ impl<'a> Prober<'a> {
         self.groups.sort_unstable_by_key(|group| group.start);
     }
 
-    /// Probes clusters.
+    /// Probes the nearest clusters.
     async fn probe(&mut self, probes: usize) -> Result<(), Error> {
         self.ranking.begin(self.plan.k, &[], &[]);
         self.choose(probes);
@@ -187,7 +194,7 @@ impl<'a> Prober<'a> {
         loop {
             self.submit()?;
             let start = self.timer.start();
-            // From whichever file it comes: one on a slow tier keeps nobody from those that are here.
+            // Reads are taken from any file, so that a file on a slow tier delays no other.
             let Some(done) = next_of(&mut self.queues).await else {
                 break;
             };
@@ -209,7 +216,7 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Starts reads, as long as there are fewer in flight than there may be.
+    /// Starts reads until the beam is full.
     fn submit(&mut self) -> Result<(), Error> {
         let queues = self.queues.iter();
         let mut in_flight: usize = queues.map(|queue| queue.in_flight()).sum();
@@ -223,14 +230,14 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Ranks what stands in an extent, and asks for its other members.
+    /// Ranks the vectors in a posting list, and requests its other members.
     fn meet_extent(&mut self, cluster: u32, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let place = clusters.place(cluster);
         let (_, _, at) = clusters.files[place.file].reach(place.offset, place.bytes);
         let view = clusters.view(cluster, &block[at..at + place.bytes], check)?;
         let Self { ranking, met, .. } = self;
-        // Elsewhere each comes once.
+        // In other layouts each vector arrives once.
         let repeats = matches!(clusters.vectors, Vectors::Replicated);
         clusters.each_in(
             cluster,
@@ -254,7 +261,8 @@ impl<'a> Prober<'a> {
         decoded
     }
 
-    /// Notes those of an extent's other members that stand in nothing that is read, and that no other extent has named.
+    /// Notes members of a posting list that lie outside everything that is read, unless they were
+    /// noted before.
     fn note(&mut self, others: &[u32]) {
         for &node in others {
             let group = self.groups.partition_point(|group| group.end <= node);
@@ -268,7 +276,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Asks for all that were noted, those near each other in one read.
+    /// Requests all noted members. Those that are stored near each other share a read.
     fn ask_for_strays(&mut self) {
         self.strays.sort_unstable();
         self.clusters.member_places(&self.strays, &mut self.places);
@@ -287,7 +295,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Ranks vectors that were read by themselves.
+    /// Ranks vectors that were read outside their posting lists.
     fn meet_strays(&mut self, run: usize, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let (first, end) = self.runs[run];
@@ -310,7 +318,7 @@ impl<'a> Prober<'a> {
     }
 }
 
-/// A read that has some bytes of a file.
+/// A read that covers some bytes of a file.
 fn request(file: &ByteFile, tag: u64, offset: u64, bytes: usize) -> Request {
     let (offset, len, _) = file.reach(offset, bytes);
     Request {
@@ -325,13 +333,13 @@ impl<'a> CandidateSource<'a> for Prober<'a> {
         &mut self.ranking
     }
 
-    /// No vector leads on here.
+    /// A probe goes through heads alone, so the node is only excluded from the answers.
     fn leave_out(&mut self, left_out: Option<LeftOut>) {
         let node = left_out.map(|left_out| left_out.node);
         self.ranking.leave_out(node);
     }
 
-    /// Here a list has a place for each cluster that is probed.
+    /// In a cluster index `list` is the number of clusters to probe.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         let outcome = self.probe(list).await;
         if outcome.is_err() {
@@ -356,7 +364,7 @@ impl<'a> Guided<'a> for Prober<'a> {
         self.find(list).await
     }
 
-    /// Where hardly more than the answers were met, those that were not are as likely to be nearer.
+    /// If hardly more matches than answers were met, the others are as likely to be nearer.
     fn is_dry(&self) -> bool {
         let wanted = |nodes: &NodeSet| nodes.len().min((MET * self.plan.k) as u64);
         let nodes = self.ranking.admission().nodes();
@@ -380,18 +388,18 @@ impl<'a> Guided<'a> for Prober<'a> {
     }
 }
 
-/// What is read at once where whole files are.
+/// The bytes of one read in a scan of whole files.
 pub(super) struct Piece {
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: usize,
 }
 
-/// Reads pieces of files, some in flight, and has `meet` look at each, in any order: its place among them, and its bytes. Gives how many bytes
-/// were read.
+/// Reads pieces of files, several in flight, and calls `meet` with the position and bytes of each,
+/// in any order. Returns the number of bytes read.
 ///
 /// # Errors
-/// A read that failed, an interruption, what `meet` says.
+/// A failed read, an interruption, or an error of `meet`.
 pub(super) async fn each_piece(
     clusters: &ClusterStores,
     thread: &Thread,
@@ -418,7 +426,7 @@ pub(super) async fn each_piece(
         if in_flight == 0 {
             return Ok(read);
         }
-        // Where all is in memory nothing else would let other queries go on.
+        // If all pages are in memory, nothing else would let other queries run.
         let_others().await;
         let Some(done) = next_of(&mut queues).await else {
             return Ok(read);
@@ -431,7 +439,7 @@ pub(super) async fn each_piece(
     }
 }
 
-/// Every vector of a cluster index, once.
+/// A scan of every vector of a cluster index, once each.
 pub(super) struct EveryMember<'s, 'a> {
     clusters: &'s ClusterStores,
     check: bool,
@@ -443,7 +451,7 @@ pub(super) struct EveryMember<'s, 'a> {
 }
 
 impl EveryMember<'_, '_> {
-    /// Reads pieces of files, and has `meet` look at each, in any order.
+    /// Reads pieces of files, and calls `meet` with each, in any order.
     async fn each_piece(
         &mut self,
         pieces: &[Piece],
@@ -456,7 +464,7 @@ impl EveryMember<'_, '_> {
         Ok(())
     }
 
-    /// Ranks those of a set, which stand by themselves or in groups.
+    /// Ranks the vectors of a set, in layouts that store each vector once.
     async fn find_among(&mut self, nodes: &NodeSet) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let mut nodes = nodes
@@ -509,7 +517,7 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
         self.ranking
     }
 
-    /// Whatever the list: nothing leads to them.
+    /// The list size does not matter to a scan.
     async fn find(&mut self, _: usize) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let scanned = match (&clusters.vectors, self.admission.nodes()) {
@@ -566,31 +574,31 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
     }
 }
 
-/// A set of vectors, which forgets none; emptied in no time.
+/// A set of vectors that is exact, and is emptied in constant time.
 #[derive(Debug, Default)]
 struct Met {
-    /// Vectors, each with the query that it was met in.
+    /// Vectors, each with the number of the query that met it.
     slots: Vec<(u32, u32)>,
     query: u32,
     count: usize,
 }
 
 impl Met {
-    /// Slots from the start.
+    /// The initial number of slots.
     const LEAST: usize = 1 << 10;
 
-    /// Empties it.
+    /// Empties the set.
     fn clear(&mut self) {
         self.count = 0;
         self.query = self.query.wrapping_add(1);
         if self.query == 0 {
-            // After four billion queries, slots of the first ones would count again.
+            // The counter wrapped, so slots of the first queries would count again.
             self.slots.fill((0, 0));
             self.query = 1;
         }
     }
 
-    /// Adds a vector; false if it is there.
+    /// Adds a vector. False if it is already there.
     fn insert(&mut self, node: u32) -> bool {
         if 2 * self.count >= self.slots.len() {
             self.grow();
@@ -610,13 +618,13 @@ impl Met {
         }
     }
 
-    /// Makes room for twice as many.
+    /// Doubles the number of slots.
     #[cold]
     fn grow(&mut self) {
         let size = (2 * self.slots.len()).max(Self::LEAST);
         let slots = std::mem::replace(&mut self.slots, vec![(0, 0); size]);
         let query = self.query;
-        // No slot of the new ones is of this query.
+        // No new slot belongs to this query.
         self.query = self.query.max(1);
         self.count = 0;
         for (node, _) in slots

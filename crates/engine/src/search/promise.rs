@@ -1,4 +1,4 @@
-//! When a search ends before its list does: when no candidate that is left can be expected to matter.
+//! Early end of a search: it ends when no candidate that is left can be expected to matter.
 //!
 //! ```text
 //!   distance ─────────────────────────────────────────────────────────────>
@@ -7,26 +7,29 @@
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! A search of a list of L expands L nodes or more, and of these the last ones hardly ever lead to an answer. A candidate is *without
-//! promise* when its distance, as far as its code tells, is beyond that of the k-th nearest node met so far by more than some
-//! deviations of the code's error. When all that are left are, the search ends.
+//! A search with a list of L expands at least L nodes, and the last ones hardly ever lead to an
+//! answer. A candidate is *without promise* when its estimated distance exceeds the distance of the
+//! k-th nearest node met so far by more than some standard deviations of the code's error. When all
+//! remaining candidates are without promise, the search ends.
 //!
-//! Nothing of that is a constant of the collection, the metric or the codes: mean and deviation of the error are learned from the nodes
-//! that this query has expanded. How many deviations are waited for grows with the list, so that L stays the knob between recall and
-//! speed: [`PER_DOUBLING`] for each doubling of it beyond k. A read that is on its way may bring something nearer, so that one behind it has
-//! to promise more.
+//! None of this is a constant of the collection, the metric or the codes. Mean and deviation of the
+//! error are learned from the nodes that this query has expanded. The number of deviations grows
+//! with the list, so that L remains the knob between recall and speed: [`PER_DOUBLING`] for each
+//! doubling of the list beyond k. A read in flight may bring a nearer node, so candidates behind it
+//! need more promise.
 //!
-//! - Keys of candidates may be exact distances, where codes are beside the lists of other nodes. These are compared with a bound of their
-//!   own ([`Bounds`]), and say nothing of the codes.
-//! - Only nodes on storage count. Vectors that wait for a merge may be nearer than any of them before the walk has begun, and say nothing of
-//!   how far it has come.
-//! - Where vectors are apart from lists, nothing exact is known of a node that is expanded. There the vectors that are prefetched while
-//!   the walk goes on are ranked as they come in ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). As long as none are,
-//!   and there is no navigation graph, whose nodes' distances are known, a search goes on as it always does.
-//! - Where the list has room for all nodes, the search is to look at all of them.
+//! - Where codes are beside the lists of other nodes, keys of candidates may be exact distances.
+//!   These have a bound of their own ([`Bounds`]), and say nothing of the codes.
+//! - Only nodes on storage count. Vectors that wait for a merge may be nearer than all of them
+//!   before the walk has begun, so they do not show how far the walk has come.
+//! - Where vectors are apart from lists, the exact distance of an expanded node is not known. There
+//!   the vectors that are prefetched during the walk are ranked as they arrive
+//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Until one is ranked, the
+//!   search has no early end, unless a navigation graph gave the distances of its seeds.
+//! - If the list is long enough for all nodes, the search looks at all of them.
 //!
-//! A search that is asked for a recall ends by another rule, and is told the same for it: how far the k-th answer is says how many of the
-//! nearest candidates have to be looked at ([`recall`](crate::recall)).
+//! A search for a recall target ends by another rule on the same data. The distance of the k-th
+//! answer decides how many of the nearest candidates are looked at ([`recall`](crate::recall)).
 
 use std::collections::BinaryHeap;
 
@@ -34,48 +37,51 @@ use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
 use crate::recall::Depth;
 
-/// Deviations beyond the k-th with a list of k; those that each doubling of it adds; and those that each read on its way takes off.
+/// Deviations beyond the k-th answer with a list of k; deviations that each doubling of the list
+/// adds; and deviations that each read in flight takes off.
 const AT_K: f32 = -0.5;
 const PER_DOUBLING: f32 = 1.5;
 const PER_READ: f32 = 0.5;
 
-/// Distances that there is room for from the start, at most.
+/// The most distances that memory is reserved for at the start.
 const RESERVED: usize = 1 << 12;
 
-/// What one query knows of when it may stop.
+/// The data from which one query decides whether to stop.
 #[derive(Debug, Default)]
 pub(crate) struct Promise {
-    /// What may end searches before their lists do.
+    /// The rule that may end searches before their lists do.
     ends: Ends,
-    /// Deviations beyond the k-th within which a candidate has promise; `None` if this query ends when its list does.
+    /// Deviations beyond the k-th answer within which a candidate has promise. `None` if this query
+    /// ends with its list.
     slack: Option<f32>,
-    /// How many of the nearest candidates are looked at, where a search is asked for a recall.
+    /// The number of nearest candidates to look at, for a search with a recall target.
     depth: Option<Depth>,
     k: usize,
-    /// Nodes that were expanded.
+    /// The number of expanded nodes.
     expanded: usize,
-    /// How far codes err.
+    /// The error of codes.
     error: CodeError,
-    /// Keys of the k least exact distances, the largest on top.
+    /// Keys of the k smallest exact distances, the largest on top.
     nearest: BinaryHeap<u64>,
-    /// The k-th node is no farther than this, whatever it will be.
+    /// An upper bound of the distance of the k-th node.
     limit: f32,
 }
 
-/// What ends a search.
+/// The rule that ends a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Ends {
-    /// Its list.
+    /// It ends when every candidate of its list is expanded.
     #[default]
     WithItsList,
-    /// That no candidate that is left has promise.
+    /// It ends when no remaining candidate has promise.
     WithoutPromise,
-    /// That as many candidates were looked at as a recall takes, where answers are as far as those so far.
+    /// It ends after the number of candidates that the recall target takes, given the distance of
+    /// the answers so far.
     AtDepth(Depth),
 }
 
 impl Promise {
-    /// For searches that end so.
+    /// For searches that end by this rule.
     pub(crate) fn new(ends: Ends) -> Self {
         Self {
             ends,
@@ -83,7 +89,7 @@ impl Promise {
         }
     }
 
-    /// Starts a query for `k` answers with a list of `list`, on an index of so many nodes.
+    /// Starts a query for `k` answers with a list of `list`, on an index of `nodes` nodes.
     pub(crate) fn begin(&mut self, k: usize, list: usize, nodes: u64) {
         let has_room_for_all = list as u64 >= nodes;
         (self.slack, self.depth) = match self.ends {
@@ -102,13 +108,14 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may stop early: only then it has to be told anything.
+    /// Whether this query may stop early. Only then must it be given distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
     }
 
-    /// How many of the nearest candidates are to be looked at, as far as is known; `None` if all of the list are.
+    /// How many of the nearest candidates to look at, given the answers so far. `None` if all of
+    /// the list are.
     #[inline]
     pub(crate) fn depth(&self) -> Option<usize> {
         let depth = self.depth.as_ref()?;
@@ -118,7 +125,7 @@ impl Promise {
         })
     }
 
-    /// The k-th of the distances that were met.
+    /// The k-th smallest distance that was met.
     fn kth(&self) -> f32 {
         match self.nearest.peek() {
             Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
@@ -126,18 +133,19 @@ impl Promise {
         }
     }
 
-    /// Takes the k-th of the exact distances of nodes that are all different, and may all be answers. They are not counted otherwise.
+    /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
+    /// all be answers. These nodes are not counted otherwise.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
 
-    /// Notes that a node of the index was expanded.
+    /// Records that a node of the index was expanded.
     #[inline]
     pub(crate) fn expanded(&mut self) {
         self.expanded += 1;
     }
 
-    /// Takes the exact distance of a node that may be an answer; of each node once.
+    /// Takes the exact distance of a node that may be an answer. Each node must be given once.
     pub(crate) fn met(&mut self, distance: f32) {
         self.nearest.push(key(distance, 0));
         if self.nearest.len() > self.k {
@@ -145,13 +153,14 @@ impl Promise {
         }
     }
 
-    /// Learns from a node how far its code errs: by how much the exact distance is more than the estimate.
+    /// Learns the error of one node's code: its exact distance minus its estimate.
     #[inline]
     pub(crate) fn learn(&mut self, error: f32) {
         self.error.add(error);
     }
 
-    /// Up to which distances candidates have promise while so many reads are on their way; `None` if all have.
+    /// The distances up to which candidates have promise while `on_their_way` reads are in flight.
+    /// `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;
@@ -162,13 +171,13 @@ impl Promise {
         let slack = (slack - PER_READ * on_their_way as f32).max(0.0);
         let exact = kth.min(self.limit) + slack * self.error.deviation();
         let estimated = exact - self.error.mean();
-        // An error that overflowed, or too few distances: nobody knows.
+        // If an error overflowed, or there are too few distances, there is no bound.
         let known = exact.is_finite() && estimated.is_finite();
         known.then_some(Bounds { estimated, exact })
     }
 }
 
-/// How many deviations beyond the k-th a candidate may be and have promise.
+/// The number of deviations beyond the k-th answer within which a candidate has promise.
 fn slack(k: usize, list: usize) -> f32 {
     let doublings = (list.max(1) as f32 / k.max(1) as f32).log2();
     (AT_K + PER_DOUBLING * doublings).max(0.0)
@@ -178,7 +187,8 @@ fn slack(k: usize, list: usize) -> f32 {
 mod tests {
     use super::*;
 
-    /// A query for 2 answers with a list of 8, which is 2.5 deviations, that knows errors of mean 4 and deviation 2.
+    /// A query for 2 answers with a list of 8, which is 2.5 deviations. Its errors have mean 4 and
+    /// deviation 2.
     fn learned() -> Promise {
         let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(2, 8, 9);
@@ -188,7 +198,7 @@ mod tests {
         promise
     }
 
-    /// Whether the bounds are these, but for the rounding of means.
+    /// Whether the bounds are these, apart from rounding.
     fn are(promise: &Promise, on_their_way: usize, estimated: f32, exact: f32) -> bool {
         promise.bounds(on_their_way).is_some_and(|bounds| {
             (bounds.estimated - estimated).abs() < 1e-4 && (bounds.exact - exact).abs() < 1e-4
@@ -202,14 +212,14 @@ mod tests {
             promise.expanded();
         }
         for distance in [30.0, 10.0] {
-            // Nobody knows before there are k of them.
+            // There is no bound before k distances are known.
             assert_eq!(promise.bounds(0), None);
             promise.met(distance);
         }
         assert!(are(&promise, 0, 31.0, 35.0), "{promise:?}");
         promise.met(20.0);
         assert!(are(&promise, 0, 21.0, 25.0), "{promise:?}");
-        // What reads on their way may bring.
+        // Reads in flight lower the bound.
         assert!(are(&promise, 1, 20.0, 24.0), "{promise:?}");
         assert!(are(&promise, 5, 16.0, 20.0), "{promise:?}");
         assert!(are(&promise, 500, 16.0, 20.0), "{promise:?}");
@@ -229,7 +239,7 @@ mod tests {
         assert_eq!(promise.bounds(0), None);
         promise.expanded();
         assert!(are(&promise, 0, 3.0, 7.0), "{promise:?}");
-        // The next query knows nothing of it.
+        // The next query starts without these.
         promise.begin(2, 8, 9);
         for _ in 0..2 {
             promise.expanded();
@@ -244,7 +254,7 @@ mod tests {
         assert_eq!(slack(10, 20), 1.0);
         assert_eq!(slack(10, 40), 2.5);
         assert_eq!(slack(1, 1024), 14.5);
-        // Whatever comes: callers check both.
+        // Extreme values give finite results, though callers check both.
         assert_eq!(slack(10, 0), 0.0);
         assert!(slack(0, usize::MAX).is_finite());
         let lists = [1, 2, 5, 10, 50, 100, 1_000];
@@ -271,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_degenerates_stops_nothing_it_should_not() {
-        // All errors the same: no deviation.
+        // All errors are equal, so there is no deviation.
         let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(1, 64, 100);
         for _ in 0..8 {
@@ -281,7 +291,7 @@ mod tests {
             promise.expanded();
         }
         assert!(are(&promise, 0, 10.0, 7.0), "{promise:?}");
-        // Errors whose squares overflow, with slack and without; and whose mean does.
+        // Errors whose squares overflow, with slack and without, and errors whose mean overflows.
         for errors in [[1e30, -1e30], [3e38, -3e38]] {
             for list in [1, 64] {
                 promise.begin(1, list, 100);
@@ -293,7 +303,7 @@ mod tests {
                 assert_eq!(promise.bounds(0), None, "{errors:?} {list}");
             }
         }
-        // Nothing but distances that are no numbers.
+        // All distances are NaN.
         promise.begin(1, 64, 100);
         for _ in 0..16 {
             promise.learn(1.0);
@@ -301,7 +311,7 @@ mod tests {
             promise.expanded();
         }
         assert_eq!(promise.bounds(0), None);
-        // One that is a number is nearer than those.
+        // A distance that is a number is nearer than those.
         promise.met(5.0);
         assert!(are(&promise, 0, 4.0, 5.0), "{promise:?}");
     }

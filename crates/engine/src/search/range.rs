@@ -1,15 +1,19 @@
-//! Searches by a distance instead of a number of answers, and searches for what is like a vector of the index.
+//! Range searches, which are bounded by a distance, and searches for vectors like given ones of the
+//! index.
 //!
 //! ```text
-//!   range   the k nearest, k = 64, 128, ..  until one is farther than the distance, or a page is full ──> page, where the next begins
+//!   range   the k nearest, k = 64, 128, ..  until one is beyond the distance, or a page is full
+//!             ──> page, and the place where the next begins
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search is searches for the k nearest one after the other, twice as many each time, so that all of it takes at most about twice the last. What
-//! it holds is what that one holds. How far a page goes is counted from the query: page after page of a wide range reads more each time. Whoever wants
-//! most of an index has [`Index::ids`] and [`Index::vectors`].
+//! A range search runs searches for the k nearest, and doubles k each time. So all of them together
+//! cost about twice the last one, and need no more memory than it. Each page counts from the query,
+//! so later pages of a wide range read more. For most of an index, [`Index::ids`] and
+//! [`Index::vectors`] are cheaper.
 //!
-//! A page begins behind the last answer of the one before, by distance and id, so that no answer comes twice as long as nothing is changed.
+//! A page begins behind the last answer of the page before, by distance and id. So no answer
+//! appears twice as long as the index does not change.
 
 use std::time::Instant;
 
@@ -24,25 +28,26 @@ use crate::progress::Progress;
 use crate::update::LiveIndex;
 use crate::{Error, bounds};
 
-/// Answers that a range search looks for at first, and candidates for each of them.
+/// The least number of answers that a range search looks for, and the candidates for each of them.
 const FIRST: usize = 64;
 const CANDIDATES: usize = 2;
 
-/// What a range search is for.
+/// The parameters of a range search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    /// How far an answer may be, by the distances of [`SearchResults::distances`]: squared Euclidean, minus the inner product, or 1 - cos.
+    /// The largest distance of an answer, as in [`SearchResults::distances`]: squared Euclidean,
+    /// minus the inner product, or 1 - cos.
     pub distance: f32,
-    /// Answers of a page, at most.
+    /// The most answers of a page.
     pub most: usize,
-    /// Where the page begins: [`RangeResults::next`] of the one before.
+    /// The start of the page: [`RangeResults::next`] of the page before.
     pub after: Option<RangePlace>,
-    /// An id that is no answer: that of the query, if it is in the index.
+    /// An id that is excluded: the query's own id, if the query is in the index.
     pub without: Option<u64>,
 }
 
 impl Range {
-    /// The first page of all that is within a distance.
+    /// The first page of all vectors within a distance.
     pub fn of(distance: f32) -> Self {
         Self {
             distance,
@@ -53,41 +58,43 @@ impl Range {
     }
 }
 
-/// A place among the answers of a range search, behind which a page begins.
+/// A position among the answers of a range search. A page begins behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangePlace {
     /// The distance of the answer before it.
     pub distance: f32,
-    /// Its id.
+    /// The id of that answer.
     pub id: u64,
-    /// How many answers are before it, about.
+    /// About the number of answers before this position.
     pub rank: usize,
 }
 
 /// A page of a range search.
 #[derive(Clone, Debug)]
 pub struct RangeResults {
-    /// Outside ids, nearest first, ties by lower id.
+    /// Ids, nearest first, ties by lower id.
     pub ids: Vec<u64>,
     /// Their exact distances.
     pub distances: Vec<f32>,
-    /// Where the next page begins; `None` if this is the last.
+    /// The start of the next page, or `None` if this is the last.
     pub next: Option<RangePlace>,
-    /// Whether it is certain that no vector within the distance was missed up to the last answer of the page, on those before it as well: all that
-    /// may be answers were met. Otherwise some may have been, as in any search by a graph or by clusters, and what a page missed does not come on a later one.
+    /// Whether this page and those before it certainly contain every vector up to the last answer.
+    ///
+    /// This holds if the search met all possible answers. Otherwise a search by a graph or by
+    /// clusters may have missed some, and these do not appear on a later page.
     pub complete: bool,
-    /// What it cost.
+    /// The counters of the search.
     pub counters: Counters,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
-/// What is searched.
+/// An index that is searched.
 trait Collection {
-    /// Vectors that can be found.
+    /// The number of vectors that can be found.
     fn vectors(&self) -> usize;
 
-    /// The nearest of queries, among what matches a filter if there is one.
+    /// Searches for the nearest vectors of each query, with a filter if there is one.
     fn nearest(
         &self,
         queries: &dyn VectorSource,
@@ -96,7 +103,7 @@ trait Collection {
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error>;
 
-    /// The vectors of ids.
+    /// The vectors of some ids.
     fn vectors_of(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error>;
 }
 
@@ -146,7 +153,7 @@ impl Collection for LiveIndex {
     }
 }
 
-/// A page of what is within a distance of a query.
+/// A page of the vectors within a distance of a query.
 fn within(
     collection: &dyn Collection,
     query: &dyn VectorSource,
@@ -173,7 +180,7 @@ fn within(
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One more says whether there is another page.
+    // One more answer shows whether there is another page.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -208,7 +215,7 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // What a page before this one missed would come before its last answer.
+        // A vector that an earlier page missed would sort before that page's last answer.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {
@@ -226,14 +233,14 @@ fn within(
     }
 }
 
-/// Whether an answer belongs to a page that begins behind a place.
+/// Whether an answer sorts behind the position at which a page begins.
 fn is_behind(after: Option<RangePlace>, distance: f32, id: u64) -> bool {
     after.is_none_or(|after| {
         distance > after.distance || (distance == after.distance && id > after.id)
     })
 }
 
-/// The k nearest to vectors of the index.
+/// The k nearest vectors of each of some vectors of the index.
 fn like(
     collection: &dyn Collection,
     ids: &[u64],
@@ -252,14 +259,14 @@ fn like(
     let queries = Matrix::new(rows.vectors, ids.len(), rows.dim, rows.element)?;
     let (most, _) = bounds::most_answers(collection.vectors(), "");
     let k = match options.k {
-        // Refused as it was given, as is one that is too large.
+        // An invalid `k` is passed on, so that the search refuses it as given.
         0 => 0,
         k => k.saturating_add(1).min(most.max(k)),
     };
     let one_more = SearchOptions {
         k,
         list: match options.list < options.k {
-            // Refused as it was given.
+            // An invalid list is passed on, so that the search refuses it as given.
             true => options.list,
             false => options.list.max(k),
         },
@@ -279,15 +286,19 @@ fn like(
     Ok(found)
 }
 
-/// What an index and one that is open for changes have alike.
+/// The methods that `Index` and `LiveIndex` share.
 macro_rules! searches {
     ($type:ty) => {
         impl $type {
-            /// A page of the vectors that are within a distance of a query, a single row: nearest first, by exact distances. [`SearchOptions::list`] is the least
-            /// that is looked at, `k` is not; the result says whether some may have been missed.
+            /// A page of the vectors within a distance of a query: nearest first, by exact
+            /// distances.
+            ///
+            /// `query` is a single row. [`SearchOptions::list`] is the least list size, and `k` is
+            /// ignored. The result says whether some vectors may have been missed.
             ///
             /// # Errors
-            /// As those of a search by k; several queries, a distance that is no number, [`SearchOptions::recall`].
+            /// As a search for the k nearest; several queries; a distance that is NaN;
+            /// [`SearchOptions::recall`].
             pub fn search_range(
                 &self,
                 query: &dyn VectorSource,
@@ -299,10 +310,11 @@ macro_rules! searches {
                 within(self, query, (range, options), filter, progress)
             }
 
-            /// The k nearest to each of some vectors of the index, by their ids: the vector itself is no answer, others that are the same are.
+            /// The k nearest vectors of each of some vectors of the index, which are given by id.
+            /// The vector itself is excluded, and other vectors equal to it are not.
             ///
             /// # Errors
-            /// As those of a search; no id at all, or one that is not in the index.
+            /// As a search; no id at all, or an id that is not in the index.
             pub fn search_like(
                 &self,
                 ids: &[u64],

@@ -1,9 +1,10 @@
-//! Ranking by exact distance: the answers so far, and which nodes are worth ranking.
+//! Ranking by exact distance: the answers so far, and the nodes that are worth ranking.
 //!
-//! A code's estimate errs. How far is learned as a query goes: every ranked node gives a pair of estimate and exact
-//! distance, and their difference has a mean and a deviation. A node whose estimate, corrected by the mean, is more
-//! than some deviations above the k-th answer is not worth its vector. That needs no constant of the collection, the metric
-//! or the codes.
+//! The estimate of a code has an error, which is learned during each query. Every ranked node gives
+//! a pair of estimate and exact distance, and the differences have a mean and a standard deviation.
+//! A node's vector is not worth a look if its estimate, corrected by the mean, is some deviations
+//! above the distance of the k-th answer. This needs no constant of the collection, the metric or
+//! the codes.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
@@ -14,47 +15,48 @@ use super::promise::Promise;
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
 
-/// Deviations of the code's error within which a node may still be an answer, if knowing costs a decoded vector. On
-/// photo-sift-100k, 3 ranks two of five nodes of the pages read and loses a ten-thousandth of recall@10; 2 loses a
-/// thousandth.
+/// Standard deviations of the code's error within which a node may still be an answer, if checking
+/// costs the decoding of a vector. On photo-sift-100k, 3 ranks two of five nodes of the pages read
+/// and loses a ten-thousandth of recall@10; 2 loses a thousandth.
 const WORTH_DECODING: f32 = 3.0;
-/// The same if knowing costs a read. On package-text with all lists in memory, recall@10 0.971 takes 25 reads with 3,
-/// 22.4 with 2 and 20.9 with 1.75, each at its own list size.
+/// The same if checking costs a read. On package-text with all lists in memory, recall@10 0.971
+/// takes 25 reads with 3, 22.4 with 2 and 20.9 with 1.75, each at its own list size.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// Pairs before the error counts as known.
+/// The least number of pairs before the error counts as known.
 pub(super) const LEAST: u32 = 8;
 
-/// What a candidate is by its vector.
+/// The outcome of ranking a candidate by its vector.
 #[derive(Clone, Copy)]
 pub(crate) struct Exact {
     pub(crate) distance: f32,
-    /// Whether it is an answer for now.
+    /// Whether the candidate is among the k nearest so far.
     pub(crate) came_in: bool,
 }
 
-/// One query's exact side.
+/// The exact distances of one query, and the error of codes that they show.
 pub(crate) struct Ranking<'a> {
     kernel: Kernel,
     timer: &'a Timer,
     /// The query, in the element type of the index.
     pub(crate) query: Vec<u8>,
     pub(crate) nearest: Nearest,
-    /// The nearest by the leading parts of vectors, where these stand beside lists: of those in doubt nobody knows yet whether
-    /// they are answers.
+    /// The nearest nodes by the leading parts of their vectors, where these are beside lists. Some
+    /// are in doubt until their trailing parts are read.
     pub(crate) leading: Leading,
-    /// Exact distances computed.
+    /// The number of exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
-    /// When the search may end before its list does.
+    /// Decides whether the search ends before its list does.
     pub(crate) promise: Promise,
-    /// Nodes from this on are not ruled out by their codes, if their vectors are at hand.
+    /// Nodes from this one on are not ruled out by their codes while their vectors are in memory.
     untrusted_from: u32,
-    /// The first node of those of which codes say little, and the distance of the nearest of them that was ranked.
+    /// The first node of those about which codes say little, and the smallest distance of such a
+    /// node that was ranked.
     drifted_from: u32,
     nearest_drifted: f32,
-    /// What may be an answer.
+    /// The nodes that may be answers.
     admission: Admission<'a>,
-    /// The k-th answer is no farther than this, whatever it will be.
+    /// An upper bound of the distance of the k-th answer.
     limit: f32,
 }
 
@@ -83,13 +85,14 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// What may be an answer.
+    /// The nodes that may be answers.
     #[inline]
     pub(crate) fn admission(&self) -> &Admission<'a> {
         &self.admission
     }
 
-    /// Says which codes are trusted: all of the index or none, and of these none of the nodes that came from `drifted_from` on.
+    /// Sets which codes are trusted: all codes if `codes` is set, and otherwise none. The codes of
+    /// nodes from `drifted_from` on are never trusted.
     pub(crate) fn trust(&mut self, codes: bool, drifted_from: Option<u32>) {
         self.drifted_from = drifted_from.unwrap_or(u32::MAX);
         self.untrusted_from = match codes {
@@ -98,14 +101,15 @@ impl<'a> Ranking<'a> {
         };
     }
 
-    /// Whether an answer is one of the nodes of which codes say little, as far as nodes on storage were ranked.
+    /// Whether an answer is one of the nodes about which codes say little, among the nodes on
+    /// storage ranked so far.
     pub(crate) fn an_answer_came(&self) -> bool {
-        // By leading parts, where these stand beside lists.
+        // The bound by leading parts, where these are beside lists.
         let kth = self.leading.bound().or(self.nearest.bound());
         self.nearest_drifted < f32::INFINITY && kth.is_none_or(|kth| self.nearest_drifted <= kth)
     }
 
-    /// Notes that a node was ranked at a distance.
+    /// Records the distance of a ranked node.
     #[inline]
     fn met(&mut self, node: u32, distance: f32) {
         if node >= self.drifted_from {
@@ -113,13 +117,14 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// From the next query on, a node is no answer.
+    /// Excludes a node from the answers of the next queries.
     pub(crate) fn leave_out(&mut self, node: Option<u32>) {
         self.admission = self.admission.without(node);
     }
 
-    /// Starts a query of which `k` answers are wanted; `query` has been set. Of the nodes that the search starts from,
-    /// `estimates` are those by code and `distances` the exact ones, if they are known, nearest first.
+    /// Starts a query for `k` answers; `query` must be set. The search starts from seeds:
+    /// `estimates` has their distances by code and `distances` their exact distances, if they are
+    /// known, nearest first.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
@@ -129,13 +134,14 @@ impl<'a> Ranking<'a> {
         for (estimate, distance) in estimates.iter().zip(distances) {
             self.error.add(distance - estimate);
         }
-        // The seeds' ids are not known: some may be no answers.
+        // The ids of the seeds are not known. If some nodes may be excluded, the seeds give no
+        // bound.
         let exact = self.admission.is_of_all();
         let nearest = distances.get(k - 1).filter(|_| exact);
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// What was known of the nearest when it began was not exact: it is no limit.
+    /// Drops the bound that the seeds gave, because their distances are not exact.
     pub(crate) fn begin_without_limit(&mut self) {
         self.limit = f32::INFINITY;
     }
@@ -157,8 +163,9 @@ impl<'a> Ranking<'a> {
         Some(Exact { distance, came_in })
     }
 
-    /// Ranks a candidate by the leading part of its vector, and notes that what its code says is so far off, if it has a `key`;
-    /// `vector` is what that part says. Returns the distance of that, unless it may be no answer.
+    /// Ranks a candidate by the leading part of its vector, decoded as `vector`. If the candidate
+    /// has a `key`, this also learns the error of its code. Returns the distance, or `None` if the
+    /// candidate may be no answer.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,
@@ -185,7 +192,8 @@ impl<'a> Ranking<'a> {
         Some(distance)
     }
 
-    /// The exact distance of a candidate that was in doubt: that in a place of the list by leading parts.
+    /// Replaces the distance of a candidate in doubt by its exact one. `place` is its position in
+    /// `leading`.
     pub(crate) fn settle(&mut self, place: usize, vector: &[u8]) {
         let Self { kernel, query, .. } = self;
         let distance = self
@@ -195,12 +203,12 @@ impl<'a> Ranking<'a> {
         self.leading.settle(place, distance);
     }
 
-    /// What vectors are made of.
+    /// The element type of the vectors.
     pub(crate) fn element(&self) -> Element {
         self.kernel.element()
     }
 
-    /// How distances by leading parts err.
+    /// The error of distances by leading parts.
     pub(crate) fn leading_error(&self) -> LeadingError {
         let (metric, dim) = (self.kernel.metric(), self.kernel.dim());
         let query = match metric {
@@ -214,17 +222,18 @@ impl<'a> Ranking<'a> {
         LeadingError { metric, dim, query }
     }
 
-    /// Offers vectors of which id and distance are known.
+    /// Offers vectors with known ids and distances.
     pub(crate) fn offer_all(&mut self, found: &[(u64, f32)]) {
         for &(id, distance) in found {
             self.nearest.offer(id, distance);
         }
     }
 
-    /// Makes answers of those that were ranked by leading parts, when it is known of them what is to be known. Others that were offered
-    /// are to be offered again.
+    /// Makes answers of the candidates ranked by leading parts, once no doubt is left that matters.
+    /// This clears the answers, so vectors offered before must be offered again.
     pub(crate) fn answer_leading(&mut self) {
-        // What a distance is expected to be may lie below all that there are. Which candidates are answers is settled by then.
+        // An expected distance may lie below the smallest possible one. The choice of the answers
+        // is made by then, so clamping changes only the reported distance.
         let least = match self.kernel.metric() {
             Metric::L2 | Metric::Cosine => 0.0,
             Metric::InnerProduct => f32::NEG_INFINITY,
@@ -235,7 +244,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Ranks a node of which no code said anything. Returns its distance.
+    /// Ranks a node that had no estimate by code. Returns its distance.
     #[inline]
     pub(crate) fn rank_exactly(&mut self, node: u32, id: u64, vector: &[u8]) -> f32 {
         let Self { kernel, query, .. } = self;
@@ -250,8 +259,8 @@ impl<'a> Ranking<'a> {
         distance
     }
 
-    /// The largest estimate by code with which a node may still be an answer, if the code errs by at most `spread`
-    /// deviations.
+    /// The largest estimate with which a node may still be an answer, if codes err by at most
+    /// `spread` standard deviations.
     #[inline]
     pub(crate) fn bound(&self, spread: f32) -> f32 {
         if self.error.count < LEAST {
@@ -260,7 +269,7 @@ impl<'a> Ranking<'a> {
         self.farthest() - self.error.mean + spread * self.error.deviation()
     }
 
-    /// The largest estimates by code with which nodes whose vectors are at hand are worth decoding.
+    /// Decides which nodes are worth decoding, if their vectors are in memory.
     #[inline]
     pub(crate) fn worth_decoding(&self) -> Worth {
         Worth {
@@ -269,14 +278,14 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// How far the k-th answer is for now, at most.
+    /// An upper bound of the distance of the k-th answer so far.
     fn farthest(&self) -> f32 {
         let bound = self.nearest.bound().or(self.leading.bound());
         bound.unwrap_or(self.limit).min(self.limit)
     }
 
-    /// How many nodes with these estimates are expected to be nearer than the k-th answer, if the code's errors are distributed
-    /// normally.
+    /// The expected number of nodes that are nearer than the k-th answer, given their estimates and
+    /// normally distributed errors of codes.
     pub(crate) fn expected(&self, estimates: impl Iterator<Item = f32>) -> f64 {
         let (nearer, deviation) = (self.farthest() - self.error.mean, self.error.deviation());
         let chance = |estimate: f32| match nearer - estimate {
@@ -287,27 +296,29 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// Which nodes are worth decoding whose vectors are at hand.
+/// The nodes in memory that are worth decoding.
 ///
-/// Of codes that tell no two vectors apart every estimate is about the mean of all. A first answer that is near then puts the bound below
-/// each of them, and the nearest would be left out though its page was read.
+/// If codes cannot tell vectors apart, every estimate is about the mean of all distances. One near
+/// answer then puts the bound below all estimates, and the nearest node would be skipped though its
+/// page was read. So the codes of some nodes are not trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
     estimate: f32,
-    /// Nodes from this on are, whatever their estimate is.
+    /// Nodes from this one on are worth decoding whatever their estimates are.
     untrusted_from: u32,
 }
 
 impl Worth {
-    /// Whether a node is of which the code says that it is so far.
+    /// Whether a node with this estimate is worth decoding.
     #[inline]
     pub(crate) fn admits(self, node: u32, estimate: f32) -> bool {
         estimate <= self.estimate || node >= self.untrusted_from
     }
 }
 
-/// The chance that a normally distributed number is more than `x` deviations above its mean, for an `x` from 0 on: the approximation by
-/// Karagiannidis and Lioumpas (2007), within a sixteenth up to 3.
+/// The chance that a normally distributed number is more than `x` deviations above its mean, for
+/// `x` from 0 on. The approximation is by Karagiannidis and Lioumpas (2007), within a sixteenth up
+/// to 3.
 fn tail(x: f64) -> f64 {
     const SCALE: f64 = 1.135;
     const DECAY: f64 = 1.4;
@@ -317,12 +328,12 @@ fn tail(x: f64) -> f64 {
             let of_x = (-x * x / 2.0).exp() / (SCALE * std::f64::consts::TAU.sqrt() * x);
             (1.0 - (-DECAY * x).exp()) * of_x
         }
-        // Also of what is no number, as of a distance that overflowed.
+        // NaN comes here too, for instance from a distance that overflowed.
         _ => 0.0,
     }
 }
 
-/// Mean and deviation of exact distance minus estimate, by Welford's recurrence.
+/// Mean and standard deviation of exact distance minus estimate, by Welford's recurrence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CodeError {
     count: u32,
@@ -331,7 +342,7 @@ pub(super) struct CodeError {
 }
 
 impl CodeError {
-    /// Pairs that it was learned from.
+    /// The number of pairs that it was learned from.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.count
@@ -344,7 +355,7 @@ impl CodeError {
 
     #[inline]
     pub(super) fn add(&mut self, error: f32) {
-        // An estimate that overflowed says nothing of the others.
+        // An estimate that overflowed says nothing about other estimates.
         if !error.is_finite() {
             return;
         }

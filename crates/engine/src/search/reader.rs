@@ -1,7 +1,8 @@
-//! The node reader: pages of nodes in, in completion order.
+//! The node reader: reads pages of nodes, and delivers them in completion order.
 //!
-//! A traversal asks for pages by number and takes them as they come; it neither knows where the bytes live nor how
-//! they are read. Best-first waits for as many completions as it asked for; pipelined reacts to each.
+//! A traversal requests pages by number and takes them as they arrive. It knows neither where the
+//! bytes are nor how they are read. Best-first search waits for all its requests; pipelined search
+//! handles each completion.
 
 use std::task::{Context, Poll};
 
@@ -14,13 +15,13 @@ use crate::measure::Heat;
 use crate::stores::page_source::Bytes;
 use crate::stores::{GraphStores, NodePages};
 
-/// A page that is here.
+/// A page in memory.
 pub(crate) struct Page<'a> {
     number: u64,
     bytes: Bytes<'a>,
 }
 
-/// One query's reads of node pages.
+/// The reads of node pages for one query.
 pub(crate) struct NodeReader<'a, N> {
     queue: Box<dyn ReadQueue>,
     graph: &'a GraphStores,
@@ -28,13 +29,13 @@ pub(crate) struct NodeReader<'a, N> {
     check: bool,
     timer: &'a Timer,
     heat: Option<&'a Heat>,
-    /// What the device moves at least.
+    /// The smallest number of bytes that the device transfers.
     granularity: u64,
 }
 
 impl<'a, N: NodePages> NodeReader<'a, N> {
-    /// Reads the pages of an index's graph file through `queue`; `check` verifies each page's checksums, and `heat` is told
-    /// which are read.
+    /// Reads the pages of an index's graph file through `queue`. `check` verifies each page's
+    /// checksums, and `heat` records which pages are read.
     pub(crate) fn new(
         queue: Box<dyn ReadQueue>,
         graph: &'a GraphStores,
@@ -61,7 +62,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Some(Page { number, bytes })
     }
 
-    /// Whether nobody has composed a page anew that stays in its place. Where pages do not, nodes say which page they are on now.
+    /// Whether a page that stays in its place has not been rewritten since. If pages move, this is
+    /// always true, since the placement gives each node's current page.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {
@@ -70,7 +72,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         }
     }
 
-    /// Queues the read of a page; never blocks.
+    /// Queues the read of a page. It never blocks.
     pub(crate) fn submit(&mut self, page: u64, counters: &mut Counters) -> Result<(), Error> {
         let (offset, len) = self.pages.place(page);
         if let Some(heat) = self.heat {
@@ -86,28 +88,28 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Ok(())
     }
 
-    /// Bytes that the device moves for a read.
+    /// The number of bytes that the device transfers for a read.
     fn moved(&self, offset: u64, len: u64) -> u64 {
         let end = (offset + len).next_multiple_of(self.granularity);
         end - offset / self.granularity * self.granularity
     }
 
-    /// Starts what is queued, so that the device works while this thread computes.
+    /// Submits the queued reads, so that the device works while this thread computes.
     pub(crate) fn flush(&mut self) {
         self.queue.flush();
     }
 
-    /// Says that the search goes on only when so many pages have come in.
+    /// Tells the queue that the search goes on only when this many pages have arrived.
     pub(crate) fn need(&mut self, pages: usize) {
         self.queue.need(pages);
     }
 
-    /// Reads that have not been taken yet.
+    /// The number of reads that have not been taken yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
 
-    /// A page that has already come in.
+    /// A page that has already arrived, if there is one.
     pub(crate) fn try_next(&mut self) -> Result<Option<Page<'a>>, Error> {
         self.queue
             .try_next()
@@ -115,7 +117,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
             .transpose()
     }
 
-    /// The next page to come in.
+    /// The next page to arrive.
     pub(crate) async fn next(&mut self) -> Result<Page<'a>, Error> {
         let start = self.timer.start();
         let done = next(&mut *self.queue).await;
@@ -123,7 +125,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.open(done)
     }
 
-    /// A read that has come in, to be [opened](NodeReader::open); at least one is in flight.
+    /// A completed read for [`open`](NodeReader::open). At least one read must be in flight.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         self.queue.poll_next(cx)
     }
@@ -142,7 +144,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// The page that a read brought.
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let number = done.tag;
-        // Where pages are written in their places, one that was while it was read is in memory still.
+        // If pages are written in place, a page that was written during this read is still in
+        // memory.
         if !N::MOVES
             && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)
         {
@@ -160,12 +163,12 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
 }
 
 impl Page<'_> {
-    /// Its number in the file.
+    /// The page's number in the file.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Its bytes.
+    /// The page's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

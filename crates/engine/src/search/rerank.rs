@@ -1,31 +1,35 @@
-//! Re-ranking after the path: where vectors are apart from lists, they are fetched when the traversal knows which
-//! (DecoupleVS §3.4, "adaptive vector prefetching").
+//! Re-ranking after the walk. Where vectors are apart from lists, they are read once the traversal
+//! has found its candidates (DecoupleVS §3.4, "adaptive vector prefetching").
 //!
 //! ```text
-//!   phase 1, while the traversal goes on: the best K + B candidates by code have not changed for B expansions
-//!            -> their vectors are prefetched, with the reads that the traversal leaves of W; what comes in is taken
-//!               off, so that the next can be asked for
-//!   phase 2, after it:   batch 0: those K + B     batch 1: the next B     batch 2: ...
-//!            rank batch 0 while batch 1 is read; rank batch 1; from then on a batch is asked for when the one before it
-//!            has paid, and the first of which a smaller share than the benefit ratio became an answer is the last
+//!   phase 1, during the traversal: the best K + B candidates are unchanged for B expansions
+//!            -> their vectors are prefetched with the reads that the traversal leaves of W;
+//!               arrivals are taken, so that more can be requested
+//!   phase 2, after it:   batch 0: these K + B     batch 1: the next B     batch 2: ...
+//!            rank batch 0 while batch 1 is read; rank batch 1; then request a batch when the one
+//!            before it has paid; the first batch whose share of new answers is below the benefit
+//!            ratio is the last
 //! ```
 //!
-//! The max-heap of K + B candidates is the head of the traversal's candidate list, which is in order of estimated
-//! distance anyway; all of the list, if it is shorter. Batch 0 fills empty answers, so it always pays; batch 1 is the first that can say that
-//! no more are needed. So K + 2B vectors are read before re-ranking can end, and none that nobody asked a batch about.
+//! The paper's max-heap of K + B candidates is the head of the traversal's candidate list, which is
+//! sorted by estimated distance anyway. If the list is shorter, the head is all of it. Batch 0
+//! fills empty answers, so it always pays. Batch 1 is the first that can show that no more batches
+//! are needed. So K + 2B vectors are read before re-ranking can end, and every vector read belongs
+//! to a batch.
 //!
-//! Batches are counted in candidates that may be answers. One that turns out to be deleted when its vector comes is no
-//! part of its batch, and the next candidate is ranked in its place: a batch of deleted ones says nothing of the benefit.
+//! Batches count candidates that may be answers. If a vector shows that its candidate was deleted,
+//! the candidate is not part of its batch, and the next one takes its place. A batch of deleted
+//! candidates would say nothing of the benefit.
 //!
-//! With [`Rerank::estimate`](crate::Rerank) there is no speculative batch: once batch 0 is ranked, the k-th answer and the code's
-//! error say which of the other candidates may still be answers ([`Ranking::bound`]); those are read at once, and
-//! they are the last.
+//! With [`Rerank::estimate`](crate::Rerank) there is no speculative batch. Once batch 0 is ranked,
+//! the k-th answer and the error of codes show which other candidates may still be answers
+//! ([`Ranking::bound`]). These are read at once, and are the last.
 //!
-//! With a [re-ranking ratio](crate::Rerank::ratio) batch 0 is that share of the candidate list, and the only one; nothing is prefetched
-//! (DistVS §3.1, "delayed re-ranking with pruning").
+//! With a [re-ranking ratio](crate::Rerank::ratio), batch 0 is that share of the candidate list and
+//! the only batch. No vector is prefetched (DistVS §3.1, "delayed re-ranking with pruning").
 //!
-//! Vectors are ranked batch by batch in the order of candidates, whatever the order of completions, so answers do not
-//! depend on it.
+//! Vectors are ranked batch by batch in the order of candidates, so the answers do not depend on
+//! the order of completions.
 
 mod prefetch;
 
@@ -46,56 +50,58 @@ use crate::stores::vectors::segments::{Extent, Segment, Segments};
 use crate::stores::{NodePages, Record};
 use crate::{Error, Rerank};
 
-/// Candidates that are ranked at a time where vectors were deleted.
+/// Candidates that are ranked at a time if some vectors are deleted.
 const PIECE: usize = 64;
-/// Pages that are held until a query ends, about, where it may go through many that are deleted.
+/// About the most pages that are held until a query ends, if it may pass many deleted vectors.
 const MOST_HELD: usize = 128;
 
-/// One query's reads of vectors.
+/// The reads of vectors for one query.
 pub(crate) struct Reranker<'a> {
     segments: &'a Segments,
     thread: &'a Thread,
-    /// A read queue for each segment, opened when it is first needed.
+    /// A read queue for each segment, opened at its first use.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     pub(super) rerank: Rerank,
-    /// Whether the answers' distances are wanted to the last bit, where leading parts give others.
+    /// Whether answers need exact distances. Leading parts give only approximate ones.
     exact: bool,
     check: bool,
     timer: &'a Timer,
     heat: Option<&'a Heat>,
-    /// K + B, but no more than the list has.
+    /// K + B, but at most the list size.
     head: usize,
-    /// Expansions in a row that left the head as it was.
+    /// The number of successive expansions that left the head unchanged.
     unchanged: usize,
-    /// Candidates of the head, from the nearest on, that have been asked for.
+    /// The number of candidates of the head, from the nearest on, whose vectors were requested.
     asked: usize,
-    /// Pages asked for and not here yet, in the order in which they were asked for.
+    /// Pages in flight, in the order of the requests.
     awaited: Vec<Extent>,
-    /// How many of them the batch in hand waits for: they stand in front.
+    /// The number of pages in front of `awaited` that the current batch waits for.
     due: usize,
-    /// Pages that are here, until the query ends.
+    /// Pages that have arrived, kept until the query ends.
     held: Vec<(Extent, Bytes<'a>)>,
     /// Candidates that turned out to be no answers.
     refused: Vec<u64>,
-    /// Candidates that were ranked, and whether they became answers. Where others turned out to be deleted the traversal goes on, and
-    /// all batches are gone through once more: those of such earlier rounds are the first `known`, sorted.
+    /// Candidates that were ranked, and whether they became answers. If some turn out to be
+    /// deleted, the traversal goes on and all batches are repeated. The first `known` entries are
+    /// from earlier rounds, sorted by key.
     ranked: Vec<(u64, bool)>,
     known: usize,
     vector: Vec<u8>,
-    /// Where a record is put together that goes on on further pages.
+    /// Scratch space for a record that spans several pages.
     scratch: Vec<u8>,
 }
 
-/// What became of candidates that were ranked.
+/// The outcome of ranking some candidates.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Those that are not deleted.
+    /// Candidates that are not deleted.
     live: usize,
-    /// Of these, the ones that became answers.
+    /// Live candidates that became answers.
     came_in: usize,
 }
 
-/// The candidates in some places with an estimate of at most `bound`, but for those that are known to be no answers.
+/// The candidates at some positions with an estimate of at most `bound`, without those known to be
+/// no answers.
 fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator<Item = u64> + '_ {
     places
         .filter(|&place| !frontier.is_refused(place))
@@ -103,12 +109,12 @@ fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator
         .filter(move |&key| distance_of(key) <= bound)
 }
 
-/// Pages of a segment as the tag of their read.
+/// The tag of the read of these pages of a segment.
 fn tag(place: Extent) -> u64 {
     u64::from(place.pages) << 32 | place.page
 }
 
-/// The pages that a read with this tag is of.
+/// The pages that a read with this tag covers.
 fn tagged(segment: usize, tag: u64) -> Extent {
     Extent {
         segment,
@@ -117,7 +123,7 @@ fn tagged(segment: usize, tag: u64) -> Extent {
     }
 }
 
-/// The bytes of pages of a segment that are here: so they are held or resident.
+/// The bytes of pages of a segment that are held or resident.
 fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent) -> &'b [u8] {
     match held.iter().find(|(held, _)| held.covers(place)) {
         Some((held, bytes)) => held.part(bytes, place),
@@ -129,7 +135,8 @@ fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent
 }
 
 impl<'a> Reranker<'a> {
-    /// Reads vectors of `segments` from `thread`; `check` verifies checksums, and `heat` is told which pages are read.
+    /// Reads vectors of `segments` from `thread`. `check` verifies checksums, and `heat` records
+    /// which pages are read.
     pub(crate) fn new(
         segments: &'a Segments,
         thread: &'a Thread,
@@ -162,9 +169,9 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// Starts a query for `k` answers from a candidate list of `list`.
+    /// Starts a query for `k` answers from a candidate list of size `list`.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
-        // A head that is longer than the list would never be full.
+        // A head longer than the list would never be full.
         let head = match self.rerank.ratio {
             0.0 => k.saturating_add(self.rerank.batch),
             ratio => k.max((list as f64 * ratio) as usize),
@@ -179,7 +186,7 @@ impl<'a> Reranker<'a> {
         self.reset();
     }
 
-    /// Gives up the pages of a query that needs them no more.
+    /// Releases the pages of a query that is finished with them.
     pub(crate) fn let_go(&mut self) {
         self.held.clear();
         self.reset();
@@ -193,7 +200,7 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The next page of any segment, if one has come in.
+    /// The next page of any segment, if one has arrived.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Completion)> {
         for (segment, queue) in self.queues.iter_mut().enumerate() {
             let Some(queue) = queue.as_mut().filter(|queue| queue.in_flight() > 0) else {
@@ -206,7 +213,7 @@ impl<'a> Reranker<'a> {
         Poll::Pending
     }
 
-    /// Waits until all that were asked for are here.
+    /// Waits until all requested pages have arrived.
     pub(crate) async fn take_all(&mut self) -> Result<(), Error> {
         self.due = self.awaited.len();
         while !self.awaited.is_empty() {
@@ -216,7 +223,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2: ranks candidates until it does not pay. While there are fewer answers than are wanted, it does.
+    /// Phase 2: ranks candidates until it no longer pays. It goes on while there are fewer than k
+    /// answers.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,
@@ -245,8 +253,9 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Reads the trailing parts of the candidates that are in doubt by their leading parts, all at once, and makes answers. Where
-    /// exact distances are wanted, answers that replace others are read in further rounds, of which there is hardly ever one.
+    /// Reads the trailing parts of all candidates in doubt at once, and makes answers. If exact
+    /// distances are needed, answers that replace others are read in further rounds. There is
+    /// hardly ever one.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
@@ -265,10 +274,11 @@ impl<'a> Reranker<'a> {
         while !doubts.is_empty() {
             for piece in doubts.chunks(PIECE) {
                 self.settle_all(piece, ranking, counters).await?;
-                // No more than a piece at a time.
+                // At most one piece of candidates is held at a time.
                 self.held.clear();
             }
-            // One that was in no doubt may be an answer now, where another turned out to be none.
+            // If a candidate in doubt turned out to be no answer, one without doubt may have become
+            // an answer.
             ranking.leading.settled();
             doubts = match self.exact {
                 true => ranking.leading.inexact(),
@@ -279,7 +289,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Reads the trailing parts of the candidates in some places of the list by leading parts, and ranks them exactly.
+    /// Reads the trailing parts of candidates at some positions of the list by leading parts, and
+    /// ranks them exactly.
     async fn settle_all(
         &mut self,
         places: &[usize],
@@ -293,7 +304,8 @@ impl<'a> Reranker<'a> {
         for &place in places {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
-            // It was asked for; but pages that are not all written yet may have been let go for another candidate on some of them.
+            // Its pages were requested. But dirty pages may have been released for another
+            // candidate on some of them.
             if !self.is_here(at) {
                 self.ask(node, counters)?;
                 self.take_all().await?;
@@ -313,7 +325,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2 as in the paper; the candidates in the places `head` are batch 0, and were asked for.
+    /// Phase 2 as in the paper. The candidates at the positions `head` are batch 0, and were
+    /// requested.
     async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
@@ -348,8 +361,9 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks a batch of `size` candidates: those in `places`, which were asked for, and as many behind them as turn out to be
-    /// deleted. Returns what became of them, and the place behind the last.
+    /// Ranks a batch of `size` candidates: those in `places`, which were requested, and one more
+    /// behind them for each that turns out to be deleted. Returns the outcome, and the position
+    /// behind the last one.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,
@@ -375,7 +389,8 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The same where the code's error says which of those from place `from` on, behind the head, are worth a read.
+    /// Phase 2 where the error of codes decides which candidates behind the head, from position
+    /// `from` on, are worth a read.
     async fn finish_estimated(
         &mut self,
         frontier: &Frontier,
@@ -386,7 +401,8 @@ impl<'a> Reranker<'a> {
         self.due = self.awaited.len();
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
-        // All at once; but where some may turn out to be deleted, and others count in their stead, in pieces.
+        // All are read at once. But if some may be deleted and others take their places, they are
+        // read in pieces.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,
@@ -409,7 +425,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Asks for the vectors of candidates with an estimate of at most `bound`, but of those that are known to be no answers.
+    /// Requests the vectors of candidates with an estimate of at most `bound`, without those known
+    /// to be no answers.
     fn ask_all(
         &mut self,
         frontier: &Frontier,
@@ -423,8 +440,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Sees to it that the pages of a node's vector are here or on their way. Where they come from, in which order, is the chain of
-    /// [`page_source`](crate::stores::page_source).
+    /// Makes sure that the pages of a node's vector are in memory or in flight.
+    /// [`page_source`](crate::stores::page_source) has the order of the places that are tried.
     fn ask(&mut self, node: u32, counters: &mut Counters) -> Result<(), Error> {
         let place = self.segments.place_of(node);
         let segment = self.segments.get(place.segment);
@@ -453,15 +470,15 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Gives up pages of new vectors that were taken before they were written: they may not have the one that is asked for, and are in
-    /// memory as they are now.
+    /// Releases pages of new vectors that were taken while dirty. They may lack the requested
+    /// vector, and memory has their current bytes.
     #[cold]
     fn let_go_of_unwritten(&mut self, place: Extent) {
         self.held
             .retain(|(held, bytes)| !held.covers(place) || !matches!(bytes, Bytes::Unwritten(_)));
     }
 
-    /// Whether the pages of a vector are on their way.
+    /// Whether the pages of a vector are in flight.
     fn is_awaited(&self, place: Extent) -> bool {
         self.awaited.iter().any(|awaited| awaited.covers(place))
     }
@@ -487,11 +504,12 @@ impl<'a> Reranker<'a> {
             if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
-            // It was asked for; but its page may have been let go since, or be another one by now.
+            // Its page was requested. But the page may have been released since, or the vector may
+            // have moved.
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
-            // What another candidate has asked for may have it, too, and be later.
+            // A read for another candidate may cover this page too, and arrive later.
             while !self.is_here(place) && self.is_awaited(place) {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
@@ -508,21 +526,21 @@ impl<'a> Reranker<'a> {
         Ok(outcome)
     }
 
-    /// Whether a candidate became an answer when it was ranked in an earlier round, if it was.
+    /// If a candidate was ranked in an earlier round: whether it became an answer.
     fn came_in_before(&self, key: u64) -> Option<bool> {
         let known = &self.ranked[..self.known];
         let at = known.binary_search_by_key(&key, |&(key, _)| key).ok()?;
         Some(known[at].1)
     }
 
-    /// Whether pages can be looked at, now and until they are let go.
+    /// Whether the pages are in memory, and stay there until they are released.
     fn is_here(&mut self, place: Extent) -> bool {
         if self.held.iter().any(|(held, _)| held.covers(place)) {
             return true;
         }
         match self.segments.in_memory(place) {
             Some(Bytes::Resident(_)) => true,
-            // It may be written before it is looked at.
+            // A dirty page may be written and dropped before it is used, so it is held.
             Some(bytes) => {
                 self.held.push((place, bytes));
                 true
@@ -531,7 +549,7 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The candidates whose vectors said that they may be no answers, since the last call.
+    /// The candidates found to be no answers since the last call.
     pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
         self.refused.drain(..)
     }
@@ -554,7 +572,7 @@ impl<'a> Reranker<'a> {
     /// The next page of any segment.
     async fn next(&mut self) -> (usize, Completion) {
         let start = self.timer.start();
-        // One sleep for the whole batch, if it comes through one queue.
+        // One sleep for the whole batch, if all its reads are in one queue.
         let due = self.due;
         let mut busy = self
             .queues
@@ -569,7 +587,7 @@ impl<'a> Reranker<'a> {
         done
     }
 
-    /// Takes pages that came in.
+    /// Takes pages that have arrived.
     pub(crate) fn open(&mut self, segment: usize, done: Completion) -> Result<(), Error> {
         let place = tagged(segment, done.tag);
         let block = done.result?;

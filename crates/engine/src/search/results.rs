@@ -1,15 +1,15 @@
-//! The k nearest by exact distance: what re-ranking fills, and what a query answers.
+//! The k nearest vectors by exact distance: ranking fills them, and they answer a query.
 
 /// One answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Neighbour {
     /// Exact distance to the query.
     pub(crate) distance: f32,
-    /// The outside id.
+    /// The id.
     pub(crate) id: u64,
 }
 
-/// Answers that there is room for from the start, at most.
+/// The most answers that memory is reserved for at the start.
 const RESERVED: usize = 1 << 12;
 
 /// A bounded list of answers, nearest first, ties by lower id.
@@ -20,17 +20,18 @@ pub(crate) struct Nearest {
 }
 
 impl Nearest {
-    /// Empties the list and sets how many it keeps.
+    /// Empties the list and sets its length.
     pub(crate) fn clear(&mut self, k: usize) {
         self.found.clear();
-        // More than this is taken as answers come in.
+        // If there are more answers, the list grows as they arrive.
         self.found.reserve(k.min(RESERVED) + 1);
         self.k = k;
     }
 
-    /// Offers an answer, and says whether it came in. One that is in already changes nothing.
+    /// Offers an answer. Returns whether it was added. An answer that is already in the list
+    /// changes nothing.
     pub(crate) fn offer(&mut self, id: u64, distance: f32) -> bool {
-        // NaN, which would come before all, is farther than any: the lesser of it and a number is the number.
+        // `min` turns NaN, which would sort before all numbers, into infinity.
         let distance = distance.min(f32::INFINITY);
         let before = |a: &Neighbour| a.distance < distance || (a.distance == distance && a.id < id);
         if self.found.len() == self.k && self.found.last().is_none_or(before) {
@@ -41,7 +42,7 @@ impl Nearest {
         if self.found.get(at) == Some(&offered) {
             return false;
         }
-        // An id that is being replaced may be met with both of its vectors.
+        // While an id is being replaced, the search may meet both of its vectors.
         match self.found.iter().position(|found| found.id == id) {
             Some(nearer) if nearer < at => return false,
             Some(farther) => drop(self.found.remove(farther)),
@@ -51,7 +52,7 @@ impl Nearest {
         true
     }
 
-    /// The distance that an answer must beat, once there are k of them.
+    /// The distance that an answer must beat, once there are k answers.
     pub(crate) fn bound(&self) -> Option<f32> {
         match self.found.last() {
             Some(last) if self.found.len() == self.k => Some(last.distance),
@@ -59,7 +60,7 @@ impl Nearest {
         }
     }
 
-    /// Whether there are k.
+    /// Whether there are k answers.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() == self.k
     }

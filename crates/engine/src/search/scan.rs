@@ -1,20 +1,25 @@
-//! Every vector of an index: what a search looks at where its list has room for all of them, its walk found too few, or a filter or a look-up says which nodes.
-//! So does every search of an index of few vectors that outgrew its codes ([`looks_at`](crate::update::looks_at)).
+//! A scan: a search that looks at every vector of an index, or at each of given nodes.
 //!
-//! What is looked for is every node below a bound that is taken first, where it is *now*: in memory, on its way to a page; on a page that
-//! is not written yet; or on storage. These are looked at in the order in which a record passes through them, so that one that moves on
-//! meanwhile is met later. One that was missed all the same, because a page was read while another process wrote it or is
-//! another one by now, is looked for again, some times. One that cannot be found at all is an error: an answer out of a
-//! part of the vectors would look like one out of all.
+//! A search scans if its list is long enough for all vectors, if its walk found too few, or if a
+//! filter or a look-up names the nodes. Every search also scans in an index of few vectors that
+//! outgrew its codes ([`looks_at`](crate::update::looks_at)).
+//!
+//! The scan takes the number of nodes first, and looks for every lower node where it is *now*: in
+//! memory on its way to a page, on a dirty page, or on storage. It tries these places in the order
+//! in which a record passes through them, so a record that moves meanwhile is found later. A node
+//! may still be missed, because its page was read while another process wrote it, or was replaced.
+//! Such a node is looked for again a few times. If it cannot be found at all, the scan fails, since
+//! an answer from a part of the vectors would look like one from all.
 //!
 //! ```text
-//!   nodes, some at a time ──page_of──> sorted by page ──> in memory?  ──yes──> each(node, id, vector)
-//!        ^                                                   │no                 ^
-//!        └── not where it was looked for                   queue: some runs of neighbouring pages in flight
+//!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
+//!       ^                                                 │no                 ^
+//!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
-//! Pages come through the tiers that the index holds, as those of a walk do: a merge may have removed their names. What a
-//! scan holds at a time is no more than what a query is planned to hold anyway (see [`held_pages`]).
+//! Pages come through the tiers that the index holds open, as in a walk, since a merge may have
+//! removed the files' names. A scan holds no more memory at a time than a query is planned to hold
+//! (see [`held_pages`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -46,27 +51,29 @@ use crate::stores::topology::placement::Standing;
 use crate::stores::vectors::segments::{Segment, Segments};
 use crate::stores::{GraphStores, NodePages, PageView, Record};
 
-/// Pages behind one another that are read at once, at most.
+/// The most consecutive pages in one read.
 const RUN: u64 = 4;
-/// Such reads in flight, at most; of shorter ones as many as have no more pages together.
+/// The most such reads in flight. If reads are shorter, more may be in flight with as many pages in
+/// total.
 const RUNS: usize = 4;
 /// Nodes that are looked for at a time.
 const NODES: usize = 1 << 10;
-/// Their numbers and pages, and those that were not found.
+/// Bytes for each such node: its number and page, and its place in the list of missed nodes.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
-/// Nodes of which it is asked at a time whether they are to be looked for.
+/// The most nodes that are checked for exclusion before other tasks run.
 const ASKED: u32 = 1 << 14;
 /// How often a node is looked for.
 const TRIES: u32 = 10;
-/// How long a search waits before it looks again for the first time; then twice as long each time, up to the last of these.
+/// The pause before the first retry. It doubles with each retry, up to `PAUSES`.
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSES: Duration = Duration::from_millis(25);
-/// How long it waits, about, for a node that is on its way from one page to another: no read is part of that, but the thread that
-/// moves it may have lost its processor.
+/// About how long a scan waits for a node that moves from one page to another. The move needs no
+/// read, but the thread that moves it may be preempted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Takes a node: its number, outside id and vector; where that is what its leading part says, also that part.
+/// Takes a node: its number, its id, and its vector. If the vector is only decoded from the leading
+/// part, the last argument is that part.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 /// A scan of an index.
@@ -75,9 +82,9 @@ pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
-    /// What may be an answer: nodes that it rules out need not be looked at.
+    /// Excludes nodes from the answers. Nodes that it rules out are skipped.
     pub(super) admission: Admission<'a>,
-    /// The nodes that are looked at, if not all.
+    /// The nodes to look at, if not all.
     pub(super) among: Option<&'a NodeSet>,
 }
 
@@ -85,7 +92,7 @@ impl Scan<'_> {
     /// Calls `each` with every node that the index has by now, in any order.
     ///
     /// # Errors
-    /// A read that failed; a page that is damaged, or a node that is not where it should be, however often it is looked for; an
+    /// A failed read; a damaged page; a node that is not in its place after all retries; an
     /// interruption.
     pub(super) async fn each_vector<N: NodePages>(
         &self,
@@ -97,7 +104,8 @@ impl Scan<'_> {
         let all = index.nodes() as u32;
         let mut sought = Sought::of(index);
         let mut outcome = Ok(());
-        // Where vectors are in parts, the leading ones say which trailing ones are worth a read.
+        // Where vectors are in two parts, the leading parts decide which trailing parts are worth a
+        // read.
         match graph.segments.as_ref().filter(|_| !N::PARTS) {
             None => {
                 let source = InGraph { graph, pages };
@@ -107,7 +115,7 @@ impl Scan<'_> {
                 counters.graph_reads += sought.pages;
             }
             Some(segments) => {
-                // One after the other, so that there is a door to one at a time.
+                // One segment after the other, so that only one read queue is open at a time.
                 for number in 0..segments.len() {
                     let nodes = self.those(segments.nodes_of(number, all));
                     let segment = segments.get(number);
@@ -130,7 +138,8 @@ impl Scan<'_> {
         outcome
     }
 
-    /// Makes answers of what was ranked by leading parts: reads the trailing parts of those in doubt, and of all answers.
+    /// Makes answers of the nodes ranked by leading parts. It reads the trailing parts of the nodes
+    /// in doubt, and of all answers.
     pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
@@ -156,7 +165,7 @@ impl Scan<'_> {
         reranker.settle(pages, ranking, counters).await
     }
 
-    /// Some nodes after the others.
+    /// Calls `each` with some nodes of one source.
     async fn each_of<S: Source>(
         &self,
         source: &S,
@@ -170,7 +179,7 @@ impl Scan<'_> {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // Where pages are in memory nothing else would let other queries go on.
+            // If all pages are in memory, nothing else would let other queries run.
             let_others().await;
             for _ in 0..ASKED {
                 if sought.nodes.len() == NODES {
@@ -187,13 +196,15 @@ impl Scan<'_> {
             sought.error = None;
             self.look(source, &mut door, sought, false, each).await?;
             let (began, mut pause, mut tries) = (Instant::now(), PAUSE, 1);
-            // What holds a node up is told from one look at each: it may come to its page between two.
+            // The state of each missed node is read once per round, since a node may reach its page
+            // between two reads.
             let held_up = loop {
                 let held_up = sought.held_up(source, self.admission);
                 match held_up {
                     None => break None,
                     Some((_, Standing::Moves)) if began.elapsed() < PATIENCE => {
-                        // When it has come, it is looked for as often as any other.
+                        // Once the node has reached its page, it is looked for as often as any
+                        // other.
                         tries = 0;
                     }
                     Some((_, Standing::On(_))) if tries < TRIES => {}
@@ -228,7 +239,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Those of some nodes that are looked at.
+    /// The nodes of a range that this scan looks at.
     fn those(&self, nodes: Range<u32>) -> impl Iterator<Item = u32> + '_ {
         let (among, all) = match self.among {
             Some(among) => (Some(among.iter_in(nodes)), 0..0),
@@ -237,8 +248,8 @@ impl Scan<'_> {
         among.into_iter().flatten().chain(all)
     }
 
-    /// Looks for nodes once, and leaves those that were not where they were looked for. What was done `again` takes no page for what
-    /// it was when the index was opened.
+    /// Looks for the sought nodes once, and keeps those that were not found. If `again` is set, a
+    /// page is not taken from memory that dates from the opening of the index.
     async fn look<S: Source>(
         &self,
         source: &S,
@@ -272,7 +283,7 @@ impl Scan<'_> {
         placed.sort_unstable();
         let (mut at, mut in_flight, mut pages_in_flight) = (0, 0, 0);
         while at < placed.len() || in_flight > 0 {
-            // Long runs are few, and pages that stand alone are more.
+            // Few long reads, or more short ones.
             while at < placed.len()
                 && (in_flight < RUNS || pages_in_flight + RUN <= RUN * RUNS as u64)
             {
@@ -313,7 +324,8 @@ impl Scan<'_> {
             let mut rest = &placed[at..to];
             let first = rest[0].0;
             while let Some(&(page, _)) = rest.first() {
-                // Pages that were added to may go on on more by now than were read: not with what was looked for.
+                // A page that was extended may span more pages now than were read. If so, its new
+                // records are not among the sought ones.
                 let at = (page - first) as usize * source.page_bytes();
                 let end = block.len().min(at + source.place(page).1);
                 let bytes = &block[at..end];
@@ -327,12 +339,12 @@ impl Scan<'_> {
     }
 }
 
-/// A scan that ranks what it finds.
+/// A scan that ranks the vectors it finds.
 pub(super) struct Everything<'s, 'a, N> {
     pub(super) scan: Scan<'s>,
     pub(super) pages: &'s N,
     pub(super) ranking: &'s mut Ranking<'a>,
-    /// Codes in memory, where a filter says of which nodes they are worth a look.
+    /// Codes in memory, which select the matches of a filter that are worth a read.
     pub(super) by_code: Option<ByCode<'s, 'a>>,
     pub(super) counters: Counters,
 }
@@ -342,7 +354,8 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Nothing leads to them; where there are codes of those that match, the list says how many of the nearest are looked at.
+    /// Ranks every vector. If there are codes of the matches of a filter, `list` is the number of
+    /// nearest ones to look at.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -356,7 +369,7 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
 }
 
 impl<N: NodePages> Everything<'_, '_, N> {
-    /// Ranks all.
+    /// Ranks all vectors.
     pub(super) async fn find_all(&mut self) -> Result<(), Error> {
         let Self {
             scan,
@@ -390,14 +403,15 @@ impl<N: NodePages> Everything<'_, '_, N> {
     }
 }
 
-/// The nodes on the first page of some, which are sorted by page.
+/// The nodes on the first page of `placed`, which is sorted by page.
 fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     let page = placed.first().map(|first| first.0);
     let here = placed.iter().take_while(|at| Some(at.0) == page);
     &placed[..here.count()]
 }
 
-/// What is read at once with the page at a place: where the nodes on other pages begin, and where it stands, offset and length.
+/// The read that begins with the page at position `at`: the position of the first node behind it,
+/// and its offset and length in bytes.
 fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
     let end = |page: u64| {
@@ -419,7 +433,7 @@ fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> 
     (to, start, behind - start)
 }
 
-/// Lets the other tasks of the thread go on.
+/// Lets the other tasks of the thread run.
 pub(super) async fn let_others() {
     let mut waited = false;
     poll_fn(|cx| {
@@ -440,7 +454,8 @@ fn not_there(file: &str, node: u32, page: u64) -> Error {
     }
 }
 
-/// Whether an error may come of a page that another process wrote meanwhile. Those of devices do not pass.
+/// Whether the error may come from a page that another process was writing. Errors of devices are
+/// not transient.
 fn may_pass(error: &Error) -> bool {
     matches!(
         error,
@@ -448,20 +463,20 @@ fn may_pass(error: &Error) -> bool {
     )
 }
 
-/// Where a vector is decoded, and its code put together if it stands on several pages.
+/// Space for a decoded vector, and for a code that spans several pages.
 #[derive(Default)]
 struct Scratch {
     vector: Vec<u8>,
     code: Vec<u8>,
 }
 
-/// Nodes that are looked for, and what that took.
+/// The nodes that are looked for, and the cost so far.
 #[derive(Default)]
 struct Sought {
     nodes: Vec<u32>,
-    /// The same with their pages; scratch.
+    /// The same nodes with their pages; scratch space.
     placed: Vec<(u64, u32)>,
-    /// What was wrong where the last one was that could not be read.
+    /// The error of the last page that could not be read.
     error: Option<Error>,
     scratch: Scratch,
     /// Pages and bytes that were read, and pages that needed no read.
@@ -471,7 +486,7 @@ struct Sought {
 }
 
 impl Sought {
-    /// None yet, of an index.
+    /// Empty, with buffers for the vectors of an index.
     fn of(index: &Index) -> Self {
         Self {
             nodes: Vec::with_capacity(NODES),
@@ -483,7 +498,7 @@ impl Sought {
         }
     }
 
-    /// A node that is still looked for and could be met, and where it stands: one that moves, if there is one.
+    /// A sought node that is not excluded, with its state. A node that is moving comes first.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -500,7 +515,7 @@ impl Sought {
         on_page
     }
 
-    /// Takes nodes off a page on which they should be, and notes those that are not there.
+    /// Takes nodes from a page on which they should be, and keeps those that are not there.
     fn meet<S: Source>(
         &mut self,
         source: &S,
@@ -517,7 +532,7 @@ impl Sought {
                 Err(error) if may_pass(&error) => {
                     self.error = Some(error);
                     if check {
-                        // None of it can be trusted.
+                        // No record of this page can be trusted.
                         self.nodes.extend(here.iter().map(|&(_, node)| node));
                         return Ok(());
                     }
@@ -533,17 +548,19 @@ impl Sought {
 
 /// A file of pages with vectors.
 trait Source {
-    /// Where they are read from.
+    /// The tier that the file is read from.
     fn tier(&self) -> &dyn Tier;
-    /// The file as errors name it.
+    /// The file's name in errors.
     fn file(&self) -> &str;
-    /// Where a node stands now.
+    /// The current place of a node.
     fn standing(&self, node: u32) -> Standing;
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
-    /// Where a page stands in the file, with those that its last record goes on on: offset and length in bytes.
+    /// The place of a page in the file: offset and length in bytes. The length includes following
+    /// pages, if the last record continues there.
     fn place(&self, page: u64) -> (u64, usize);
-    /// Calls `each` with a node whose record waits to be put on its page; false if there is none.
+    /// Calls `each` with a node whose record waits to be written to its page. False if no record
+    /// waits.
     fn waits(
         &self,
         page: u64,
@@ -551,10 +568,11 @@ trait Source {
         scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error>;
-    /// A page that needs no read; if it is asked for `again`, not as it was when the index was opened.
+    /// A page that needs no read. If `again` is set, a page that dates from the opening of the
+    /// index does not count.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// Calls `each` with a node on a page, of which are given bytes, number and whether to verify its checksums; false if it is
-    /// not there.
+    /// Calls `each` with a node on a page, given as bytes, number and whether to verify its
+    /// checksums. False if the node is not there.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
@@ -564,7 +582,7 @@ trait Source {
     ) -> Result<bool, Error>;
 }
 
-/// Vectors that stand beside lists.
+/// Vectors that are stored beside lists.
 struct InGraph<'a, N> {
     graph: &'a GraphStores,
     pages: &'a N,
@@ -611,7 +629,7 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             each(node, record.id, &record.vector, &[]);
             return Ok(true);
         }
-        // By what its page will have of it, as the others are.
+        // The node is ranked by the leading part that its page will have, as all other nodes are.
         let Scratch { vector, code } = scratch;
         code.clear();
         self.pages.leading_part(node, &record.vector, code)?;
@@ -651,7 +669,7 @@ struct InSegment<'a> {
     segments: &'a Segments,
     number: usize,
     segment: &'a Segment,
-    /// The leading parts of the nodes that are looked for, where the segment has trailing ones.
+    /// The leading parts of the sought nodes, if the segment holds trailing parts.
     leading: Option<&'a HashMap<u32, Box<[u8]>>>,
 }
 

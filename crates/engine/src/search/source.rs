@@ -1,16 +1,19 @@
-//! The seam between what every search does, and how one finds candidates.
+//! Candidate sources: the seam between the work that every search does and the way it finds
+//! candidates.
 //!
 //! ```text
-//!   Batch     queries, fresh vectors, longer lists, room, progress, counters, answers      the same for every kind of index
+//!   Batch     queries, fresh vectors, longer lists, memory,       the same for every kind of index
+//!             progress, counters, answers
 //!     │ a source for each task, chosen once by the kind of the index, and compiled with it
-//!     ├─ Walker        a graph: its frontier, best-first or pipelined                      walker.rs
-//!     ├─ Prober        clusters: those whose heads are nearest, read at once                 probe.rs
-//!     └─ Everything    every vector, whatever leads to it                                  scan.rs
+//!     ├─ Walker        a graph: its frontier, best-first or pipelined             walker.rs
+//!     ├─ Prober        clusters: posting lists of the nearest heads, together     probe.rs
+//!     └─ Everything    every vector, without a graph or heads                     scan.rs
 //! ```
 //!
-//! A source takes the query from its [`Ranking`] and ranks there what it finds. A kind of index whose candidates are found otherwise is a source
-//! of its own beside [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober), and an arm where
-//! [`Batch`](super::batch::Batch) chooses.
+//! A source takes the query from its [`Ranking`] and ranks its candidates there. A kind of index
+//! that finds candidates in another way needs a source of its own, beside
+//! [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober). It also needs an arm
+//! where [`Batch`](super::batch::Batch) chooses the source.
 
 use stratann_tier::Thread;
 
@@ -19,51 +22,60 @@ use super::ranking::Ranking;
 use crate::Error;
 use crate::progress::Progress;
 
-/// A node that is searched for as if it were not there: that of a row of the index, where it is found out how much searches find.
+/// The node of a row that a query is searched without.
+///
+/// A recall measurement takes rows of the index as queries, and each such query leaves its own row
+/// out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeftOut {
     pub(crate) node: u32,
-    /// Whether it leads on.
+    /// Whether a walk still traverses the node.
     pub(crate) leads_on: bool,
 }
 
-/// Where candidates come from.
+/// A part of a search that finds candidates.
 pub(super) trait CandidateSource<'a> {
-    /// The query, what may answer it, and what was ranked so far.
+    /// The state of the query: its bytes, the nodes that may be answers, and the candidates ranked
+    /// so far.
     fn ranking(&mut self) -> &mut Ranking<'a>;
 
-    /// A node is to be no answer of the next query, and perhaps not to lead on either. Nobody asks it of a scan.
+    /// Excludes a node from the answers of the next query, and from its walk unless
+    /// [`leads_on`](LeftOut::leads_on) is set. A scan is never called with one.
     fn leave_out(&mut self, _node: Option<LeftOut>) {}
 
-    /// Finds candidates for the query, as far as a list of so many leads, and ranks them.
+    /// Finds candidates for the query with a candidate list of size `list`, and ranks them.
     ///
     /// # Errors
-    /// A read that failed, a page that is damaged, an interruption.
+    /// A failed read, a damaged page, or an interruption.
     async fn find(&mut self, list: usize) -> Result<(), Error>;
 
-    /// What that cost since it was asked last.
+    /// The counters of the work since the last call.
     fn take_counters(&mut self) -> Counters;
 }
 
-/// The source of a kind of index, which finds the nearest first, and leaves the rest to a scan.
+/// The source for one kind of index. It looks at the most promising vectors, and can hand the query
+/// to a scan of all others.
 pub(super) trait Guided<'a>: CandidateSource<'a> {
-    /// Every vector of the index.
+    /// A scan of every vector of the index.
     type Scan<'s>: CandidateSource<'a>
     where
         Self: 's;
 
-    /// Finds candidates once more, from the beginning, with a longer list, and to its end, where codes say little of the answers.
+    /// Finds candidates again from the start, with a longer list and no early end. A search calls
+    /// this where codes say little about the answers.
     ///
     /// # Errors
     /// As [`find`](CandidateSource::find).
     async fn find_further(&mut self, list: usize) -> Result<(), Error>;
 
-    /// Whether it gave up finding what matches a filter before it had found as much as it was to: others may be nearer.
+    /// Whether the source gave up before it had found as many matches of the filter as it was to
+    /// find. If so, nearer matches may be missing.
     fn is_dry(&self) -> bool;
 
-    /// Begins a query that is answered by a scan alone.
+    /// Begins a query that a scan alone answers.
     fn begin_at_none(&mut self);
 
-    /// A scan that adds to what has been ranked. What only finding the nearest takes is given back for it.
+    /// Makes a scan that adds to the vectors ranked so far. The source first releases memory that
+    /// only its own traversal needs.
     fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s>;
 }

@@ -1,5 +1,5 @@
-//! What walks leave to those that come after them on the same thread: their largest buffers, so that a search of one query does not
-//! allocate them each time, as a server's would.
+//! Spare buffers: a walk leaves its largest buffers to the next walk on the same thread. So a
+//! search of one query, as a server runs it, need not allocate them each time.
 
 use std::cell::RefCell;
 
@@ -9,16 +9,17 @@ use crate::frontier::Frontier;
 use crate::navigation::NavigationScratch;
 use crate::visited::Visited;
 
-/// Walks whose buffers a thread keeps.
+/// The number of walks whose buffers a thread keeps.
 const MOST: usize = 8;
-/// The most bytes of a walk's buffers that are kept: those of long lists, and where much is deleted, take megabytes.
+/// The most bytes of a walk's buffers that are kept. Buffers of long lists, and of walks past many
+/// deleted vectors, take megabytes.
 const MOST_BYTES: usize = 512 << 10;
 
 thread_local! {
     static SPARE: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The buffers of a walk; what is in them is of no interest to the next.
+/// The buffers of a walk. Their contents mean nothing to the next walk.
 #[derive(Default)]
 pub(super) struct Spare {
     pub(super) table: DistanceTable,
@@ -28,19 +29,20 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Those of a walk that is over, or new ones.
+    /// The buffers of an earlier walk, or new ones.
     pub(super) fn take() -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Leaves them to the next walk. Who has a memory budget keeps none: it has no room for what nobody uses.
+    /// Leaves the buffers to the next walk. Under a memory budget none are kept, since it has no
+    /// memory for idle buffers.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
         if bytes > MOST_BYTES || budget.is_some() {
             return;
         }
-        // A thread that ends keeps nothing.
+        // A thread that is ending keeps none.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < MOST {

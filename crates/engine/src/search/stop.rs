@@ -1,7 +1,8 @@
-//! What ends a submitted search before it is done: its deadline, or whoever submitted it.
+//! Early stop of a submitted search, by its deadline or by a cancellation.
 //!
-//! Each task of such a search is polled through [`Stop::unless_stopped`], which asks first. It has a timer for the deadline, and is
-//! woken when the search is cancelled; then it drops the task, and with it all that the task holds. Nothing is asked per hop.
+//! Each task of such a search is polled through [`Stop::unless_stopped`], which checks for a stop
+//! first. It has a timer for the deadline, and is woken when the search is cancelled. Then it drops
+//! the task with everything that the task holds. A hop makes no check.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -24,7 +25,7 @@ const LATE: u8 = 2;
 pub(super) struct Stop {
     reason: AtomicU8,
     deadline: Option<Instant>,
-    /// Of its tasks, until it is to end.
+    /// The wakers of the search's tasks, until the search is stopped.
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -37,12 +38,13 @@ impl Stop {
         }
     }
 
-    /// Ends the search: its tasks see it at once, or when the read comes in that their thread waits for.
+    /// Ends the search. A task sees this at once, or when the read that its thread waits for
+    /// completes.
     pub(super) fn cancel(&self) {
         self.stop(CANCELLED);
     }
 
-    /// Why the search is to end; `None` if it goes on. Looks at the clock if there is a deadline.
+    /// The reason to end the search, or `None`. Reads the clock if there is a deadline.
     pub(super) fn reason(&self) -> Option<Error> {
         if self.deadline.is_some_and(|due| due <= Instant::now()) {
             self.stop(LATE);
@@ -50,7 +52,7 @@ impl Stop {
         self.known()
     }
 
-    /// As [`reason`](Stop::reason), without a look at the clock.
+    /// As [`reason`](Stop::reason), without reading the clock.
     fn known(&self) -> Option<Error> {
         match self.reason.load(Ordering::SeqCst) {
             GOES_ON => None,
@@ -70,7 +72,7 @@ impl Stop {
         }
     }
 
-    /// What `work` gives, or why it was dropped before it gave anything.
+    /// The output of `work`, or the reason why it was dropped before it was done.
     pub(super) async fn unless_stopped<T>(
         &self,
         thread: &Thread,
@@ -80,7 +82,8 @@ impl Stop {
         let mut known = false;
         poll_fn(|cx| {
             if !known {
-                // Before it asks: either it sees that it is to end, or whoever ends it sees the waker.
+                // The waker is registered before the check. So either this task sees the stop, or
+                // the stop sees the waker.
                 self.wakers.lock().push(cx.waker().clone());
                 known = true;
             }
@@ -98,7 +101,8 @@ impl Stop {
     }
 }
 
-/// A search asks after each query, as any does that its caller may interrupt.
+/// A search checks for interruption after each query, like any search that its caller may
+/// interrupt.
 impl Progress for Stop {
     fn begin(&self, _: &str, _: u64) {}
     fn advance(&self, _: u64) {}

@@ -1,16 +1,21 @@
-//! A search that is submitted: it goes on by itself, and whoever submitted it has a handle.
+//! Submitted searches: `submit` returns at once, and the caller gets the answers through a handle.
 //!
 //! ```text
-//!   submit ── filter? ─── no ───> room? ──┬─ yes ─────────────────────────────> its shares ──> last task gone ──> outcome ──> wait, await, notify
-//!                └─ one task looks ─^     └─ no ──> one task waits for it ─ then ──^                               ^
-//!                        │                                     │                                                   │
-//!                        └──────────── wrong columns, deadline, cancelled ─────────────────────────────────────────┘
+//!   submit ── filter? ── no ────> memory? ──┬─ yes ─────────────────────────────> its shares
+//!                └─ a task finds ──^        └─ no ──> a task waits for it ────────────^ │
+//!                   matches │                            │                              v
+//!                           │                            │                       last task ended
+//!                           │                            │                              v
+//!                           └── wrong columns, deadline, cancelled ──────────────────> outcome
+//!                                                                                       v
+//!                                                                              wait, await, notify
 //! ```
 //!
-//! What matches a filter is found by a thread that searches, since whoever submits must not wait; how much room the search takes depends on it.
+//! A search thread finds the matches of a filter, since `submit` must not block. The memory that
+//! the search needs depends on the number of matches.
 //!
-//! The pool owns what is [`Submitted`] until its last task is gone. Then the index, the queries and the room in the memory budget are
-//! given back, and only then anybody hears of the end.
+//! The pool owns the [`Submitted`] search until its last task has ended. Then the index, the
+//! queries and the reserved memory are released, and only afterwards is the end reported.
 
 use std::fmt;
 use std::future::Future;
@@ -32,12 +37,12 @@ use crate::room::{Queued, Taken};
 use crate::update::{Matches, Moment, Seen};
 use crate::{Error, SearchOptions, SearchResults};
 
-/// What a submitted search keeps of the index that it searches.
+/// The index that a submitted search keeps open.
 pub(crate) trait Searched: Send + Sync {
     fn index(&self) -> &Index;
-    /// What changed since the checkpoint, as it was when the search was submitted.
+    /// The changes since the checkpoint, as they were when the search was submitted.
     fn seen(&self) -> Option<Seen<'_>>;
-    /// What the caller gets of an outcome.
+    /// Converts an outcome into the result for the caller.
     fn settle(
         &self,
         options: &SearchOptions,
@@ -72,19 +77,22 @@ impl Searched for Opened {
 }
 
 impl Index {
-    /// Searches a batch of queries as [`search`](Index::search) does, and returns at once: the answers come through the handle, and
-    /// are the same. The search keeps the index open until it has ended.
+    /// Searches a batch of queries as [`search`](Index::search) does, and returns at once. The same
+    /// answers come through the handle. The search keeps the index open until it has ended.
     ///
-    /// A search that is not done by `deadline` ends with [`Error::DeadlineExceeded`]; one that is
-    /// [cancelled](SubmittedSearch::cancel), or whose handle is dropped, with [`Error::Interrupted`]: as soon as the reads
-    /// come in that its threads wait for. It then leaves nothing behind but reads that the device
-    /// is not done with, whose buffers and files are let go of when their thread takes the next task.
+    /// If the search is not done by `deadline`, it ends with [`Error::DeadlineExceeded`]. If it is
+    /// [cancelled](SubmittedSearch::cancel), or its handle is dropped, it ends with
+    /// [`Error::Interrupted`]. In each case it ends as soon as the reads that its threads wait for
+    /// have completed. Other reads may still be in flight on the device. Their buffers and files
+    /// are released when their thread takes its next task.
     ///
-    /// Where a memory budget has no room for another query in flight, the search waits for it, and no thread does. Without a budget
-    /// every search that is submitted begins: their number is the caller's to bound.
+    /// If a memory budget has no memory for another query in flight, the search waits for it
+    /// without occupying a thread. Without a budget, every submitted search begins at once. The
+    /// caller must then bound their number.
     ///
     /// # Errors
-    /// Wrong arguments, as [`search`](Index::search) refuses them; no threads. All else comes through the handle.
+    /// Wrong arguments, as [`search`](Index::search) refuses them, or threads that cannot be
+    /// started. All other errors come through the handle.
     ///
     /// # Panics
     /// In a process forked from the one that opened the index.
@@ -113,15 +121,17 @@ impl Index {
         submitted(self.opened(), queries, options, None, deadline)
     }
 
-    /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns at once, as [`submit`](Index::submit).
+    /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns
+    /// at once, as [`submit`](Index::submit) does.
     ///
-    /// One of the threads that search finds what matches before the search begins, and does nothing else meanwhile; that ends before a deadline or
-    /// [`cancel`](SubmittedSearch::cancel) is looked at again. From then on the search holds a bit for each vector of the index, at most, also while it
-    /// waits for room.
+    /// A search thread finds the matches of the filter before the search begins, and does nothing
+    /// else meanwhile. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
+    /// that step. From then on the search holds at most one bit for each vector of the index, also
+    /// while it waits for memory.
     ///
     /// # Errors
-    /// As [`submit`](Index::submit), and [`Error::Filter`] for a filter that does not fit the [columns](Index::schema). Columns that cannot be read
-    /// come through the handle.
+    /// As [`submit`](Index::submit), and [`Error::Filter`] if the filter does not fit the
+    /// [columns](Index::schema). Errors of reading columns come through the handle.
     ///
     /// # Panics
     /// As [`submit`](Index::submit).
@@ -135,7 +145,7 @@ impl Index {
         submitted(self.opened(), queries, options, Some(filter), deadline)
     }
 
-    /// What a search sees that is submitted now.
+    /// The view of the index that a search gets if it is submitted now.
     fn opened(self: &Arc<Self>) -> Box<Opened> {
         Box::new(Opened {
             index: self.clone(),
@@ -144,7 +154,7 @@ impl Index {
     }
 }
 
-/// Submits a search, perhaps of what matches a filter alone.
+/// Submits a search, with a filter if there is one.
 ///
 /// # Errors
 /// As [`Index::submit`] and [`Index::submit_filtered`].
@@ -162,7 +172,7 @@ pub(crate) fn submitted(
     let is_watched = index.options().watch_recall.is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
-        // It is for what matches, which is not known yet.
+        // A `way` applies to the matches, which are not known yet.
         way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };
@@ -214,48 +224,48 @@ struct Submitted {
     searched: Box<dyn Searched>,
     queries: Matrix,
     options: SearchOptions,
-    /// Its filter, where live recall may be of it.
+    /// Its filter, if live recall may measure this search.
     filter: Option<Filter>,
-    /// Set when it is known among what it searches.
+    /// Set when the matches of the filter are known, or at once without a filter.
     found: OnceLock<Found>,
     ending: Arc<Ending>,
-    /// One that a larger one has replaced goes when the last search on it has ended.
+    /// If a larger pool has replaced this one, it ends with the last search that runs on it.
     worker_pool: Arc<WorkerPool>,
     phase: Mutex<Phase>,
 }
 
-/// What the tasks of a search answer, among what matches its filter, if it has one.
+/// The batch of a search, with the matches of its filter if it has one.
 struct Found {
     answers: Answers,
     matches: Option<Matches>,
 }
 
-/// What a task takes with it that looks for what matches.
+/// The data of the task that finds the matches of the filter.
 struct Looks {
     answers: Answers,
     filter: Checked,
 }
 
-/// How far a submitted search is.
+/// The phase of a submitted search.
 enum Phase {
-    /// It looks for what matches its filter, by a task that takes this with it.
+    /// A task finds the matches of the filter. The task takes this value.
     Looks(Option<Box<Looks>>),
-    /// It knows among what it searches, and may ask for room.
+    /// The matches are known, so the search may request memory.
     Looked,
-    /// It waits for room, by a task that takes this with it.
+    /// A task waits for memory. The task takes this value.
     Waits(Option<Queued>),
-    /// It has room, and may begin.
+    /// The memory is reserved, so the search may begin.
     HasRoom(Taken),
-    /// It answers queries, since a time.
+    /// The search answers queries. `begun` is the start time.
     Runs { shares: Shares, begun: Instant },
-    /// It will not begin, since what matches cannot be found.
+    /// The matches could not be found, so the search does not begin.
     Failed(Error),
-    /// It will not begin.
+    /// The search does not begin.
     Over,
 }
 
 impl Submitted {
-    /// What its tasks work at; none before it is known among what.
+    /// The batch for its tasks, or `None` before the matches of its filter are known.
     fn batch(&self) -> Option<Batch<'_>> {
         let Found { answers, matches } = self.found.get()?;
         let (index, seen, stop) = (
@@ -270,7 +280,7 @@ impl Submitted {
         })
     }
 
-    /// Has the pool do what comes next.
+    /// Submits the tasks of the next phase to the pool.
     fn go_on(self: Arc<Self>) {
         let mut phase = self.phase.lock();
         let mut threads = 1;
@@ -303,13 +313,13 @@ impl Submitted {
         worker_pool.submit(threads, self);
     }
 
-    /// Looks for what matches.
+    /// Finds the matches of the filter.
     async fn look(&self, thread: &Thread, looks: Box<Looks>) {
         let look = Box::pin(async { self.matching(*looks) });
         let looked = self.ending.stop.unless_stopped(thread, look).await;
         *self.phase.lock() = match looked {
             Ok(Ok(found)) => {
-                // It looks once.
+                // This task runs once, so the cell is empty.
                 self.found.get_or_init(|| found);
                 Phase::Looked
             }
@@ -318,7 +328,7 @@ impl Submitted {
         };
     }
 
-    /// What it answers, among what matches a filter.
+    /// The batch of the search, restricted to the matches of `filter`.
     fn matching(&self, Looks { answers, filter }: Looks) -> Result<Found, Error> {
         let index = self.searched.index();
         let matches = Matches::of(index, self.searched.seen(), &filter)?;
@@ -329,7 +339,7 @@ impl Submitted {
         })
     }
 
-    /// Waits for room.
+    /// Waits for memory.
     async fn wait(&self, thread: &Thread, queued: Queued) {
         let waited = self.ending.stop.unless_stopped(thread, queued).await;
         *self.phase.lock() = match waited {
@@ -338,7 +348,7 @@ impl Submitted {
         };
     }
 
-    /// What has become of it, when all its tasks are gone.
+    /// The outcome of the search, after all its tasks have ended.
     fn outcome(self) -> Result<SearchResults, Error> {
         let Self {
             searched,
@@ -359,7 +369,7 @@ impl Submitted {
                 })
             }
             (Phase::Failed(error), _) => Err(error),
-            // It was stopped before it began.
+            // The search was stopped before it began.
             _ => Err(Error::Interrupted),
         };
         match outcome {
@@ -408,7 +418,7 @@ impl Work for Submitted {
             return self.go_on();
         }
         let ending = self.ending.clone();
-        // Whatever it held is given back before anybody hears of its end.
+        // Everything that the search held is released before its end is reported.
         let outcome = match (panic, Arc::into_inner(self)) {
             (None, Some(search)) => catch_unwind(AssertUnwindSafe(|| search.outcome())),
             (Some(panic), _) => Err(panic),
@@ -418,7 +428,7 @@ impl Work for Submitted {
     }
 }
 
-/// What the handle and the tasks of a search share.
+/// The state that the handle and the tasks of a search share.
 struct Ending {
     stop: Stop,
     outcome: Mutex<Outcome>,
@@ -427,7 +437,7 @@ struct Ending {
 
 #[derive(Default)]
 struct Outcome {
-    /// Until somebody takes it.
+    /// `Some` from the end of the search until the caller takes it.
     result: Option<Result<Result<SearchResults, Error>, Panic>>,
     is_there: bool,
     waker: Option<Waker>,
@@ -435,10 +445,10 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What the search gave.
+    /// Takes the result of the search.
     ///
     /// # Panics
-    /// With the panic of the search, or if it was taken before.
+    /// With the panic of the search, or if the result was taken before.
     fn take(&mut self) -> Result<SearchResults, Error> {
         match self.result.take() {
             Some(Ok(result)) => result,
@@ -449,7 +459,7 @@ impl Outcome {
 }
 
 impl Ending {
-    /// Tells everybody who waits.
+    /// Stores the result and wakes every waiter.
     fn finish(&self, result: Result<Result<SearchResults, Error>, Panic>) {
         let mut outcome = self.outcome.lock();
         outcome.result = Some(result);
@@ -464,15 +474,16 @@ impl Ending {
     }
 }
 
-/// A search that was submitted ([`Index::submit`], [`LiveIndex::submit`](crate::LiveIndex::submit)). To be waited for in one of three
-/// ways: [`wait`](SubmittedSearch::wait) blocks the thread, `.await` the task of any executor, and
-/// [`notify`](SubmittedSearch::notify) has a function called.
+/// A submitted search ([`Index::submit`], [`LiveIndex::submit`](crate::LiveIndex::submit)).
 ///
-/// Dropped before the search has ended, it cancels it.
+/// A caller can wait for it in three ways: [`wait`](SubmittedSearch::wait) blocks the thread,
+/// `.await` suspends a task of any executor, and [`notify`](SubmittedSearch::notify) calls a
+/// function. If the handle is dropped before the search has ended, the search is cancelled.
 ///
 /// # Panics
-/// Where the search panicked, whoever takes its answers does so with the same panic. In a process forked from the one that
-/// submitted it, where nobody searches, waiting panics; to drop it there does nothing.
+/// If the search panicked, the call that takes its answers panics with the same payload. In a
+/// process forked after the search was submitted, the search threads are missing, so waiting
+/// panics. Dropping the handle there does nothing.
 #[must_use = "a search whose handle is dropped is cancelled"]
 pub struct SubmittedSearch {
     ending: Arc<Ending>,
@@ -480,11 +491,11 @@ pub struct SubmittedSearch {
 }
 
 impl SubmittedSearch {
-    /// Waits until the search has ended, and gives what it found.
+    /// Waits until the search has ended, and returns its answers.
     ///
     /// # Errors
-    /// As [`Index::search`]; [`Error::DeadlineExceeded`], and [`Error::Interrupted`] where it was
-    /// [cancelled](SubmittedSearch::cancel).
+    /// As [`Index::search`]; [`Error::DeadlineExceeded`]; and [`Error::Interrupted`] if the search
+    /// was [cancelled](SubmittedSearch::cancel).
     pub fn wait(self) -> Result<SearchResults, Error> {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();
@@ -494,10 +505,12 @@ impl SubmittedSearch {
         outcome.take()
     }
 
-    /// Waits until the search has ended, but no longer than `timeout`: then it gives the handle back, and the search goes on.
+    /// Waits until the search has ended, but at most for `timeout`. After that the caller gets the
+    /// handle back, and the search continues.
     ///
     /// # Errors
-    /// The handle, where the time is over; within the result those of [`wait`](SubmittedSearch::wait).
+    /// The handle, if the timeout has passed. The inner result has the errors of
+    /// [`wait`](SubmittedSearch::wait).
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<SearchResults, Error>, Self> {
         self.check_process();
         let until = Instant::now().checked_add(timeout);
@@ -518,21 +531,23 @@ impl SubmittedSearch {
         Ok(outcome.take())
     }
 
-    /// Whether it has ended, so that whoever waits for it does not wait.
+    /// Whether the search has ended, so that a wait would return at once.
     pub fn is_done(&self) -> bool {
         self.check_process();
         self.ending.outcome.lock().is_there
     }
 
-    /// Ends the search as soon as the reads come in that its threads wait for; returns at once. What it gives then is
-    /// [`Error::Interrupted`], unless it has ended before, or its deadline had passed.
+    /// Ends the search as soon as the reads that its threads wait for have completed, and returns
+    /// at once. The result is then [`Error::Interrupted`], unless the search had ended before or
+    /// its deadline had passed.
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();
     }
 
-    /// Has `told` called once when the search has ended: at once by the caller's thread, if it has; else by a thread that searches, which
-    /// it should keep for no longer than it takes to tell another one. Only the last `told` is called.
+    /// Calls `told` once when the search has ended. If it has ended already, the calling thread
+    /// runs `told` at once. Otherwise a search thread runs it, so `told` should only signal another
+    /// thread. If `notify` is called several times, only the last `told` is called.
     pub fn notify(&self, told: impl FnOnce() + Send + 'static) {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();
@@ -574,7 +589,7 @@ impl Future for SubmittedSearch {
 
 impl Drop for SubmittedSearch {
     fn drop(&mut self) {
-        // What has ended has no task to be woken.
+        // A search that has ended has no task to stop.
         if self.home.is_here() && !self.ending.outcome.lock().is_there {
             self.ending.stop.cancel();
         }

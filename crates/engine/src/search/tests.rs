@@ -40,7 +40,7 @@ struct Small {
     truth: GroundTruth,
 }
 
-/// A way to store an index.
+/// Layout, compression and order of a stored index.
 pub(super) type Stored = (Layout, Compression, Order);
 
 pub(super) const COUPLED: Stored = (Layout::Coupled, Compression::Raw, Order::Locality);
@@ -59,7 +59,8 @@ const STORED: [Stored; 9] = [
     LAYERED,
 ];
 
-/// 3,000 real descriptors in the same graph, stored in every way, with everything that a strategy may use.
+/// 3,000 real descriptors in the same graph, stored in every layout, with everything that a
+/// strategy may use.
 fn small() -> &'static Small {
     static SMALL: OnceLock<Small> = OnceLock::new();
     SMALL.get_or_init(|| {
@@ -79,7 +80,7 @@ fn small() -> &'static Small {
                 order: Some(order),
                 layout: Some(layout),
                 compression: Some(compression),
-                // Chunks and segments in the plural.
+                // So small that there are several chunks and segments.
                 chunk_bytes: 64 << 10,
                 segment_bytes: 192 << 10,
                 threads: 1,
@@ -90,7 +91,8 @@ fn small() -> &'static Small {
                 .join(format!("{layout}-{compression}-{order}"));
             build(&base, &path, &options, &Silent).unwrap();
         };
-        // Each by one thread, all threads at once: the first test that asks keeps the others waiting.
+        // One thread builds each index, and all threads run at once. The first test to ask makes
+        // others wait.
         std::thread::scope(|scope| {
             for stored in STORED {
                 scope.spawn(move || build_one(stored));
@@ -117,7 +119,7 @@ fn head(path: &std::path::Path, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// The index, coupled, with its pages in memory, read through `faults`.
+/// The coupled index with its pages in memory, read through `faults`.
 fn under(faults: Faults) -> Index {
     stored_under(COUPLED, faults)
 }
@@ -126,7 +128,7 @@ fn stored_under(stored: Stored, faults: Faults) -> Index {
     hitting(|_| true, stored, faults)
 }
 
-/// The same, but only the files that `hit` names have faults.
+/// The same, with faults only in the files that `hit` selects.
 fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     let mut index = Index::open(path(stored), &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path(stored)).unwrap();
@@ -142,7 +144,7 @@ fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     index
 }
 
-/// Orders of completion: the last first, a mixture, and random ones.
+/// Orders of completion: last first, a mixture, and random ones.
 fn orders() -> Vec<(String, Faults)> {
     let scripts: [&[usize]; 2] = [&[usize::MAX], &[3, 0, 7, 1]];
     let scripted = scripts.map(|script| {
@@ -169,7 +171,7 @@ fn options(preset: Preset) -> SearchOptions {
 }
 
 fn recall(results: &SearchResults) -> f64 {
-    // Those that are not exact would count wrong ids.
+    // Approximate distances would count wrong ids.
     let unknown = vec![f32::INFINITY; results.ids.len()];
     let distances = if results.exact {
         &results.distances
@@ -204,8 +206,8 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Records that share a page differ between layouts, so pages must not be shared between candidates.
-    // Nor is it to matter whether two candidates of a beam share one.
+    // Layouts put different records on a page, so candidates must not share pages. It also must not
+    // matter whether two candidates of a beam share one.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -265,13 +267,14 @@ fn distances_by_leading_parts_are_near_and_exact_ones_to_the_bit() {
         }
         match exact {
             true => assert_eq!((equal, found.distance_error), (found.ids.len(), 0.0)),
-            // Those in doubt are exact; the others are near.
+            // Distances in doubt are exact, and the others are near.
             false => {
                 assert!(
                     off < 0.5 && equal > 0 && equal < found.ids.len(),
                     "{off}, {equal}"
                 );
-                // As they say that they are, which is worth something: less than the distances themselves.
+                // The reported error holds, and is useful: it is less than the distances
+                // themselves.
                 assert_eq!(beyond, 0);
                 let farthest = found.distances.iter().copied().fold(0.0, f32::max);
                 let error = found.distance_error;
@@ -315,7 +318,8 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
         for preset in [Preset::DISKANN, Preset::STRATANN] {
             let search = |open: OpenOptions| {
                 let mut index = Index::open(path(stored), &open).unwrap();
-                // Reads come in in one order, and one query comes after the other: what is in the cache is the same in each run.
+                // Reads complete in one order, and queries run one by one, so the cache has the
+                // same contents in each run.
                 let volume = stratann_tier::Directory::open(path(stored)).unwrap();
                 index.replace_tiers(&|name| Arc::new(DramTier::new(volume.read(name).unwrap())));
                 let options = SearchOptions {
@@ -364,7 +368,7 @@ fn a_budget_has_room_for_the_navigation_graph_only_if_searches_use_it() {
         navigation: Some(true),
         ..options(Preset::DISKANN)
     };
-    // The preset of the index navigates.
+    // The preset of the index uses the navigation graph.
     assert!(open(Some(64 << 20), None).has_navigation());
     let without = open(Some(64 << 20), Some(false));
     assert_eq!(without.memory().navigation, 0);
@@ -434,7 +438,7 @@ fn a_batch_chooses_its_queries_in_flight_by_its_size() {
     assert_eq!((of(1, 0), of(1, 1), of(2, 2)), (1, 1, 1), "alone");
     assert_eq!((of(1, 3), of(2, 3), of(2, 16)), (3, 2, 8));
     assert_eq!((of(1, 255), of(16, 1_000)), (8, 8));
-    // What is longer tries more, until it knows.
+    // A longer batch tries more, until it has chosen.
     assert_eq!((of(1, 256), of(16, 1_000_000)), (40, 40));
     let long = SearchOptions {
         list: 2_000,
@@ -468,12 +472,13 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    // In one file: reads are counted in each, and the batch after the one that failed must meet no fault.
+    // The fault is in one file, since each file counts its reads. The batch after the failure must
+    // meet no fault.
     let graph: fn(&str) -> bool = |name| !name.starts_with("vectors");
     let segment: fn(&str) -> bool = |name| name.ends_with("-0000");
     let stored = STORED.map(|stored| (graph, stored));
     let cases = stored.into_iter().chain([(segment, BEST)]);
-    // Nested codes are of their preset's own indexes.
+    // Nested codes exist only in indexes of their own preset.
     let presets = Preset::ALL
         .into_iter()
         .filter(|preset| preset.low_codes.is_none());
@@ -487,7 +492,7 @@ fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
             .unwrap_err()
             .to_string();
         assert!(error.contains("byte"), "{error}");
-        // The next batch is not harmed by what the last one left in flight.
+        // Reads left in flight by the last batch do not harm the next one.
         assert!(index.search(queries, &options(preset)).is_ok());
 
         let error = under(Faults::none().at_read(40, Fault::Flip(12_345)))
@@ -522,8 +527,8 @@ fn whole_page_search_reads_less_for_the_same_recall() {
     );
 }
 
-/// Codes of some bytes are far off for some nodes, farther than their error on others lets one expect. Those once were never ranked, however
-/// long the list.
+/// Codes of some bytes have an error for some nodes that is larger than their error on others
+/// suggests. Such nodes must be ranked if the list is long enough.
 #[test]
 fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -553,7 +558,7 @@ fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     }
 }
 
-/// Asks for a stop after so many queries.
+/// Asks for a stop after a number of queries.
 struct After(std::sync::atomic::AtomicU64, u64);
 
 impl Progress for After {

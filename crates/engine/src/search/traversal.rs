@@ -1,24 +1,29 @@
-//! What every strategy does with a page: the candidate list, scoring, expansion, and re-ranking on the path.
+//! The traversal: the work that every strategy does with a page. It keeps the candidate list,
+//! scores neighbours, expands nodes, and ranks nodes whose vectors are beside their lists.
 //!
-//! A strategy decides *when* pages are asked for and waited for; this module decides what they mean. Its state is
-//! reused from query to query and allocates nothing per hop.
+//! A strategy decides *when* pages are requested and awaited. This module does the work on a page
+//! that has arrived. Its state is reused from query to query, and a hop allocates nothing.
 //!
 //! ```text
-//!   seeds ──> frontier ──take──> page held? in memory? ─yes──> expand: exact distance -> answers
-//!                ^               record cached?                   neighbours, not yet seen -> scorer -> frontier
+//!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> answers
+//!                ^               record cached?               new neighbours -> scorer -> frontier
 //!                │                  │no
 //!                │                submit
 //!                └── page-mates ── arrive
 //! ```
 //!
-//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends; all its nodes enter the
-//! candidate list by code, and a candidate on a held page is expanded without a read. With ids in locality order one read
-//! then serves several hops. Exact distances can wait until the traversal is done: then the L best by code of
-//! all nodes on held pages are ranked first, and say which others may still be answers, so that few vectors are decoded. The L best
-//! are ranked whatever their codes say, as they would be on the path: a longer list finds more, in the end everything.
+//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends. All its
+//! nodes enter the candidate list by code, and a candidate on a held page is expanded without a
+//! read. If ids are in locality order, one read then serves several hops.
 //!
-//! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s. Where their leading parts are
-//! beside the lists, nodes are ranked by these, and the [`Reranker`] reads the trailing parts of those in doubt.
+//! Exact distances can wait until the traversal is done. Then the L best by code of all nodes on
+//! held pages are ranked first. Their distances show which other nodes may still be answers, so
+//! that few vectors are decoded. The L best are ranked whatever their estimates are, as they would
+//! be during the walk. So a longer list finds more, and in the end every vector.
+//!
+//! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where leading parts of
+//! vectors are beside the lists, nodes are ranked by these, and the [`Reranker`] reads the trailing
+//! parts of the nodes in doubt.
 
 mod expansion;
 mod promising;
@@ -47,106 +52,114 @@ use crate::stores::topology::placement::NOWHERE;
 use crate::stores::{CodeParts, GraphStores, NodePages, PageView, Record};
 use crate::visited::Visited;
 
-/// Where a candidate's node is.
+/// The place where a candidate's node was found.
 pub(crate) enum Fetched {
-    /// It was expanded from bytes that are in memory.
+    /// The node was expanded from bytes in memory.
     Expanded,
-    /// Its page is being read for another candidate; it will be expanded when that arrives.
+    /// Its page is being read for another candidate. The node is expanded when the page arrives.
     Awaited,
-    /// Its page was submitted.
+    /// The read of its page was submitted.
     Submitted,
 }
 
-/// Nodes beyond k that are ranked before the code's error is trusted to tell which others are worth it.
+/// Nodes beyond k that are ranked before the error of the codes decides which other nodes are worth
+/// it.
 const HEAD: usize = 6;
 
-/// How often a search looks for candidates where they have moved to.
+/// How often a query follows candidates to the pages they have moved to.
 const PATIENCE: u32 = 64;
 
-/// Candidates that are kept for each that counts, at most, where some are deleted.
+/// The most candidates that are kept for each one that counts, if some are deleted.
 pub(super) const MOST_SHARES: usize = 4;
-/// Once a list has come to this part of all nodes because the others in it are deleted, looking at all is less work.
+/// If deleted candidates lengthen a list to all nodes divided by this, a scan of all nodes is less
+/// work.
 pub(super) const SCAN_FROM: usize = 4;
 
-/// Entry points that a query starts from, where there are many.
+/// The entry points that a query starts from, if the index has more.
 const SEEDS: usize = 8;
 
-/// What a traversal works with, the same for every query of a task.
+/// The environment of a traversal, the same for every query of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a, N> {
     pub(crate) graph: &'a GraphStores,
     pub(crate) pages: &'a N,
-    /// The codes in memory: every node's, or where these are in the pages, those of the entry points.
+    /// The codes in memory: of every node, or only of the entry points where codes are stored in
+    /// pages.
     pub(crate) codes: &'a GrowingBytes,
-    /// The same where they are of two precisions; then `codes` says nothing.
+    /// The codes in memory where they have two precisions. Then `codes` is not used.
     pub(crate) code_parts: Option<CodeParts<'a>>,
     /// The nodes that a search may start from without a navigation graph.
     pub(crate) entries: &'a [u32],
-    /// Hot records, if the index was opened with a cache for them.
+    /// A cache of hot records, if the index was opened with one.
     pub(crate) cache: Option<&'a SlotCache>,
     pub(crate) whole_page: bool,
-    /// Whether every page stays readable until the query ends, as it does in whole-page search.
+    /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// Candidates that a list may come to where some are deleted, if that is more than twice its size.
+    /// The most candidates of a list if some are deleted. It applies if it is more than twice the
+    /// list size.
     pub(crate) candidates: usize,
-    /// Nodes that a walk is expected to go through, if that is more than its list.
+    /// The number of nodes that a walk is expected to visit. It applies if it is more than the list
+    /// size.
     pub(crate) walked: usize,
     pub(crate) timer: &'a Timer,
 }
 
-/// One query's state.
+/// The state of one query.
 pub(crate) struct Traversal<'a, N> {
     setting: Setting<'a, N>,
-    /// The codes that are there, and the nodes: where vectors are inserted, they become more.
+    /// The codes and the number of nodes as last seen. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid; where there is an L_low, of the rests of codes alone, and where codes are separate, of the high ones.
+    /// The query's distances to every centroid. If there is an L_low, the table is for residual
+    /// codes, or for high codes where high and low codes are separate.
     pub(crate) table: DistanceTable,
-    /// L_low, where a search goes from coarse to fine: neighbours come there first.
+    /// L_low, if the search goes from low to high precision. Neighbours enter it first.
     pub(crate) low: Option<LowList>,
-    /// Where a search by one precision begins at seeds: what looks for these.
+    /// Finds the seeds of a search that uses one precision and starts from seeds.
     pub(crate) seeding: Option<LowList>,
     pub(crate) frontier: Frontier,
     pub(crate) ranking: Ranking<'a>,
     pub(crate) counters: Counters,
     reranker: Option<Reranker<'a>>,
     visited: Visited,
-    /// A node that is no answer, and perhaps does not lead on.
+    /// A node that is excluded from the answers, and perhaps from the walk.
     left_out: Option<LeftOut>,
-    /// Answers that are wanted, and L.
+    /// The number of answers, and the list size L.
     k: usize,
     length: usize,
-    /// Pages of this query that stay readable, and how many they may be.
+    /// Pages of this query that stay readable, and the most that may be held.
     held: Vec<Page<'a>>,
     most_held: usize,
-    /// Nodes on held pages that are to be ranked when the traversal is done: key, and place in `held`.
+    /// Nodes on held pages that wait to be ranked after the traversal: key, and position in `held`.
     unranked: Vec<(u64, u32)>,
-    /// Where a search may stop early: candidates that were ranked as they were expanded, though whole-page search ranks later; and
-    /// where it ranks at once, nodes with their distances of which an estimate was in the list.
+    /// If the search may stop early: `ranked` has candidates that were ranked when they were
+    /// expanded, though whole-page search ranks later. `distances` has the exact distances of nodes
+    /// whose estimates were in the list, where whole-page search ranks at once.
     ranked: Vec<u64>,
     distances: Vec<(u32, f32)>,
-    /// Candidates whose page is being read.
+    /// Pages being read, each with a candidate that waits for it.
     awaited: Vec<(u64, u64)>,
-    /// How often one may still be looked for where it has moved to.
+    /// How often this query may still follow a candidate to another page.
     patience: u32,
-    /// Candidates to be expanded now, or to start from; scratch, as is what follows.
+    /// Candidates to expand now, or to start from. This field and the following ones are scratch
+    /// space.
     due: Vec<u64>,
     list: Vec<u32>,
     vector: Vec<u8>,
     cached: Vec<u8>,
-    /// The codes of a list that was amended, where codes stand beside lists.
+    /// The codes of an updated list, where codes are beside lists.
     amended: Vec<u8>,
-    /// Nodes to score, or where codes stand beside the list, their places in it.
+    /// Nodes to score, or their positions in the list where codes are beside lists.
     fresh: Vec<u32>,
     scores: Vec<f32>,
-    /// Codes that were put together of their code_parts, and their places; what the rests of codes say.
+    /// Codes joined from `code_parts`, their positions, and the sums from residual codes.
     joined: Vec<u8>,
     places: Vec<u32>,
     sums: Vec<f32>,
 }
 
 impl<N> Traversal<'_, N> {
-    /// Gives back its largest buffers, when all is done.
+    /// Gives back the largest buffers for the next walk.
     pub(super) fn spare(&mut self) -> Spare {
         Spare {
             table: std::mem::take(&mut self.table),
@@ -158,7 +171,7 @@ impl<N> Traversal<'_, N> {
 }
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// State for queries on one index; `reranker` where vectors are apart from lists.
+    /// State for queries on one index. `reranker` is given where vectors are apart from lists.
     pub(super) fn new(
         setting: Setting<'a, N>,
         ranking: Ranking<'a>,
@@ -200,7 +213,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Says what the next queries make of what they read, and returns what queries made of it before.
+    /// Sets the way that the next queries use their reads, and returns the previous setting.
     pub(super) fn use_reads(&mut self, uses: Uses) -> Uses {
         let rerank = match &mut self.reranker {
             Some(reranker) => std::mem::replace(&mut reranker.rerank, uses.rerank),
@@ -212,14 +225,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// From the next query on, a node is no answer, and perhaps does not lead on.
+    /// Excludes a node from the answers of the next queries, and perhaps from their walks.
     pub(super) fn leave_out(&mut self, left_out: Option<LeftOut>) {
         self.left_out = left_out;
         self.ranking
             .leave_out(left_out.map(|left_out| left_out.node));
     }
 
-    /// Starts a query from the entry points that are nearest by code; the query and its `table` have been set.
+    /// Starts a query from the entry points that are nearest by code. The query and its `table`
+    /// must be set.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         self.clear(k, list);
         let entries = self.setting.entries;
@@ -247,8 +261,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.ranking.begin(k, &[], &[]);
     }
 
-    /// Starts a query from `seeds`, which are all different, and whose exact distances are known; the query and its
-    /// `table` have been set.
+    /// Starts a query from the distinct nodes `from`, whose distances are known. The query and its
+    /// `table` must be set.
     pub(crate) fn begin_at(&mut self, k: usize, list: usize, from: &Seeds<'_>) {
         let (seeds, distances) = (from.nodes, from.distances);
         self.clear(k, list);
@@ -256,7 +270,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.visited.insert(seed);
         }
         if N::CODES {
-            // Their codes are not at hand, and what they estimate is known.
+            // The codes of these nodes are not in memory, so their distances serve as estimates.
             self.scores.clear();
             self.scores.extend_from_slice(distances);
         } else {
@@ -271,7 +285,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
         }
         let estimates = &self.scores[..seeds.len()];
-        // Where distances stand in for estimates, they say nothing of the code's error.
+        // Distances that serve as estimates show nothing of the error of codes.
         let known = if N::CODES { &[] } else { estimates };
         self.ranking.begin(k, known, distances);
         if !from.are_exact {
@@ -305,14 +319,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.clear();
     }
 
-    /// How many candidates are kept for each that counts, and how many there may be, for the sake of those that are deleted or do not
-    /// match.
+    /// The number of candidates to keep for each one that counts, and the most candidates
+    /// altogether. Both allow for nodes that are deleted or do not match a filter.
     fn room(&self, list: usize) -> (usize, usize) {
         let admission = self.ranking.admission();
         let (refused, dead) = (admission.refused(), admission.deleted());
         let nodes = self.nodes.max(1) as usize;
         if self.setting.hold || refused == 0 {
-            // The pages of an insert are what its memory is planned for.
+            // The memory of an insert is planned for the pages that it holds.
             return (
                 1,
                 if refused == 0 {
@@ -323,9 +337,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
-        // As many behind the list as it is long, however few are deleted: they may all be near this query.
+        // The list is doubled even if few vectors are deleted, since all of them may be near this
+        // query.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
-            // What does not match is known from the beginning.
+            // Nodes that do not match the filter are known before the search, so they take no
+            // place.
             0 if dead == 0 => 1,
             0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
@@ -333,10 +349,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         (shares, list.saturating_mul(2).max(self.setting.candidates))
     }
 
-    /// Sees which nodes there are now.
+    /// Updates the number of nodes and the codes.
     fn look(&mut self) {
         let Setting { graph, codes, .. } = self.setting;
-        // Whose number is known has its code in place: in this order.
+        // The node count is read before the codes, so that every counted node has its code.
         self.nodes = match graph.placement.get() {
             Some(placement) => u64::from(placement.nodes()),
             None => graph.nodes,
@@ -344,20 +360,20 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.codes = codes;
     }
 
-    /// Whether there is such a node, perhaps since a moment ago.
+    /// Whether the node exists, perhaps because of an insert since the last look.
     #[cold]
     fn is_new(&mut self, node: u32) -> bool {
         self.look();
         u64::from(node) < self.nodes
     }
 
-    /// Reads on their way, of the graph and of vectors.
+    /// Reads in flight, of the graph and of vectors.
     pub(crate) fn in_flight(&self, reader: &NodeReader<'a, N>) -> usize {
         let vectors = self.reranker.as_ref().map_or(0, Reranker::in_flight);
         reader.in_flight() + vectors
     }
 
-    /// The next page of the graph; None if vectors came in before it.
+    /// The next page of the graph, or `None` if a read of vectors completed first.
     pub(crate) async fn next(
         &mut self,
         reader: &mut NodeReader<'a, N>,
@@ -383,7 +399,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Takes off the vectors that have come in, so that more can be asked for.
+    /// Takes the vectors that have arrived, so that more can be requested.
     pub(crate) fn take_vectors(&mut self) -> Result<(), Error> {
         match &mut self.reranker {
             Some(reranker) => reranker.take(),
@@ -391,7 +407,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Waits for all vectors that are on their way.
+    /// Waits for all vectors in flight.
     pub(crate) async fn take_all_vectors(&mut self) -> Result<(), Error> {
         match &mut self.reranker {
             Some(reranker) => reranker.take_all().await,
@@ -399,8 +415,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Ends a query whose traversal is done: ranks what has not been ranked on the path. Where vectors are apart, it may turn out
-    /// that candidates are deleted; then others count in their stead, and the traversal is not done. Returns whether that is so.
+    /// Ends a query whose traversal is done, and ranks the nodes that were not ranked during the
+    /// walk.
+    ///
+    /// Returns whether the walk must go on. This happens where vectors are apart from lists, if
+    /// candidates turn out to be deleted and others take their places.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
@@ -426,7 +445,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(refused)
     }
 
-    /// Ranks the nodes on held pages: the best by code, then those that may still be answers.
+    /// Ranks nodes on held pages: the best by code first, then those that may still be answers.
     fn rank_held(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
         let mut unranked = std::mem::take(&mut self.unranked);
         let held = std::mem::take(&mut self.held);
@@ -453,13 +472,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 }
             }
         }
-        // Whatever is ranked later is not among them.
+        // These nodes are done, so a later call must not rank them again.
         unranked.clear();
         (self.unranked, self.held) = (unranked, held);
         outcome
     }
 
-    /// Gives up the pages of a query that needs them no more.
+    /// Releases the pages of a query that is finished with them.
     pub(crate) fn let_go(&mut self) {
         self.unranked.clear();
         self.held.clear();
@@ -468,18 +487,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// A page that stays readable.
+    /// The held page with this number, if there is one.
     pub(crate) fn held(&self, number: u64) -> Option<&Page<'a>> {
         self.held.iter().find(|page| page.number() == number)
     }
 
-    /// All of them.
+    /// All held pages.
     pub(crate) fn held_pages(&self) -> impl Iterator<Item = &Page<'a>> {
         self.held.iter()
     }
 
-    /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read. Where they come from, in
-    /// which order, is the chain of [`page_source`](crate::stores::page_source).
+    /// Expands a candidate if its node is in memory, and otherwise makes sure that its page is
+    /// read. [`page_source`](crate::stores::page_source) has the order of the places that are
+    /// tried.
     pub(crate) fn fetch(
         &mut self,
         key: u64,
@@ -487,14 +507,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     ) -> Result<Fetched, Error> {
         let node = node_of(key);
         let left_out = self.left_out.filter(|left_out| left_out.node == node);
-        // Where it is the only one to start from, it leads on all the same.
+        // If the node is the only one to start from, the walk uses it all the same.
         if left_out.is_some_and(|left_out| !left_out.leads_on) && self.frontier.len() > 1 {
             self.frontier.expanded(key);
             return Ok(Fetched::Expanded);
         }
         let number = self.page_of(node);
-        // Once a candidate was put back because its node had moved, a page that was taken before the node came to it does not count
-        // as here: it would say nothing, however often it is looked at.
+        // After a candidate was put back because its node had moved, a page counts only if it
+        // contains the node. A page taken before the move never does, however often it is looked
+        // at.
         let has = |held: &Page<'a>| {
             reader.is_current(held)
                 && (self.patience == PATIENCE
@@ -518,7 +539,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(page) = reader.in_memory(number) {
             self.counters.cache_hits += 1;
             let view = reader.view(&page)?;
-            // Lists alone that need no read are not worth sharing: each candidate's is as near as any other's.
+            // If pages hold only lists and need no read, whole-page search is skipped: the list of
+            // any other candidate is as near as those on this page.
             let shared = self.setting.whole_page && N::VECTORS;
             if shared {
                 self.share(view, number)?;
@@ -531,14 +553,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(Fetched::Expanded);
         }
         if number == u64::from(NOWHERE) {
-            // Its insert has not come so far after all the turns that were left to it, or was given up.
+            // The insert of this node is not finished after all retries, or was given up.
             self.frontier.expanded(key);
             return Ok(Fetched::Expanded);
         }
         if self.expand_cached(number, key)? {
             self.counters.cache_hits += 1;
             if !N::MOVES && reader.in_memory(number).is_some() {
-                // It was written anew in its place since it was looked for there: what the cache had may be older.
+                // The page was rewritten in place after the look-up, so the cached record may be
+                // outdated.
                 self.put_back(key);
             }
             return Ok(Fetched::Expanded);
@@ -553,8 +576,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(Fetched::Submitted)
     }
 
-    /// Puts arrivals into the order in which they were asked for. A page that was asked for twice stands in both places,
-    /// so that the order is that of the candidates, whichever of them share pages.
+    /// Sorts pages that arrived into the order of their requests. A page that was requested twice
+    /// appears in both places. So the order follows the candidates, whether or not they share
+    /// pages.
     pub(crate) fn sort_by_request(&self, pages: &mut [Page<'_>]) {
         let mut rest = pages;
         for &(awaited, _) in &self.awaited {
@@ -565,8 +589,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Takes a page that came in and expands the candidates that waited for it. Returns how many of them were
-    /// still in the candidate list, and how many were not.
+    /// Takes a page that arrived and expands the candidates that waited for it. Returns how many of
+    /// them were still in the candidate list, and how many were not.
     pub(crate) fn arrive(
         &mut self,
         page: Page<'a>,
@@ -588,7 +612,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             .iter()
             .position(|&(awaited, _)| awaited == page.number())
         {
-            // Without sharing, each candidate has a read of its own: one arrival serves one candidate.
+            // Without sharing, each candidate has its own read, so a page serves one candidate.
             due.push(self.awaited.remove(at).1);
         }
         let mut arrival = Arrival::default();
@@ -616,7 +640,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.held.push(page);
         }
         if self.held.len() > self.most_held && !self.setting.hold {
-            // On the way through many that are deleted, memory is not to grow with them. What is let go is read again, if need be.
+            // On a walk past many deleted nodes, held pages must not grow without bound. If one is
+            // needed later, it is read again.
             self.rank_held(reader)?;
             self.held.clear();
         }
@@ -631,11 +656,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 }
 
-/// What became of the candidates that waited for a page.
+/// The candidates that waited for a page, counted by their place when it arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
-    /// Still in the candidate list when their page came.
+    /// Candidates that were still in the list.
     pub(crate) kept: u32,
-    /// Pushed out of it while their page was read: the read was speculative and bought nothing.
+    /// Candidates that had been pushed out of the list. Their speculative reads were wasted.
     pub(crate) left: u32,
 }

@@ -1,9 +1,13 @@
-//! How many queries of a batch are in flight: found out with its first ones.
+//! The number of queries of a batch in flight, measured on the first queries of the batch.
 //!
-//! Queries in flight on a thread take turns at each read, so that what one waits for the others compute in (second-tier memory, §5: the
-//! software pipeline). How many it takes depends on the device, the index and the list, and too many cost: their pages and tables leave
-//! the processor's cache. So a batch that is long enough begins with one in flight on each thread, then has two, four, eight ..., and
-//! measures how many it answers a second. What is measured are queries of the batch itself: none is asked twice, and no answer is lost.
+//! Queries in flight on a thread take turns at each read, so that while one waits, the others
+//! compute (second-tier memory, §5: the software pipeline). The best number depends on the device,
+//! the index and the list. Too many cost time, because their pages and tables leave the processor's
+//! cache.
+//!
+//! So a long batch begins with one query in flight on each thread, then has two, four, eight and so
+//! on, and measures the queries answered per second. It measures queries of the batch itself, so no
+//! query runs twice and no answer is lost.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -11,13 +15,16 @@
 //!              are no better than the best   |  later, with more in caches?
 //! ```
 //!
-//! - A number is *better* if it answers [`BETTER`] times as many queries a second: of what is equally fast the smaller number has the lesser latency.
-//! - Queries that are in flight when the number changes count for neither number ([`Tuning::answered`]).
+//! - A number is *better* if it answers [`BETTER`] times as many queries a second. Of two equally
+//!   fast numbers, the smaller one has the lower latency.
+//! - Queries in flight while the number changes count for neither number ([`Tuning::answered`]).
 //! - When half of the batch is answered, the best number so far is chosen at the latest.
-//! - No number is tried that the memory budget has no room for. When one is chosen, the room beyond it is given back.
+//! - Only numbers that the memory budget allows are tried. After the choice, memory beyond the
+//!   chosen number is given back.
 //!
-//! A task is there for each query that may be in flight ([`Shares::tasks`](super::batch::Shares::tasks)); those beyond the number of the
-//! moment wait for their turn before they take a query.
+//! There is a task for each query that may be in flight
+//! ([`Shares::tasks`](super::batch::Shares::tasks)). Tasks beyond the current number wait for their
+//! turn before they take a query.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,44 +38,46 @@ use stratann_tier::Thread;
 use super::batch::Shares;
 use crate::room::Taken;
 
-/// Queries for each thread from which on a batch measures. With fewer, what is measured is noise, or over before it is of use.
+/// Queries for each thread from which on a batch measures. With fewer, the measurement is noise, or
+/// ends too late to be of use.
 pub(super) const FROM: usize = 256;
 
 /// The most queries in flight on a thread that are tried.
 pub(super) const MOST: usize = 64;
 
-/// How many times as many queries a second a larger number has to answer.
+/// The factor by which a larger number must answer more queries a second.
 const BETTER: f64 = 1.08;
 
-/// Numbers in a row that are no better before no larger one is tried: one alone may have been disturbed.
+/// Successive numbers without improvement after which no larger one is tried. A single one may have
+/// been disturbed.
 const WORSE: usize = 2;
 
-/// Queries for each thread that are measured with a number, at least.
+/// The least number of queries for each thread that are measured with a number.
 const MEASURED: usize = 32;
-/// How long they are measured, at least.
+/// The least time for which they are measured.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
-/// A number of queries in flight that was tried, and what it gave.
+/// A number of queries in flight that was tried, and its throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// Queries in flight on each thread.
     pub in_flight: usize,
-    /// Queries that were answered in a second, by all threads together.
+    /// Queries answered per second, by all threads together.
     pub qps: f64,
 }
 
-/// Which number is tried next, and which is chosen: nothing but arithmetic.
+/// The choice of the next number to try, and of the best one. This is only arithmetic.
 #[derive(Debug)]
 struct Climb {
     most: usize,
-    /// The number that is tried.
+    /// The number that is being tried.
     now: usize,
-    /// In the order in which they were tried.
+    /// In the order of the trials.
     tried: Vec<Tried>,
     best: Option<Tried>,
-    /// Numbers in a row that were no better.
+    /// Successive numbers without improvement.
     worse: usize,
-    /// Whether it looks at smaller numbers again.
+    /// Whether smaller numbers are being tried again.
     descends: bool,
 }
 
@@ -84,7 +93,8 @@ impl Climb {
         }
     }
 
-    /// The number of the moment gave so many queries a second. Gives the next one to be tried; `None`: the best is chosen.
+    /// Records the throughput of the current number. Returns the next one to try, or `None` if the
+    /// best is chosen.
     fn measured(&mut self, qps: f64) -> Option<usize> {
         let this = Tried {
             in_flight: self.now,
@@ -93,7 +103,8 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // The smaller one is as good, now that both have what the first queries brought into memory.
+            // The smaller number is as good, now that both have the pages in memory that the first
+            // queries read.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -118,7 +129,7 @@ impl Climb {
         next
     }
 
-    /// The number below the best one, if there is one.
+    /// The largest number tried below the best one, if there is one.
     fn smaller(&self) -> Option<usize> {
         let best = self.best?.in_flight;
         let below = self.tried.iter().map(|tried| tried.in_flight);
@@ -126,26 +137,28 @@ impl Climb {
     }
 }
 
-/// What is counted with the number of the moment.
+/// The phase of a measurement with the current number.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The number has just changed: so many of the next answers may be of queries that began with the one before, and do not count.
+    /// The number has just changed. So many of the next answers may belong to queries that began
+    /// before the change, and do not count.
     Changes(usize),
-    /// Answers since a moment.
+    /// Counts answers since a time.
     Counts { answers: usize, since: Instant },
 }
 
-/// A batch that has not chosen yet.
+/// The measurement of a batch that has not chosen yet.
 #[derive(Debug)]
 struct Tuning {
     climb: Climb,
     phase: Phase,
-    /// Answers until it chooses, whatever has been tried by then.
+    /// Answers until it must choose, whatever has been tried by then.
     left: usize,
 }
 
 impl Tuning {
-    /// A query of one of so many threads was answered. True if the number is to change, or is chosen now: then nothing is left to be tried.
+    /// Records the answer of a query on one of `threads` threads. True if the number changes, or is
+    /// chosen now because nothing is left to try.
     fn answered(&mut self, threads: usize, now: Instant) -> bool {
         self.left = self.left.saturating_sub(1);
         match &mut self.phase {
@@ -181,11 +194,11 @@ impl Tuning {
     }
 }
 
-/// Whose turn it is to take queries, of the tasks of one batch.
+/// Decides which tasks of a batch may take queries.
 #[derive(Debug)]
 pub(super) struct Turns {
     threads: usize,
-    /// Those tasks of each thread whose numbers are below this.
+    /// On each thread, tasks with numbers below this may take queries.
     now: AtomicUsize,
     is_tuning: AtomicBool,
     state: Mutex<State>,
@@ -193,16 +206,17 @@ pub(super) struct Turns {
 
 #[derive(Debug)]
 struct State {
-    /// What the memory budget has for the queries in flight.
+    /// The memory that the budget granted for the queries in flight.
     room: Taken,
     tuning: Option<Tuning>,
     tried: Vec<Tried>,
-    /// Of tasks that wait for their turn.
+    /// Wakers of tasks that wait for their turn.
     waiting: Vec<Waker>,
 }
 
 impl Turns {
-    /// Of a batch of `rows` queries that has room for some; it finds out how many it had best have in flight if it is to, and long enough.
+    /// For a batch of `rows` queries with the memory `room`. If `tunes` is set and the batch is
+    /// long enough, it measures the best number in flight.
     pub(super) fn new(shares: Shares, rows: usize, room: Taken, tunes: bool) -> Self {
         let (threads, most) = (shares.threads, shares.most());
         let tunes = tunes && most > 1 && rows / threads >= FROM;
@@ -224,7 +238,7 @@ impl Turns {
         }
     }
 
-    /// Waits until it is the turn of a thread's task; false if it never will be again.
+    /// Waits for the turn of a thread's task. False if its turn will never come again.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -250,7 +264,7 @@ impl Turns {
         .await
     }
 
-    /// A query was answered.
+    /// Records that a query was answered.
     pub(super) fn answered(&self) {
         if !self.is_tuning.load(Ordering::Relaxed) {
             return;
@@ -269,14 +283,14 @@ impl Turns {
         self.tell(state);
     }
 
-    /// Nobody has another turn: no query is left, or one has failed.
+    /// Ends all turns, because no query is left or one has failed.
     pub(super) fn end(&self) {
         if self.is_tuning.load(Ordering::Relaxed) {
             self.choose(self.state.lock());
         }
     }
 
-    /// Goes on with the best number that was tried. Whose turn it is not any more ends.
+    /// Continues with the best number tried. Tasks beyond it end.
     fn choose(&self, mut state: MutexGuard<'_, State>) {
         let Some(Tuning { climb, .. }) = state.tuning.take() else {
             return;
@@ -289,35 +303,36 @@ impl Turns {
         self.tell(state);
     }
 
-    /// Wakes the tasks that wait for their turn, to look again.
+    /// Wakes the waiting tasks, so that they check for their turn.
     fn tell(&self, mut state: MutexGuard<'_, State>) {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        // Wakers are foreign code.
+        // Wakers run foreign code, so the lock is released first.
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// How many were in flight on each thread in the end, and what was tried before; the room is given back.
+    /// The final number in flight on each thread, and the numbers tried before. The memory is
+    /// released.
     pub(super) fn into_chosen(self) -> (usize, Vec<Tried>) {
         (self.now.into_inner(), self.state.into_inner().tried)
     }
 }
 
-/// A task's right to take queries. It is dropped when no query is left, or when one has failed; a number is chosen then at the latest, so that the
-/// tasks that wait for their turn end, and do not wait for ever.
+/// The right of a task to take queries. The task drops it when no query is left or when one has
+/// failed. A number is chosen then at the latest, so that waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
-    /// Of the task, among those of its thread.
+    /// The task's number among the tasks of its thread.
     pub(super) number: usize,
 }
 
 impl Turn<'_> {
-    /// Whether it is its turn once more; it may have to wait for that.
+    /// Waits until the task may take another query. False if it never will.
     pub(super) async fn again(&self, thread: &Thread) -> bool {
         self.turns.wait(thread, self.number).await
     }
 
-    /// It has answered a query.
+    /// Records that the task has answered a query.
     pub(super) fn answered(&self) {
         self.turns.answered();
     }
@@ -333,7 +348,8 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// What is chosen where so many queries a second are answered with a number in flight, the `n`th time that one is tried; and all that was tried.
+    /// The number that is chosen, and all that were tried. `qps` gives the queries a second of a
+    /// number in flight on its `n`th trial.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {
@@ -362,7 +378,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // No more than there is room for, which need not be a power of two.
+        // At most the number that memory allows, which need not be a power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
@@ -376,7 +392,8 @@ mod tests {
 
     #[test]
     fn what_only_came_later_is_not_better() {
-        // Each is faster than the one before, whatever is in flight: pages come into memory.
+        // Each trial is faster than the one before, whatever the number, because pages come into
+        // memory.
         let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
         let (number, tried) = chosen(64, warms);
         assert_eq!(number, 1, "{tried:?}");
@@ -388,7 +405,7 @@ mod tests {
         assert_eq!(chosen(64, disturbed).0, 8);
     }
 
-    /// Answers that come one after the other at a rate which the number in flight gives.
+    /// Successive answers at a rate that the number in flight gives.
     fn tune(
         threads: usize,
         most: usize,
@@ -423,13 +440,13 @@ mod tests {
                 "{tried:?}, {expected}"
             );
         }
-        // Where half is not enough, it is the best so far.
+        // If half of the batch is not enough, the best number so far is chosen.
         let (tuning, answers) = tune(1, 64, FROM, |in_flight| 100.0 * in_flight as f64);
         assert_eq!(
             (tuning.climb.best.unwrap().in_flight, answers),
             (4, FROM / 2)
         );
-        // Answers that come too fast to be measured: nothing is known, and nothing was tried.
+        // Answers that are too fast to be measured give no result, so no number counts as tried.
         let (tuning, _) = tune(1, 64, FROM, |_| 1e6);
         assert_eq!((tuning.climb.best, tuning.climb.now), (None, 1));
     }

@@ -1,4 +1,4 @@
-//! One query after the other through the graph: what a search and an insert have in common.
+//! The walk of a graph for one query after another. Searches and inserts share it.
 
 use stratann_tier::Thread;
 use stratann_vector::{Kernel, Reduction, normalize, to_f32};
@@ -28,16 +28,18 @@ use crate::stores::NodePages;
 use crate::update::LooksAt;
 use crate::{Error, Press, Rerank};
 
-/// How a walk goes, with nothing left open.
+/// All parameters of a walk, with every default resolved.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
-    /// The same where vectors are that wait for a merge: of clusters `list` is how many are probed, which says nothing of a graph.
+    /// The list size for vectors that wait for a merge. In an index of clusters `list` counts
+    /// probes, which is no list size for a graph.
     pub(crate) fresh_list: usize,
-    /// How many clusters are probed where a recall is asked for, by the distance of the nearest head; up to `list`.
+    /// If a recall was asked for: the number of clusters to probe, at most `list`, given the
+    /// distance of the nearest head.
     pub(crate) probe_depth: Option<Depth>,
-    /// Candidates beyond the list that a query may have for the sake of those that are deleted, beside twice the list.
+    /// Candidates beyond twice the list that a query may keep because some are deleted.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -45,40 +47,44 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
-    /// Whether the answers' distances are wanted to the last bit, where leading parts of vectors give others.
+    /// Whether answers need exact distances. Leading parts of vectors give only approximate ones.
     pub(crate) exact: bool,
-    /// What ends a walk.
+    /// The rule that ends a walk.
     pub(crate) ends: Ends,
-    /// Which vectors are looked at beyond those that codes or heads lead to.
+    /// The vectors to look at beyond those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
-    /// The first of the nodes that came since the last build or merge, where codes say little of these ([`drifted_from`](Index::drifted_from)).
+    /// The first node inserted since the last build or merge, if codes say little about such nodes
+    /// ([`drifted_from`](Index::drifted_from)).
     pub(crate) drifted_from: Option<u32>,
-    /// The list of the walk that looks further where answers are among those ([`further`](mod@super::further)); 0 if none does.
+    /// The list size of a further walk, for queries with answers among those nodes
+    /// ([`further`](mod@super::further)). 0 if there is no such walk.
     pub(crate) further: usize,
-    /// What that walk makes of what it reads.
+    /// The way that the further walk uses its pages.
     pub(crate) further_uses: Uses,
-    /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
+    /// Whether pages stay readable until the next walk. Such a walk ranks no vectors that are apart
+    /// from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
-    /// How what matches a filter is found, if there is one.
+    /// The strategy for a filter, if there is one.
     pub(crate) way: Way,
-    /// Nodes that a walk is expected to go through: its list, and with it what does not match.
+    /// The number of nodes that a walk is expected to visit: its list, and the nodes around it that
+    /// do not match the filter.
     pub(crate) walked: usize,
-    /// The longest list with which a walk begins again that found too few.
+    /// The longest list for a walk that begins again because it found too few answers.
     pub(crate) longest: usize,
 }
 
-/// Where a walk takes place.
+/// The surroundings of a walk.
 #[derive(Clone, Copy)]
 pub(crate) struct Within<'a> {
     pub(crate) thread: &'a Thread,
     pub(crate) timer: &'a Timer,
-    /// What is told which pages are read.
+    /// Records which pages are read.
     pub(crate) heat: Option<&'a Heat>,
     pub(crate) admission: Admission<'a>,
 }
 
-/// A task's state, reused from query to query.
+/// The state of a task, reused for each of its queries.
 pub(crate) struct Walker<'a, N> {
     index: &'a Index,
     pages: &'a N,
@@ -88,9 +94,9 @@ pub(crate) struct Walker<'a, N> {
     pub(crate) traversal: Traversal<'a, N>,
     pub(crate) reader: NodeReader<'a, N>,
     scratch: NavigationScratch,
-    /// The query as numbers; of length 1 under cosine.
+    /// The query as numbers. Its length is 1 under cosine.
     pub(crate) floats: Vec<f32>,
-    /// What a rounded query would be sent as; scratch.
+    /// Scratch space for a rounded query as it would be sent.
     sent: Vec<u8>,
     beam: Vec<Page<'a>>,
 }
@@ -112,7 +118,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
-        // A page that another process writes in its place may be read half as it was.
+        // A page that another process rewrites in place may be read half old and half new.
         let check = index.checks_pages() || (!N::MOVES && graph.placement.get().is_some());
         let queue = graph.tier.queue(thread)?;
         let setting = Setting {
@@ -121,7 +127,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             codes: index.codes(),
             code_parts: index.code_parts(),
             entries: index.entries(),
-            // An insert wants the pages themselves.
+            // An insert needs the pages themselves.
             cache: index.cache().map(|cache| &**cache).filter(|_| !plan.hold),
             whole_page: plan.whole_page,
             hold: plan.hold,
@@ -129,7 +135,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             walked: plan.walked,
             timer,
         };
-        // A walk whose pages are held is for the lists.
+        // A walk that holds its pages needs only their lists.
         let vectors = graph.segments.as_ref().filter(|_| !plan.hold);
         let reranker = vectors.map(|segments| {
             let rerank = (plan.rerank, plan.exact);
@@ -157,8 +163,9 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // Where vectors are apart, they say only now which candidates are deleted: others count in their stead. Nothing else makes
-            // a walk that has ended go on: not what exact distances say of candidates that had no promise without them.
+            // Where vectors are apart from lists, deleted candidates are known only now, and other
+            // candidates take their places. This is the only reason to resume a walk. Exact
+            // distances do not resume it for candidates that had no promise without them.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());
@@ -173,7 +180,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         self.traversal.reset();
     }
 
-    /// Walks the graph to the query that is in `traversal.ranking.query`.
+    /// Walks the graph for the query in `traversal.ranking.query`.
     pub(crate) async fn walk(&mut self) -> Result<(), Error> {
         let Self {
             index,
@@ -205,7 +212,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             let (Strategy::Press, Some(paired)) = (plan.strategy, codebook.paired()) else {
                 return codebook.table(metric, floats, &mut traversal.table);
             };
-            // What low codes say is known of every node that is looked at by its high one.
+            // A node is scored by its high code only when its low score is known.
             paired.rest_table(metric, floats, &mut traversal.table);
             let low = traversal.low.get_or_insert_default();
             low.fill(paired.low(), metric, floats);
@@ -227,7 +234,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         self.go_on().await
     }
 
-    /// Expands candidates until all that count are.
+    /// Expands candidates until all candidates of the list are expanded.
     async fn go_on(&mut self) -> Result<(), Error> {
         let Self {
             plan,
@@ -269,7 +276,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         Self: 's;
 
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
-        // How far codes err was learned from those that are not off.
+        // The error of codes was learned from vectors that have not drifted, so it does not apply
+        // here.
         let promise = std::mem::take(&mut self.traversal.ranking.promise);
         let uses = self.traversal.use_reads(self.plan.further_uses);
         let outcome = self.find(list).await;
@@ -278,7 +286,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         outcome
     }
 
-    /// A walk that ended with its list, and with less in it than there is, was cut off, or came to nothing else.
+    /// If a walk ended with its list, but the list holds fewer candidates than match, it was cut
+    /// off or could reach no more.
     fn is_dry(&self) -> bool {
         let frontier = &self.traversal.frontier;
         let Some(nodes) = self.traversal.ranking.admission().nodes() else {
@@ -303,7 +312,7 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
             admission,
             among: admission.nodes(),
         };
-        // Where codes are beside lists, none are at hand.
+        // Where codes lie beside lists, no codes are in memory.
         let by_code = self.plan.looks_at != LooksAt::All && !N::CODES;
         let has_codes = admission.nodes().is_some() && by_code;
         let by_code = has_codes.then(|| ByCode {

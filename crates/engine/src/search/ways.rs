@@ -1,25 +1,32 @@
-//! How a search finds what matches a filter: the one place that chooses.
+//! The strategies of a filtered search, and the one place that chooses between them.
 //!
-//! | way | how | what it reads, about |
+//! | way | how | its reads, about |
 //! |---|---|---|
-//! | *within* | a walk, or a probe, goes through what does not match; its list counts what does | list / selectivity nodes; probes |
-//! | *before* | codes of all that match, then the vectors of the best ([`before`](super::before)); without codes in memory the vectors of all | some times k vectors; or as many as match |
+//! | *within* | a walk or a probe, which also passes non-matching nodes; its list counts matches | list / selectivity nodes; probes |
+//! | *before* | codes of all matches, then the vectors of the best ([`before`](super::before)); without codes in memory, the vectors of all matches | a few times k vectors; or one for each match |
 //!
-//! **The list adapts.** Of the answers' neighbourhood a search without a filter looks at `list` nodes for k answers. With one, the k-th answer is
-//! as near as the k / s-th vector is, s being the selectivity: a list of `list` matches would look at `list / s` nodes, a list of k at `k / s`. In
-//! between there are [`GROWTH`] `s`: 1.4 times as many nodes at s = 1/2, 2.8 times at 1/10, as long as that leaves [`LEAST`] k, or of a list that is
-//! not so long half of what is beyond k.
+//! **The list adapts.** A search without a filter looks at the `list` nearest nodes for k answers.
+//! With a filter of selectivity s, the k-th answer is as near as the (k / s)-th vector. A list of
+//! `list` matches would look at `list / s` nodes, and a list of k at `k / s`. The planner takes a
+//! number in between, by the power [`GROWTH`] of s: 1.4 times as many nodes at s = 1/2, and 2.8
+//! times at 1/10. The list keeps at least [`LEAST`] times k matches, or k and half of the
+//! rest of the list if that is fewer.
 //!
-//! **Dry.** Where what matches is elsewhere, a walk meets too little of it. It ends when it has come to as many nodes as *before* costs reads (at
-//! least twice what it was expected to), and *before* follows: whatever the filter, a search costs no more than twice the cheaper way, about.
+//! **Dry.** If the matches are elsewhere, a walk meets too few of them. It ends at the number of
+//! nodes that *before* costs in reads, but not before twice the number expected. Then *before*
+//! follows. So a search costs at most about twice the cheaper strategy, whatever the filter.
 //!
-//! **After.** There is no third way, to search as if there were no filter and then to check the answers. *Within* comes to the same nodes, on the same pages, reads
-//! the vectors of what matches alone, and knows what matches without a look at a row; what it takes is in memory by then. *After* would save the look into the columns,
-//! which is once for all queries, and would read a row, which is two blocks, for each candidate. `docs/measured.md` has what both take.
+//! **After.** There is no third strategy, which would search without the filter and then check the
+//! answers. *Within* visits the same nodes on the same pages, and reads only the vectors of
+//! matches. It checks no rows, since the matching nodes are already in memory. *After* would save
+//! the read of the columns, which is once for all queries. But it would read a row, which is two
+//! blocks, for each candidate. `docs/measured.md` has the cost of both.
 //!
-//! **All.** Where a search looks at every vector anyway ([`looks_at`](crate::update::looks_at)), *before* reads the vectors of all that match, and no code is compared.
+//! **All.** If a search looks at every vector anyway ([`looks_at`](crate::update::looks_at)),
+//! *before* reads the vectors of all matches and compares no codes.
 //!
-//! Selectivity is exact: it is of the nodes, which are known by then. What was expected and chosen is told ([`Explained`]).
+//! Selectivity is exact, since the set of matching nodes is known by then. [`Explained`] reports
+//! the estimates and the choice.
 
 use std::ops::AddAssign;
 
@@ -37,40 +44,46 @@ use crate::stores::clusters::Vectors;
 use crate::update::LooksAt;
 
 named! {
-    /// How a search finds what matches a filter.
+    /// The strategy of a search with a filter.
     pub enum Way, "way" {
-        /// The walk or the probes, which go through what does not match.
+        /// The walk or the probes, which also pass vectors that do not match.
         Within = "within", "Goes through the graph or the clusters, also through what does not match",
-        /// What matches, one after the other.
+        /// The matches, one after the other.
         Before = "before", "Compares the codes of all that match, and reads the vectors of the best",
     }
 }
 
-/// What a search with a filter chose, and by which estimates; what it cost are its [counters](crate::SearchResults::counters). Of several indexes that
-/// were [searched as one](crate::Catalog::search_filtered) numbers are sums over these.
+/// The choices of a search with a filter, and the estimates behind them. Its cost is in the
+/// [counters](crate::SearchResults::counters). If several indexes were
+/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// Vectors that match, those of them included that were deleted since the last checkpoint.
+    /// The number of matching vectors, including those deleted since the last checkpoint.
     pub matching: u64,
-    /// The way that was chosen, or asked for. It is [`Way::Before`] in an index that [outgrew its codes](crate::Due::Grown) and has so few vectors that searches look at all. Of several indexes the one that more of them chose.
+    /// The strategy that was chosen or requested.
+    ///
+    /// It is [`Way::Before`] if the index [outgrew its codes](crate::Due::Grown) and has so few
+    /// vectors that searches look at all of them. For several indexes it is the choice of the
+    /// majority.
     pub way: Way,
-    /// The list size, or the number of clusters that are probed, that the search came to for what matches; without a meaning in [`Way::Before`]. Of several
-    /// indexes the largest.
+    /// The adapted list size, or the number of clusters to probe. It has no meaning in
+    /// [`Way::Before`]. For several indexes it is the largest.
     pub list: usize,
-    /// How many indexes were searched in each way.
+    /// The number of indexes searched by each strategy.
     #[serde(default)]
     pub indexes: ByWay,
-    /// What each way would read for a query, about.
+    /// About how many reads a query takes with each strategy.
     pub estimates: Estimates,
-    /// Reads of columns that it took to find out what matches, once for all queries of a batch; not among the counters.
+    /// Column reads that found the matches, once for all queries of a batch. The counters do not
+    /// include them.
     pub column_reads: u64,
-    /// Their bytes.
+    /// Bytes of these reads.
     pub column_bytes: u64,
-    /// Queries that went on by [`Way::Before`], since [`Way::Within`] met too little of what matches.
+    /// Queries that continued with [`Way::Before`], because [`Way::Within`] met too few matches.
     pub dry: u64,
 }
 
-/// How many indexes were searched in each way.
+/// The number of indexes searched by each strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByWay {
     /// [`Way::Within`].
@@ -80,7 +93,7 @@ pub struct ByWay {
 }
 
 impl ByWay {
-    /// One index.
+    /// The counts of one index.
     fn of(way: Way) -> Self {
         Self {
             within: u32::from(way == Way::Within),
@@ -90,7 +103,7 @@ impl ByWay {
 }
 
 impl AddAssign for Explained {
-    /// Adds what was chosen for another index.
+    /// Adds the choices made for another index.
     fn add_assign(&mut self, other: Self) {
         self.matching += other.matching;
         self.list = self.list.max(other.list);
@@ -111,25 +124,28 @@ impl AddAssign for Explained {
 /// The power of the selectivity by which a walk grows.
 const GROWTH: f64 = -0.45;
 
-/// Matches in the list for each answer, at least, where the list of a search without a filter has so many: with one alone a walk finds 94 % of the
-/// nearest in tests. Where that list is hardly longer than k, half of what it is longer by is enough.
+/// The least number of matches in the list for each answer, if the list without a filter is long
+/// enough. With one match for each answer, a walk finds 94 % of the nearest in tests. If the list
+/// is hardly longer than k, k and half of the remainder are enough.
 const LEAST: usize = 2;
 
 /// The list size with which builds measure reads.
 const MEASURED: f64 = crate::measure::LIST as f64;
 
-/// The power of the nodes that it goes through by which the reads of a walk grow where a page that was read serves all its nodes
-/// (`bench/filters.py`: from 26 to 1,300 nodes a walk on photo-sift-100k grows by .72); without that each node is a read.
+/// The power by which the reads of a walk grow with the nodes that it visits, if a page that was
+/// read serves all its nodes. In `bench/filters.py`, walks of 26 to 1,300 nodes on photo-sift-100k
+/// grow by .72. Otherwise each node is a read.
 const SHARED: f64 = 0.75;
 
-/// What it costs to go through a node that is in memory, as a part of a read.
+/// The cost of a visit to a node in memory, in reads.
 const HOP: f64 = 0.02;
 
-/// Codes that are compared in the time of a read, about. By CPU: 24 ns each, of 32 bytes, beside 22 us for a read and the six nodes that come of it on photo-sift-100k
-/// (`bench/filters.py`).
+/// About how many codes are compared in the time of a read. By CPU, a code of 32 bytes takes 24 ns.
+/// A read with the six nodes that it brings on photo-sift-100k takes 22 us (`bench/filters.py`).
 const CODES_A_READ: f64 = 1000.0;
 
-/// What each way would read for a query, about; codes that are compared count as the reads that take as long.
+/// About how many reads a query takes with each strategy. Comparisons of codes count as the reads
+/// that take as long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
     /// [`Way::Within`].
@@ -138,17 +154,19 @@ pub struct Estimates {
     pub before: f64,
 }
 
-/// Pages that nodes are on, about, of which there are `built` on as many pages in the build, and `all` now.
+/// About the number of pages that `all` nodes occupy, if the build put `built` nodes on `pages`
+/// pages.
 fn pages_now(built: f64, pages: u64, all: f64) -> f64 {
     (all / (built / pages.max(1) as f64).max(1.0)).max(1.0)
 }
 
-/// Pages that some of `all` nodes are on, if these are anywhere on so many `pages`.
+/// The expected number of pages that hold at least one of `some` nodes, if these are spread at
+/// random over `all` nodes on `pages` pages.
 fn touched(some: f64, all: f64, pages: f64) -> f64 {
     pages * (1.0 - (1.0 - (some / all).clamp(0.0, 1.0)).powf((all / pages).max(1.0)))
 }
 
-/// Adapts a plan to a filter that these nodes match, and chooses the way, unless one is given.
+/// Adapts a plan to the matches of a filter, and chooses the strategy unless `way` names one.
 pub(super) fn choose(
     index: &Index,
     matching: &Matching<'_>,
@@ -156,10 +174,11 @@ pub(super) fn choose(
     plan: &mut Plan,
 ) -> Explained {
     if let Ends::AtDepth(_) = plan.ends {
-        // It was measured among all vectors; the longest list that it may take finds as much among some.
+        // The depth was measured among all vectors. The longest list that it may take finds as much
+        // among some of them.
         plan.ends = Ends::WithItsList;
     }
-    // The distance of the nearest head says nothing of how far what matches is.
+    // The distance of the nearest head says nothing about the distance of the matches.
     plan.probe_depth = None;
     let (all, nodes) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
     let share = (nodes / all).clamp(1.0 / all, 1.0);
@@ -174,7 +193,7 @@ pub(super) fn choose(
             plan.list = list as usize;
             plan.walked = walked as usize;
             plan.further = further(index, plan);
-            // Of so many of these codes say little or nothing.
+            // The number of matches about which codes say little or nothing.
             let blind = match (plan.looks_at, plan.drifted_from) {
                 (LooksAt::All | LooksAt::WholePages, _) => nodes,
                 (LooksAt::Chosen, Some(first)) => matching.nodes.len_from(first) as f64,
@@ -198,7 +217,9 @@ pub(super) fn choose(
                         }
                         VectorsAt::Records | VectorsAt::Parts => (memory.graph_share, pages),
                     };
-                    // Of those behind the first few are near enough by code, and some vectors share a page. Where codes say nothing, the pages of all are read.
+                    // Few candidates behind the first ones are near enough by code, and some
+                    // vectors share a page. If codes say nothing, the pages of all matches are
+                    // read.
                     let told = (nodes - blind).min((plan.k + HEAD) as f64);
                     let vectors = told + touched(blind, all, pages);
                     nodes / CODES_A_READ + vectors * (1.0 - here).max(0.0)
@@ -208,9 +229,10 @@ pub(super) fn choose(
             let costs = |list: f64| {
                 let walked = (list / share).min(all);
                 let reads = match index.memory().predicted_reads {
-                    // What a build has measured of a few vectors says nothing of the many that came.
+                    // A measurement of the few vectors of the build says nothing about the many
+                    // inserted since.
                     _ if plan.looks_at != LooksAt::Chosen => walked.min(pages),
-                    // Vectors that are apart are read of what matches alone.
+                    // Where vectors are apart from lists, only the vectors of matches are read.
                     Some([lists, vectors]) => {
                         let power = if shared { SHARED } else { 1.0 };
                         lists * (walked / MEASURED).powf(power) + vectors * list / MEASURED
@@ -219,7 +241,8 @@ pub(super) fn choose(
                 };
                 reads + HOP * walked
             };
-            // As many queries look further as the answers are of those of which codes say little.
+            // The share of queries that look further is the share of matches about which codes say
+            // little.
             let further = match walked_further(plan, plan.further) as f64 {
                 walked if walked > 0.0 && plan.further_uses.whole_page => {
                     touched(walked, all, pages) + HOP * walked
@@ -254,12 +277,12 @@ pub(super) fn choose(
         false => Way::Within,
     };
     plan.way = match plan.looks_at {
-        // Whatever was asked for: a walk would miss some.
+        // A requested strategy is overridden, since a walk would miss some vectors.
         LooksAt::All => Way::Before,
         LooksAt::Chosen | LooksAt::WholePages => way.unwrap_or(cheaper),
     };
     if plan.way == Way::Before {
-        // Nobody walks.
+        // There is no walk.
         (plan.walked, plan.further) = (plan.list, 0);
     }
     let most = (estimates.before as usize).max(2 * plan.walked);

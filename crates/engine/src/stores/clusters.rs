@@ -1,15 +1,18 @@
-//! The stores of a cluster index that is open: its heads in memory, and where its extents and vectors stand.
+//! The stores of an open cluster index: its heads in memory, and the places of its posting lists
+//! and vectors. A posting list is called an extent here.
 //!
 //! ```text
-//!                 a probe reads                               and then
-//!   replicated    the extent: vectors                         nothing
-//!   addressed     the extent: numbers                         each vector by itself
-//!   grouped       the extent: its group, and numbers          the vectors of these that stand in no group that is probed
+//!                 a probe reads                       and then
+//!   replicated    the extent: vectors                 nothing
+//!   addressed     the extent: numbers                 each vector by itself
+//!   grouped       the extent: its group, and numbers  the numbered vectors outside probed groups
 //! ```
 //!
-//! What came after the build is in files of its own: a cluster whose members changed has a new extent there, of which the last one counts, and new
-//! vectors stand in these (replicated) or by themselves. In a grouped index that extent has no group: its members are read by themselves, wherever they stand, those of the old group
-//! next to each other as ever.
+//! Changes since the build are in files of their own. A cluster whose members changed has a new
+//! posting list there, and the last one counts. New vectors are stored in these posting lists
+//! (replicated) or by themselves. In a grouped index such a posting list has no group. Its members
+//! are read by themselves, wherever they are stored, and members of the old group are still next to
+//! each other.
 //!
 //! The byte tables are in [`stratann_layout::clusters`].
 
@@ -31,7 +34,7 @@ use super::{Composition, VectorsAt};
 use crate::navigation::Navigation;
 use crate::{Error, stored};
 
-/// What the layouts of clusters have in common.
+/// The common part of the layouts of clusters.
 const fn composition(about: &'static str, vectors: FileKind, extents: FileKind) -> Composition {
     Composition {
         about,
@@ -43,31 +46,32 @@ const fn composition(about: &'static str, vectors: FileKind, extents: FileKind) 
     }
 }
 
-/// Of [`Layout::Replicated`](crate::Layout::Replicated).
+/// The composition of [`Layout::Replicated`](crate::Layout::Replicated).
 pub(crate) const REPLICATED: Composition = composition(
     "Clusters: each vector in every cluster that it is a member of, on blocks of an SSD (SPANN)",
     FileKind::Replicated,
     FileKind::Replicated,
 );
 
-/// Of [`Layout::Addressed`](crate::Layout::Addressed).
+/// The composition of [`Layout::Addressed`](crate::Layout::Addressed).
 pub(crate) const ADDRESSED: Composition = composition(
     "Clusters: each vector once, in the input's order, and the numbers of each cluster's members",
     FileKind::Addressed,
     FileKind::Postings,
 );
 
-/// Of [`Layout::Grouped`](crate::Layout::Grouped).
+/// The composition of [`Layout::Grouped`](crate::Layout::Grouped).
 pub(crate) const GROUPED: Composition = composition(
     "Clusters: each vector once, in the group of one of its clusters, which is read at once",
     FileKind::Grouped,
     FileKind::Grouped,
 );
 
-/// Bytes of vectors that are read at once though they are of no extent, at most; a single one may be longer.
+/// The most bytes of single vectors in one read. A single vector may be longer.
 const MOST_BYTES: usize = 64 << 10;
-/// Bytes between two vectors that are rather read than asked for around. By the models a request is worth so much on an SSD, two thirds of it on
-/// RDMA and next to nothing on CXL and NVM; but each costs the processor some too, which is what bounds a search there.
+/// The largest gap between two vectors that is read through instead of issuing another read. By the
+/// models, a request is worth this many bytes on an SSD, two thirds on RDMA, and next to nothing on
+/// CXL and NVM. But each request also costs CPU time, which limits searches there.
 const GAP: u64 = 1 << 10;
 
 /// A file that is read to the byte.
@@ -75,7 +79,7 @@ pub(crate) struct ByteFile {
     pub(crate) tier: Arc<dyn Tier>,
     /// Its name in the volume.
     pub(crate) name: String,
-    /// The file as errors name it.
+    /// The file's name in errors.
     pub(crate) file: String,
 }
 
@@ -88,7 +92,8 @@ impl ByteFile {
         })
     }
 
-    /// The offset and length of a read that has some bytes, as the tier wants them; and where in it these begin.
+    /// The aligned read that covers some bytes: its offset, its length, and the position of the
+    /// bytes in it.
     pub(crate) fn reach(&self, offset: u64, bytes: usize) -> (u64, usize, usize) {
         let alignment = u64::from(self.tier.alignment().max(1));
         let start = offset - offset % alignment;
@@ -97,78 +102,78 @@ impl ByteFile {
     }
 }
 
-/// How the vectors of a build stand.
+/// The place of the vectors of a build.
 pub(crate) enum Vectors {
-    /// In the extents: as often as they are members, each entry with its number.
+    /// In the posting lists of all their clusters, each with its number.
     Replicated,
-    /// In the extents, once.
+    /// In the posting lists, once.
     Grouped(Groups),
     /// In a file of their own.
     Addressed,
 }
 
-/// The groups of a build: ranges of numbers, each at the end of an extent.
+/// The groups of a build: ranges of node numbers, each at the end of a posting list.
 pub(crate) struct Groups {
-    /// The first number in each, and behind the last the next.
+    /// The first number of each group, and at the end the number after the last group.
     firsts: Vec<u32>,
-    /// Where each ends in the file of extents.
+    /// The end of each group in the file of posting lists.
     ends: Vec<u64>,
 }
 
 /// A file of vectors that are read by themselves.
 struct MemberFile {
-    /// Its place among all files.
+    /// Its index in the list of all files.
     file: usize,
     members: Members,
-    /// Numbers of its vectors.
+    /// The numbers of its vectors.
     numbers: Range<u32>,
 }
 
-/// Where the extent of a cluster stands.
+/// The place of a cluster's posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct ExtentAt {
-    /// In which of all files.
+    /// The index of its file.
     pub(crate) file: usize,
     /// Its first byte.
     pub(crate) offset: u64,
-    /// How long it is.
+    /// Its length.
     pub(crate) bytes: usize,
 }
 
-/// The same in memory.
+/// An [`ExtentAt`] in less memory.
 struct Packed {
     offset: u64,
     file: u32,
     bytes: u32,
 }
 
-/// Where a vector stands that is read by itself.
+/// The place of a vector that is read by itself.
 #[derive(Clone, Copy)]
 pub(crate) struct MemberAt {
-    /// In which of all files.
+    /// The index of its file.
     pub(crate) file: usize,
     /// Its first byte.
     pub(crate) offset: u64,
-    /// How long it is.
+    /// Its length.
     pub(crate) bytes: usize,
 }
 
-/// Vectors that are read by themselves, and come in one read.
+/// Single vectors that are read together.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// In which of all files they stand.
+    /// The index of their file.
     pub(crate) file: usize,
-    /// The first byte of the first.
+    /// The first byte of the first vector.
     pub(crate) offset: u64,
-    /// How long they are, with what is between them.
+    /// Their length, including gaps.
     pub(crate) bytes: usize,
-    /// How many.
+    /// The number of vectors.
     pub(crate) vectors: usize,
 }
 
 impl Run {
-    /// Of vectors that stand at these places, of ascending numbers, as many from the first on as come in one read: those near each other.
-    /// `None` of none.
+    /// The longest prefix of `places` that is worth one read. The places have ascending numbers.
+    /// `None` if there are no places.
     pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
         let begin = places.first()?;
         let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
@@ -188,39 +193,39 @@ impl Run {
     }
 }
 
-/// A cluster index that is open.
+/// An open cluster index.
 pub(crate) struct ClusterStores {
-    /// What its stores can do.
+    /// The abilities of its stores.
     pub(crate) composition: &'static Composition,
-    /// All files that searches read: first that of the build's extents, then that of its members if they are apart, then those that came
-    /// later.
+    /// All files that searches read: the build's posting lists, the build's members if they are
+    /// apart, then files written later.
     pub(crate) files: Vec<ByteFile>,
-    /// The shape of each of these.
+    /// The shape of each file.
     shapes: Vec<ClusterShape>,
     kind: ExtentKind,
-    /// Where the extent of each cluster is.
+    /// The place of the posting list of each cluster.
     places: Vec<Packed>,
     pub(crate) vectors: Vectors,
-    /// Files of vectors that are read by themselves, but for groups.
+    /// Files of vectors that are read by themselves, without groups.
     members: Vec<MemberFile>,
     model: ListModel,
-    /// The heads and what leads to them; a head's place is its cluster.
+    /// The heads, with the graph over them. The position of a head is its cluster.
     pub(crate) heads: Navigation,
-    /// The mean distance of a vector to the nearest head, when the index was built.
+    /// The mean distance of a vector to the nearest head at build time.
     pub(crate) radius: f32,
-    /// Vectors of the build, and with those that came later.
+    /// The number of vectors of the build, and of all vectors.
     built: u32,
     nodes: u32,
-    /// Clusters of the build.
+    /// The number of clusters of the build.
     clusters_built: u32,
-    /// What came since the build.
+    /// The changes since the build.
     amended: Option<AmendedFile>,
-    /// Some clusters, and where they stood as they were built, where vectors stand in groups.
+    /// Some clusters with the places of their posting lists in the build, if vectors are in groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
 impl ClusterStores {
-    /// Opens the clusters that the manifest names. Reads heads and tables; no vectors else.
+    /// Opens the clusters that the manifest names. It reads heads and tables, but no other vectors.
     ///
     /// # Errors
     /// A file that is missing, damaged, of a later format or of another index.
@@ -271,7 +276,7 @@ impl ClusterStores {
         Ok(stores)
     }
 
-    /// Takes on what came since the build.
+    /// Applies the changes since the build.
     fn take_amended(
         &mut self,
         volume: &dyn Volume,
@@ -279,7 +284,8 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
-        // Others are never dissolved: vectors of the build stand in their groups, or nothing says which numbers are gone.
+        // Only replicated clusters are ever dissolved. In other layouts vectors of the build stay
+        // in their groups, or no table would record the free numbers.
         if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
@@ -289,7 +295,7 @@ impl ClusterStores {
                 ),
             });
         }
-        // `manifest` refuses more.
+        // `manifest` refuses more nodes.
         self.nodes = manifest.nodes() as u32;
         let mut later: Vec<Option<Packed>> = Vec::new();
         later.resize_with(amended.clusters as usize, || None);
@@ -300,7 +306,7 @@ impl ClusterStores {
             self.files.push(ByteFile::open(volume, entry)?);
             self.shapes.push(shape);
             for (extent, offset) in segment.extents.iter().zip(segment.offsets(self.kind)) {
-                // One of a cluster that was merged since is of none that there is.
+                // A posting list of a cluster that was merged later belongs to no cluster.
                 if let Some(place) = later.get_mut(extent.cluster as usize) {
                     *place = Some(Packed {
                         offset,
@@ -363,34 +369,34 @@ impl ClusterStores {
         Ok(())
     }
 
-    /// Clusters.
+    /// The number of clusters.
     pub(crate) fn clusters(&self) -> u32 {
         self.places.len() as u32
     }
 
-    /// Numbers that vectors have.
+    /// The number of node numbers in use.
     pub(crate) fn nodes(&self) -> u64 {
         self.nodes.into()
     }
 
-    /// Vectors that stand in the extents which were written since the build, as often as they do.
+    /// The number of vectors in posting lists written since the build, counted with repetitions.
     pub(crate) fn records_since(&self) -> u64 {
         let segments = self.amended.iter().flat_map(|amended| &amended.extents);
         let extents = segments.flat_map(|segment| &segment.extents);
         extents.map(|extent| u64::from(extent.records)).sum()
     }
 
-    /// What came since the build.
+    /// The changes since the build.
     pub(crate) fn amended(&self) -> Option<&AmendedFile> {
         self.amended.as_ref()
     }
 
-    /// Bytes of an outside id as it stands beside its vector, in the files of the build.
+    /// Bytes of an id beside its vector, in the files of the build.
     pub(crate) fn id_bytes(&self) -> usize {
         self.shapes[0].id_bytes
     }
 
-    /// Files of the build, which come first of all.
+    /// The number of files of the build, which come first.
     pub(crate) fn files_built(&self) -> usize {
         match self.vectors {
             Vectors::Replicated | Vectors::Grouped(_) => 1,
@@ -398,12 +404,12 @@ impl ClusterStores {
         }
     }
 
-    /// What extents hold.
+    /// The contents of posting lists.
     pub(crate) fn kind(&self) -> ExtentKind {
         self.kind
     }
 
-    /// The model by which numbers of members are coded.
+    /// The model that codes the numbers of members.
     pub(crate) fn model(&self) -> &ListModel {
         &self.model
     }
@@ -424,13 +430,14 @@ impl ClusterStores {
         self.heads.memory_bytes() + (places + groups + amended) as u64
     }
 
-    /// The share of all files of clusters and vectors that belongs to clusters which were written anew elsewhere.
+    /// The share of all files of clusters and vectors that is garbage, because clusters were
+    /// rewritten elsewhere.
     pub(crate) fn garbage(&self) -> f64 {
         let all: u64 = self.files.iter().map(|file| file.tier.len()).sum();
         let alignment = self.kind.alignment();
         let live = |cluster| (self.place(cluster).bytes as u64).next_multiple_of(alignment);
         let mut counts: u64 = (0..self.clusters()).map(live).sum();
-        // Headers, and beyond the last extent less than a block.
+        // Headers, and less than a block behind the last posting list.
         counts += (self.files.len() * BLOCK) as u64;
         counts += self
             .members
@@ -438,7 +445,7 @@ impl ClusterStores {
             .map(|members| self.files[members.file].tier.len())
             .sum::<u64>();
         if let Vectors::Grouped(_) = &self.vectors {
-            // The vectors of a group count, whatever became of its cluster.
+            // The vectors of a group count, even if its cluster was rewritten.
             let bytes = Members::new(self.shapes[0]).bytes() as u64;
             let changed = (0..self.clusters_built)
                 .filter(|&cluster| cluster >= self.clusters() || !self.is_as_built(cluster));
@@ -457,14 +464,14 @@ impl ClusterStores {
         let extent = largest.map_or(0, |place| {
             self.files[place.file].reach(place.offset, place.bytes).1
         });
-        // Vectors that are read by themselves come some at a time.
+        // Single vectors are read in runs.
         match &self.vectors {
             Vectors::Replicated => extent,
             Vectors::Grouped(_) | Vectors::Addressed => extent.max(MOST_BYTES),
         }
     }
 
-    /// Where the extent of a cluster stands.
+    /// The place of a cluster's posting list.
     pub(crate) fn place(&self, cluster: u32) -> ExtentAt {
         let place = &self.places[cluster as usize];
         ExtentAt {
@@ -474,15 +481,16 @@ impl ClusterStores {
         }
     }
 
-    /// Whether a cluster is read as its build wrote it.
+    /// Whether a cluster's posting list is still the one of the build.
     pub(crate) fn is_as_built(&self, cluster: u32) -> bool {
         self.places[cluster as usize].file == 0
     }
 
-    /// Reads the extent of a cluster in place; `check` verifies what checksum it has of its own.
+    /// Reads the posting list of a cluster in place. `check` verifies its own checksum, if it has
+    /// one.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The posting list is damaged.
     pub(crate) fn view<'b>(
         &'b self,
         cluster: u32,
@@ -492,7 +500,7 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// The same of an extent that the cluster has, or had before.
+    /// As [`view`](Self::view), for a current or former posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,
@@ -524,10 +532,10 @@ impl ClusterStores {
         Ok(view)
     }
 
-    /// Calls `each` with every vector that stands in an extent: number, outside id and vector.
+    /// Calls `each` with the vectors in some slots of a posting list: number, id and vector.
     ///
     /// # Errors
-    /// One that is damaged.
+    /// A damaged vector.
     pub(crate) fn each_in(
         &self,
         cluster: u32,
@@ -546,7 +554,7 @@ impl ClusterStores {
                     each(node, id, vector);
                 }
             }
-            // Only what was built has a group, as `view` makes sure of.
+            // Only posting lists of the build have a group, which `view` ensures.
             Vectors::Grouped(groups) => {
                 for slot in slots {
                     let node = groups.numbers(cluster).start + slot;
@@ -559,10 +567,10 @@ impl ClusterStores {
         Ok(())
     }
 
-    /// The numbers of an extent's other members, ascending.
+    /// The numbers of the other members of a posting list, ascending.
     ///
     /// # Errors
-    /// They do not decode.
+    /// The numbers do not decode.
     pub(crate) fn others(
         &self,
         cluster: u32,
@@ -591,7 +599,7 @@ impl ClusterStores {
         }
     }
 
-    /// The number that those of a cluster's members are coded beside.
+    /// The number relative to which the numbers of a cluster's members are coded.
     pub(crate) fn beside(&self, cluster: u32) -> u32 {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => {
@@ -601,7 +609,8 @@ impl ClusterStores {
         }
     }
 
-    /// The numbers of the vectors in the group that a cluster had when the index was built; none where there are no groups.
+    /// The numbers of the vectors in the group that a cluster had in the build. Empty if there are
+    /// no groups.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),
@@ -609,7 +618,8 @@ impl ClusterStores {
         }
     }
 
-    /// Where a vector stands that is read by itself; `None` where it never is. The next one stands behind it, or in another group or file.
+    /// The place of a vector that is read by itself; `None` if it never is. The next vector is
+    /// directly behind it, or in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
             Vectors::Grouped(groups) if node < self.built => {
@@ -619,7 +629,7 @@ impl ClusterStores {
         }
     }
 
-    /// The same of vectors in ascending order, up to the first that is never read by itself.
+    /// The places of vectors in ascending order, up to the first that is never read by itself.
     pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
         out.clear();
         let mut group = 0;
@@ -638,10 +648,10 @@ impl ClusterStores {
         }
     }
 
-    /// Where a vector of the build stands in its group.
+    /// The place of a vector of the build in its group.
     fn in_group(&self, groups: &Groups, node: u32, group: u32) -> MemberAt {
         let bytes = Members::new(self.shapes[0]).bytes();
-        // They are the last of the extent.
+        // The group is at the end of the posting list.
         let behind = u64::from(groups.numbers(group).end - node) * bytes as u64;
         MemberAt {
             file: 0,
@@ -650,7 +660,7 @@ impl ClusterStores {
         }
     }
 
-    /// Where a vector stands in a file of members.
+    /// The place of a vector in a file of members.
     fn in_file(&self, node: u32) -> Option<MemberAt> {
         let file = self.member_file(node)?;
         Some(MemberAt {
@@ -669,8 +679,9 @@ impl ClusterStores {
             .filter(|file| file.numbers.contains(&node))
     }
 
-    /// Vectors that are read by themselves, in runs that stand behind one another and have `most` bytes at most: their numbers, and where the
-    /// first of them stands. None where vectors stand with all their clusters.
+    /// Vectors that are read by themselves, in contiguous runs of at most `most` bytes: their
+    /// numbers, and the place of the first one. Empty if vectors are stored with all their
+    /// clusters.
     pub(crate) fn member_runs(&self, most: usize) -> Vec<(Range<u32>, MemberAt)> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         if let Vectors::Grouped(_) = &self.vectors {
@@ -691,10 +702,10 @@ impl ClusterStores {
         runs
     }
 
-    /// The outside id and the vector of a member, from its bytes; `check` verifies its checksum.
+    /// The id and the vector of a member, from its bytes. `check` verifies its checksum.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The member is damaged.
     pub(crate) fn member<'b>(
         &self,
         node: u32,
@@ -728,7 +739,7 @@ impl Groups {
         let mut first = 0u32;
         firsts.push(first);
         for &records in &table.records {
-            // All of them together are the vectors, of which there are fewer than 2^32.
+            // All groups together are the vectors, which are fewer than 2^32.
             first = first.saturating_add(records);
             firsts.push(first);
         }
@@ -749,19 +760,19 @@ impl Groups {
         self.firsts[cluster as usize]..self.firsts[cluster as usize + 1]
     }
 
-    /// The group of a vector of the build, which is group `from` or a later one.
+    /// The group of a vector of the build. It is group `from` or a later one.
     fn of_number(&self, node: u32, from: u32) -> u32 {
         let behind = &self.firsts[from as usize + 1..];
         from + behind.partition_point(|&first| first <= node) as u32
     }
 }
 
-/// What extents of a file of this kind are; of others that a composition names there are none.
+/// The kind of posting lists in a file of this kind. A composition names no other kinds.
 pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
 
-/// Where the extents of a build stand.
+/// The places of a build's posting lists.
 fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
     let offsets = table.offsets(kind).into_iter();
     offsets
@@ -774,7 +785,7 @@ fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
         .collect()
 }
 
-/// The model by which numbers of members are coded; where there are no such numbers, one that knows nothing.
+/// The model that codes the numbers of members. Without such numbers, it is an empty model.
 pub(crate) fn model(
     table: &ClustersFile,
     kind: ExtentKind,

@@ -1,12 +1,16 @@
-//! The codes that stay in memory: those of all nodes, or where the others stand beside lists, those of the entry points.
+//! The codes that stay in memory: all codes, or only the codes of entry points if other codes are
+//! beside lists.
 //!
-//! Codes of two precisions ([`Codebook::low_codes`]) are taken apart when they are loaded: their low parts, which are codes by themselves, stand
-//! together, and behind them the rests. So who asks for low parts alone, as PRESS does most of the time, reads half the memory, and
-//! both precisions take the bytes of one, and two more for what corrects the sum of a query's table.
+//! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded. The low parts,
+//! which are codes by themselves, are contiguous, and the residual codes follow. So a search that
+//! needs only low parts, as PRESS mostly does, reads half the memory. Both precisions together take
+//! the bytes of the high codes, plus two bytes for each node to correct the sums of a query's
+//! table.
 //!
 //! ```text
-//!   file     node 0: low, rest | node 1: low, rest | …
-//!   memory   node 0: low | node 1: low | … ‖ node 0: rest | node 1: rest | …        and 2 bytes a node: its correction
+//!   file     node 0: low, rest | node 1: low, rest | …          (rest: the residual code)
+//!   memory   node 0: low | node 1: low | … ‖ node 0: rest | node 1: rest | …
+//!            and 2 bytes a node: its correction
 //! ```
 
 use stratann_layout::{EntryPoints, FileKind, Manifest};
@@ -18,21 +22,22 @@ use super::composition::CodesAt;
 use crate::codebook::Codebook;
 use crate::{Error, Preset, stored};
 
-/// Nodes that there is room for beyond those of the checkpoint, at least; as many again if there are more.
+/// The least number of nodes that memory is reserved for beyond the checkpoint. In a larger index,
+/// the reserve is the number of its nodes.
 const LEAST_ROOM: usize = 1 << 16;
 
-/// The codes of an index that is open.
+/// The codes of an open index.
 pub(crate) struct Codes {
-    /// Every node's code, with room for those to come; or those of the entry points.
+    /// Every node's code, with reserved memory for new nodes; or the codes of the entry points.
     bytes: GrowingBytes,
-    /// Of codes of two precisions.
+    /// The parts of codes of two precisions.
     parts: Option<Parts>,
-    /// The nodes where a search may start without a navigation graph.
+    /// The nodes at which a search may start without a navigation graph.
     pub(crate) entries: Vec<u32>,
 }
 
 impl Codes {
-    /// Bytes that they will take, and what says whose they are.
+    /// Bytes in memory of the codes, and of the nodes that they belong to.
     pub(crate) fn memory_bytes(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -61,7 +66,7 @@ impl Codes {
         manifest.vectors.saturating_mul(code_bytes)
     }
 
-    /// Loads them, and behind them `inserted`, the codes of nodes that came after the build.
+    /// Loads the codes. `inserted` has the codes of nodes inserted after the build, which follow.
     pub(crate) fn load(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -83,12 +88,12 @@ impl Codes {
         }
     }
 
-    /// The codes by node, where they are whole: those that direct inserts add to.
+    /// The codes in node order, if they are not split. Direct inserts add to them.
     pub(crate) fn whole(&self) -> &GrowingBytes {
         &self.bytes
     }
 
-    /// Their parts, if they are of two precisions.
+    /// The parts of the codes, if they have two precisions.
     pub(crate) fn parts(&self) -> Option<CodeParts<'_>> {
         let parts = self.parts.as_ref()?;
         Some(CodeParts {
@@ -100,7 +105,7 @@ impl Codes {
         })
     }
 
-    /// Those of the entry points.
+    /// The codes of the entry points.
     fn of_entries(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
         let bytes = GrowingBytes::filled(codes.len(), 0, |out| {
@@ -114,7 +119,7 @@ impl Codes {
         })
     }
 
-    /// Those of all nodes, which are of two precisions, in their parts. Nothing is inserted into such an index but by merges.
+    /// The split codes of all nodes. Only merges insert vectors into such an index.
     fn in_parts(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -154,13 +159,13 @@ impl Codes {
         })
     }
 
-    /// Those of all nodes.
+    /// The codes of all nodes.
     fn of_all(volume: &dyn Volume, manifest: &Manifest, inserted: &[u8]) -> Result<Self, Error> {
         let code_bytes = manifest.code_bytes as usize;
         let built = manifest.vectors as usize * code_bytes;
         stored::check_room(volume, manifest, FileKind::Codes, built as u64)?;
         let length = built + inserted.len();
-        // Memory that is not used is not taken.
+        // Reserved memory costs nothing until it is used.
         let room = length.max(LEAST_ROOM * code_bytes);
         let bytes = GrowingBytes::filled(length, length + room, |out| {
             stored::read_stream(volume, manifest, FileKind::Codes, &mut out[..built])?;
@@ -175,17 +180,17 @@ impl Codes {
     }
 }
 
-/// Calls `each` with the code of every node, from the first to the last.
+/// Calls `each` with the code of every node, in node order.
 ///
 /// # Errors
-/// A file that cannot be read, is damaged or has another length.
+/// A file that cannot be read, is damaged or has a wrong length.
 pub(crate) fn each_code(
     volume: &dyn Volume,
     manifest: &Manifest,
     mut each: impl FnMut(&[u8]),
 ) -> Result<(), Error> {
     let code_bytes = manifest.code_bytes as usize;
-    // The first bytes of a code that goes on in the next piece.
+    // The first bytes of a code that continues in the next piece.
     let mut begun: Vec<u8> = Vec::with_capacity(code_bytes);
     let mut nodes = 0;
     stored::read_pieces(volume, manifest, FileKind::Codes, None, |reader, piece| {
@@ -222,7 +227,7 @@ pub(crate) fn each_code(
     })
 }
 
-/// What low codes are in an index, if it has any.
+/// The kind of low codes in an index, if it has any.
 ///
 /// # Errors
 /// A preset, or low codes, that this version does not know.
@@ -236,23 +241,23 @@ pub(crate) fn low_codes_of(manifest: &Manifest) -> Result<Option<LowCodes>, Erro
     }
 }
 
-/// What codes of two precisions have besides their bytes.
+/// The additional state of codes of two precisions.
 struct Parts {
-    /// Where the rests begin, or the high codes.
+    /// The offset of the first residual code, or of the first high code.
     rests: usize,
-    /// Of nested codes.
+    /// Present for nested codes.
     corrections: Option<Vec<Correction>>,
     low_bytes: usize,
     rest_bytes: usize,
 }
 
-/// What is added to the sum of a code's entries ([`PairedQuantizer::correction`]): the upper half of an f32, which is nearer to it than the code to its
-/// vector.
+/// The value that is added to the sum of a code's entries ([`PairedQuantizer::correction`]). It is
+/// stored as the upper half of an f32, whose error is less than that of the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction(u16);
 
 impl Correction {
-    /// Room for those of nested codes; others have none.
+    /// Space for the corrections of nested codes. Separate codes have none.
     pub(crate) fn none_yet(quantizer: &PairedQuantizer, nodes: usize) -> Option<Vec<Self>> {
         match quantizer.low_codes() {
             LowCodes::Nested => Some(Vec::with_capacity(nodes)),
@@ -260,7 +265,7 @@ impl Correction {
         }
     }
 
-    /// That of a code; `scratch` is of no interest to anybody else.
+    /// The correction of a code. `scratch` is scratch space.
     pub(crate) fn of(
         quantizer: &PairedQuantizer,
         metric: Metric,
@@ -268,7 +273,7 @@ impl Correction {
         scratch: &mut Vec<f32>,
     ) -> Self {
         let exact = quantizer.correction(metric, code, scratch).to_bits();
-        // To the nearest; of what is no number any more the code says nothing either way.
+        // Rounded to the nearest value. If the correction is NaN, the code is useless either way.
         Self((exact.saturating_add(0x8000) >> 16) as u16)
     }
 
@@ -277,15 +282,17 @@ impl Correction {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// What a whole code estimates of which the low part by itself estimates `low`, and of which the rest has the sum `rest`
-    /// ([`PairedQuantizer::rest_table`]). In this order everywhere, so that one process and several find the same to the bit.
+    /// The estimate of a whole code. `low` is the estimate of its low part, and `rest` is the sum
+    /// of its residual code ([`PairedQuantizer::rest_table`]). The order of additions is fixed, so
+    /// that one process and several servers get identical results.
     #[inline]
     pub(crate) fn whole(self, low: f32, rest: f32) -> f32 {
         low + rest + self.value()
     }
 }
 
-/// What high codes of some nodes estimate, of which low ones estimate `low` and tables for the [rest](PairedQuantizer::rest_table) say `sums`: with corrections they are nested.
+/// The estimate of a node's high code. `low` is the estimate of its low code, and `sum` comes from
+/// the table for [residual codes](PairedQuantizer::rest_table). Codes with corrections are nested.
 #[inline]
 pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, sum: f32) -> f32 {
     match corrections {
@@ -294,12 +301,13 @@ pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, 
     }
 }
 
-/// Codes of two precisions of all nodes: low ones, rests and corrections or high ones, by node.
+/// Codes of two precisions of all nodes, in node order. They are low codes with residual codes and
+/// corrections, or low codes with high codes.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeParts<'a> {
-    /// Codes by themselves.
+    /// Low codes, which are codes by themselves.
     pub(crate) low: &'a [u8],
-    /// Rests; where there are no corrections, the high codes themselves.
+    /// Residual codes. Without corrections, these are the high codes.
     pub(crate) rest: &'a [u8],
     corrections: Option<&'a [Correction]>,
     low_bytes: usize,
@@ -307,7 +315,7 @@ pub(crate) struct CodeParts<'a> {
 }
 
 impl CodeParts<'_> {
-    /// What low codes are.
+    /// The kind of low codes.
     pub(crate) fn low_codes(self) -> LowCodes {
         match self.corrections {
             Some(_) => LowCodes::Nested,
@@ -315,10 +323,10 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Puts the nested codes of some nodes together, one after the other.
+    /// Joins the nested codes of some nodes, one after the other.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If a node does not exist.
     pub(crate) fn join(self, nodes: &[u32], out: &mut Vec<u8>) {
         let (low, rest) = (self.low_bytes, self.rest_bytes);
         out.resize(nodes.len() * (low + rest), 0);
@@ -329,10 +337,11 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Makes estimates by low codes of some nodes estimates by high ones. `rest` is the query's table of rests, and `sums` room for what it says.
+    /// Turns the low-code estimates in `scores` into high-code estimates. `rest` is the query's
+    /// table of residual codes, and `sums` is scratch space.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If a node does not exist.
     pub(crate) fn go_on(
         self,
         rest: &DistanceTable,
@@ -348,10 +357,10 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Corrects what tables say of the nested codes of some nodes.
+    /// Adds the corrections of some nodes to their sums of nested codes.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If a node does not exist.
     pub(crate) fn correct(self, nodes: &[u32], scores: &mut [f32]) {
         let corrections = self.corrections.unwrap_or_default();
         for (&node, score) in nodes.iter().zip(scores) {

@@ -1,4 +1,5 @@
-//! What a layout is composed of, and what its stores can do: all that is asked of a layout once it is chosen. A search asks the pages.
+//! Composition of a layout: its stores and their abilities. After a layout is chosen, all questions
+//! about it are answered here. A search asks the pages instead.
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
@@ -11,96 +12,102 @@ use crate::build::{Choices, Planned};
 
 /// The stores of a layout.
 pub(crate) struct Composition {
-    /// One line about it, for who chooses.
+    /// One line about the layout, for users.
     pub(crate) about: &'static str,
-    /// The kind of the file that has the lists, which says the layout's name.
+    /// The kind of the file of lists, which gives the layout's name.
     pub(crate) lists: FileKind,
-    /// What the records of lists are.
+    /// The form of the records of lists.
     pub(crate) records: Records,
-    /// Where vectors are, and with them the outside ids.
+    /// The place of vectors, and with them of ids.
     pub(crate) vectors: VectorsAt,
-    /// Where codes are.
+    /// The place of codes.
     pub(crate) codes: CodesAt,
-    /// How it is opened and written.
+    /// The functions that open and write the stores.
     pub(crate) made: Made,
 }
 
-/// How the stores of a layout are opened and written.
+/// The functions that open and write the stores of a layout.
 #[derive(Clone, Copy)]
 pub(crate) enum Made {
-    /// As the pages of a graph.
+    /// Pages of a graph.
     Graph {
-        /// Opens the pages of lists. Reads tables and models; no pages.
+        /// Opens the pages of lists. It reads tables and models, but no pages.
         open: fn(&dyn Volume, &Manifest, &Placed) -> Result<Pages, Error>,
-        /// Decides where everything stands, before any work, and how many nodes a page is expected to hold.
+        /// Decides the place of everything before any work, and the number of nodes that a page is
+        /// expected to hold.
         writer: fn(&Choices<'_>) -> Result<Planned, Error>,
     },
-    /// As the extents of clusters ([`clusters`](super::clusters)).
+    /// Posting lists of clusters ([`clusters`](super::clusters)).
     Clusters {
         /// The kind of their file.
         extents: FileKind,
     },
 }
 
-/// What a manifest says of the format of fixed pages.
+/// Gives the format of fixed pages that a manifest describes.
 pub(crate) type FixedFormatOf = fn(&Manifest) -> Result<Box<dyn FixedFormat>, Error>;
 
-/// Bytes that a record of one size takes on storage, its share of what is left over included: by element type, dimension, degree, bytes of a
-/// neighbour's code and number of nodes.
+/// Gives the bytes that a fixed-size record takes on storage, including its share of unused space.
+/// The arguments are element type, dimension, degree, bytes of a neighbour's code and number of
+/// nodes.
 pub(crate) type RecordBytes = fn(Element, usize, usize, usize, u64) -> f64;
 
-/// What the records on pages of lists are.
+/// The form of the records on pages of lists.
 pub(crate) enum Records {
-    /// Of one size, and nothing in them is encoded: a node's page follows from its number, and the format of pages from the manifest.
+    /// Records of one size, not encoded. A node's page follows from its number, and the format of
+    /// pages from the manifest.
     Fixed {
-        /// The format of its pages.
+        /// The format of the pages.
         format: FixedFormatOf,
-        /// What a record takes.
+        /// Bytes of a record.
         bytes: RecordBytes,
-        /// Where direct inserts write them anew.
+        /// The place where direct inserts write changed records.
         rewritten: Rewritten,
     },
-    /// Encoded, each as long as it is: a directory says which page has a node, and the header of the file how long pages are. Direct
-    /// inserts write them anew elsewhere.
+    /// Encoded records of different lengths. A directory maps nodes to pages, and the header of the
+    /// file has the length of pages. Direct inserts write changed records to other pages.
     Slotted,
-    /// There are no lists: vectors stand by the clusters that they are in, as they are.
+    /// There are no lists. Uncompressed vectors are stored with their clusters.
     Clustered,
 }
 
-/// Where direct inserts write a record anew.
+/// The place where direct inserts write a changed record.
 pub(crate) enum Rewritten {
-    /// On another page, with those that are written at the same time; a table says where each is ([`RecordsMove`](super::RecordsMove)).
+    /// Another page, together with records that change at the same time. A table has the page of
+    /// each ([`RecordsMove`](super::RecordsMove)).
     Elsewhere,
-    /// In its place, with its page ([`PagesStay`](super::PagesStay)).
+    /// The same place, with the whole page ([`PagesStay`](super::PagesStay)).
     InPlace,
-    /// Nowhere ([`NothingChanges`](super::NothingChanges)).
+    /// Records never change ([`NothingChanges`](super::NothingChanges)).
     Nowhere,
 }
 
-/// Where vectors are.
+/// The place of vectors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VectorsAt {
     /// In the records, beside the lists.
     Records,
     /// In segments of their own.
     Segments,
-    /// In two parts: the leading one in the record, beside the list, and the trailing one in a segment.
+    /// In two parts: the leading part in the record beside the list, and the trailing part in a
+    /// segment.
     Parts,
 }
 
-/// Where codes are.
+/// The place of codes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodesAt {
-    /// Those of all nodes in memory.
+    /// Codes of all nodes are in memory.
     Memory,
-    /// Those of a node's neighbours in its record; only those of the entry points are in memory.
+    /// Codes of a node's neighbours are in its record, and only codes of the entry points are in
+    /// memory.
     Records,
-    /// There are none.
+    /// There are no codes.
     Nowhere,
 }
 
 impl Records {
-    /// Those of fixed pages in a format.
+    /// Records on fixed pages in a format.
     pub(crate) const fn fixed<N: NodePages>(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         let rewritten = match N::MOVES {
             true => Rewritten::Elsewhere,
@@ -113,7 +120,7 @@ impl Records {
         }
     }
 
-    /// Those of fixed pages in a format, which take no direct inserts.
+    /// Records on fixed pages in a format that takes no direct inserts.
     pub(crate) const fn unchanging(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         Self::Fixed {
             format,
@@ -122,7 +129,7 @@ impl Records {
         }
     }
 
-    /// Those of slotted pages.
+    /// Records on slotted pages.
     pub(crate) const fn slotted<N: NodePages>() -> Self {
         assert!(N::MOVES, "slotted pages are not written in their places");
         Self::Slotted
@@ -130,7 +137,7 @@ impl Records {
 }
 
 impl VectorsAt {
-    /// Where these pages say that they are.
+    /// The place of vectors in these pages.
     pub(crate) const fn of<N: NodePages>() -> Self {
         match (N::VECTORS, N::PARTS) {
             (true, false) => Self::Records,
@@ -141,7 +148,7 @@ impl VectorsAt {
 }
 
 impl CodesAt {
-    /// Where these pages say that they are.
+    /// The place of codes with these pages.
     pub(crate) const fn of<N: NodePages>() -> Self {
         match N::CODES {
             true => Self::Records,
@@ -149,7 +156,7 @@ impl CodesAt {
         }
     }
 
-    /// The kind of the file with those that are in memory, if there are any.
+    /// The kind of the file of codes that are loaded into memory, if there are any.
     pub(crate) fn file(self) -> Option<FileKind> {
         match self {
             Self::Memory => Some(FileKind::Codes),
@@ -160,10 +167,11 @@ impl CodesAt {
 }
 
 impl Composition {
-    /// Opens the pages of lists of a graph. Reads tables and models; no pages.
+    /// Opens the pages of lists of a graph. It reads tables and models, but no pages.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of a later format or of another index; a layout that is none of a graph.
+    /// A file that is missing, damaged, of a later format or of another index; a layout of
+    /// clusters.
     pub(crate) fn open(
         &self,
         volume: &dyn Volume,
@@ -179,7 +187,7 @@ impl Composition {
         }
     }
 
-    /// Whether direct inserts write records anew on other pages.
+    /// Whether direct inserts write changed records to other pages.
     pub(crate) fn records_move(&self) -> bool {
         match self.records {
             Records::Slotted => true,
@@ -191,12 +199,12 @@ impl Composition {
                 rewritten: Rewritten::InPlace | Rewritten::Nowhere,
                 ..
             } => false,
-            // What comes gets into clusters by a rebalance, or by a merge.
+            // Vectors are inserted into clusters by a rebalance, or by a merge.
             Records::Clustered => false,
         }
     }
 
-    /// What a record takes on storage, if all are of one size.
+    /// Gives the bytes of a record on storage, if all records have one size.
     pub(crate) fn record_bytes(&self) -> Option<RecordBytes> {
         match self.records {
             Records::Slotted | Records::Clustered => None,
@@ -204,7 +212,7 @@ impl Composition {
         }
     }
 
-    /// Whether it takes direct inserts at all.
+    /// Whether the layout takes direct inserts.
     pub(crate) fn takes_inserts(&self) -> bool {
         match self.records {
             Records::Slotted => true,
@@ -228,7 +236,7 @@ impl Composition {
         }
     }
 
-    /// Whether a directory says which page has a node.
+    /// Whether a directory maps nodes to pages.
     pub(crate) fn has_directory(&self) -> bool {
         match self.records {
             Records::Slotted => true,
@@ -247,7 +255,7 @@ impl Composition {
         }
     }
 
-    /// The kind of the file with what waits for its page, after direct inserts.
+    /// The kind of the file with changes that wait for their pages, after direct inserts.
     pub(crate) fn waiting(&self) -> FileKind {
         match self.records_move() {
             true => FileKind::Pending,
@@ -255,24 +263,24 @@ impl Composition {
         }
     }
 
-    /// Whether whole vectors, and with them the outside ids, stand beside lists.
+    /// Whether whole vectors, and with them ids, are beside lists.
     pub(crate) fn has_vectors_in_records(&self) -> bool {
         self.vectors == VectorsAt::Records
     }
 
-    /// Whether the directory says what vectors, or the leading parts of them, are decoded with.
+    /// Whether the directory has the models that decode vectors or their leading parts.
     pub(crate) fn has_models_in_directory(&self) -> bool {
         self.has_directory() && self.vectors != VectorsAt::Segments
     }
 
-    /// Whether the codes of neighbours stand beside lists.
+    /// Whether the codes of neighbours are beside lists.
     pub(crate) fn has_codes_in_records(&self) -> bool {
         self.codes == CodesAt::Records
     }
 
     /// The layout's name.
     pub(crate) fn name(&self) -> &'static str {
-        // That a kind of lists has one, a test says.
+        // A test checks that each kind of lists has a name.
         self.lists.layout().unwrap_or_default()
     }
 }

@@ -1,4 +1,5 @@
-//! The stores of a graph index that is open: its topology, its vectors where these are apart, and what of both is in memory.
+//! The stores of an open graph index: its topology, its vectors if they are apart, and their pages
+//! in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,28 +15,29 @@ use crate::measure::Hottest;
 use crate::plan::{MemoryPlan, PageFile};
 use crate::{Error, stored};
 
-/// Topology and vectors of a graph index that is open.
+/// Topology and vectors of an open graph index.
 pub(crate) struct GraphStores {
-    /// What its stores can do.
+    /// The abilities of its stores.
     pub(crate) composition: &'static Composition,
-    /// Where its pages are read from.
+    /// The tier of its pages.
     pub(crate) tier: Arc<dyn Tier>,
     /// The file's name in the volume.
     pub(crate) name: String,
-    /// The file as errors name it.
+    /// The file's name in errors.
     pub(crate) file: String,
     pub(crate) nodes: u64,
     pub(crate) pages: Pages,
     /// Pages that are in memory.
     pub(crate) resident: Resident,
-    /// The vectors, where they are apart.
+    /// The vectors, if they are apart.
     pub(crate) segments: Option<Segments>,
-    /// Where nodes are, once it takes direct inserts or has taken some.
+    /// The placement of nodes, once the index takes direct inserts or has taken some.
     pub(crate) placement: Placed,
 }
 
 impl GraphStores {
-    /// Opens the graph that the manifest names, with its segments. Reads tables and models; no pages.
+    /// Opens the graph that the manifest names, with its segments. It reads tables and models, but
+    /// no pages.
     ///
     /// # Errors
     /// A file that is missing, damaged, of a later format or of another index.
@@ -62,14 +64,14 @@ impl GraphStores {
         })
     }
 
-    /// Bytes of the tables that say where things are: directories, chunk metadata, models.
+    /// Bytes of the tables that find and decode records: directories, chunk metadata, models.
     pub(crate) fn metadata_bytes(&self) -> usize {
         let directory = self.pages.table_bytes();
         let placement = self.placement.get().map_or(0, Placement::memory_bytes) as usize;
         directory + placement + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
 
-    /// The pages of the graph, and those of all segments, as the build made them.
+    /// The pages of the graph, and the pages of all segments, as the build wrote them.
     pub(crate) fn files(&self) -> (PageFile, PageFile) {
         let mut vectors = PageFile::default();
         for segment in self.segments.iter().flat_map(Segments::iter) {
@@ -80,7 +82,8 @@ impl GraphStores {
         (self.pages.file(self.nodes), vectors)
     }
 
-    /// The same of the pages that could be in memory: those that direct inserts have added as well, and none that holds nothing any more.
+    /// The pages that could be kept in memory. They include pages that direct inserts added, and
+    /// exclude empty ones.
     pub(crate) fn keepable(&self) -> (PageFile, PageFile) {
         let (mut graph, mut vectors) = self.files();
         if let Some(placement) = self.placement.get() {
@@ -94,7 +97,7 @@ impl GraphStores {
         (graph, vectors)
     }
 
-    /// Takes on what came of it since its build, by a checkpoint. Nobody else has it yet.
+    /// Applies the changes of a checkpoint since the build. No other thread may use the stores yet.
     pub(crate) fn take_placement(
         &self,
         volume: &dyn Volume,
@@ -117,7 +120,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Takes on where nodes are and what waits for its page, where records move.
+    /// Applies the placement of nodes and the pending changes, in layouts whose records move.
     fn take_pending(
         &self,
         volume: &dyn Volume,
@@ -140,7 +143,8 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Takes on the pages of the journal, which count instead of those in the file, where pages stay in their places.
+    /// Applies the pages of the journal, which replace those in the file, in layouts with pages
+    /// rewritten in place.
     fn take_journal<N: NodePages>(
         &self,
         volume: &dyn Volume,
@@ -169,7 +173,8 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Puts the hottest pages into memory, as a plan of the memory says; without `heat`, the first ones.
+    /// Loads the hottest pages into memory, as the memory plan says. Without `heat`, it loads the
+    /// first ones.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -179,14 +184,14 @@ impl GraphStores {
         if memory_plan.graph_share > 0.0 {
             let built = self.pages.file(self.nodes);
             let placement = self.placement.get();
-            // What a page without nodes holds is of no account.
+            // A page without nodes is not worth memory.
             let in_use = match placement {
                 Some(placement) => placement.pages_in_use(),
                 None => vec![true; built.pages as usize],
             };
             let heat = heat.map(|heat| &*heat.graph);
             let mut hot = hottest(heat, &in_use, memory_plan.graph_share);
-            // Nor is what one holds that is to be written anew.
+            // A page that waits to be rewritten is not worth memory either.
             let mut wanted = |page: u64| {
                 let old = |placement: &Placement| placement.unwritten.get(page as u32).is_some();
                 hot(page) && !placement.is_some_and(old)
@@ -213,13 +218,14 @@ impl GraphStores {
     }
 }
 
-/// How many are so.
+/// The number of set flags.
 fn count(flags: &[bool]) -> u64 {
     flags.iter().filter(|&&flag| flag).count() as u64
 }
 
-/// Says of one page after the other whether it is of the hottest `share` of those that are in use. Pages that the build did not have, so that
-/// nobody counted how often they are read, are taken to be as hot as those of the build on average.
+/// Returns a function that decides for each page, in order, whether it is among the hottest `share`
+/// of the pages in use. Pages added after the build have no counts, so they get the mean of the
+/// build's pages.
 pub(super) fn hottest(
     heat: Option<&[u16]>,
     in_use: &[bool],

@@ -1,13 +1,17 @@
-//! The outside ids of an index on storage: which node has an id.
+//! The file of ids of an index on storage: maps an id to its node.
 //!
 //! ```text
-//!   id ──> guess a block by the ids at both ends ──> read and verify it ──> in it, or a new end: guess again
+//!   id ──> guess a block by the ids at both ends ──> read and verify it
+//!            ──> found in it, or a new end: guess again
 //! ```
 //!
-//! Nothing is held in memory but the least and the largest id. Where nodes stand alone, since ids are row numbers, an id says its block,
-//! and nothing is guessed. Guesses of others are right at once or by a block or two where ids are
-//! row numbers with gaps, as after deletes, or hashes; where they are anything else, every other guess is the middle, so that a
-//! look-up reads no more than about twice the blocks of a binary search. The byte table is in [`stratann_layout::ids`].
+//! Only the smallest and the largest id are in memory. If ids are row numbers, the file has only
+//! nodes, and an id gives its block without a guess.
+//!
+//! Other guesses are by interpolation. They are right at once, or off by a block or two, if ids are
+//! hashes or row numbers with gaps. For any other ids, every second guess is the middle. So a
+//! look-up reads at most about twice the blocks of a binary search. The byte table is in
+//! [`stratann_layout::ids`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,33 +22,35 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
-/// Damaged blocks in a row that are passed over; behind more, ids count as not readable.
+/// The most consecutive damaged blocks that are skipped. Behind more, ids count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// Guesses that are all by the ids at both ends, before every other one is the middle.
+/// The number of first guesses that all interpolate. After them, every second guess is the middle.
 const BY_IDS: u32 = 4;
 
-/// A file of ids that is open, whatever becomes of its name. Shared by any number of threads.
+/// An open file of ids, which stays readable after its name is removed. Any number of threads may
+/// share it.
 #[derive(Debug)]
 pub(crate) struct IdTable {
     reader: Arc<dyn VolumeReader>,
-    /// Its name for errors.
+    /// The file's name in errors.
     file: String,
     entries: IdsFile,
-    /// The least and the largest id.
+    /// The smallest and the largest id.
     ends: (u64, u64),
 }
 
-/// An entry of the table: its number, and its node. Or the number of the entry in front of which it would stand.
+/// An entry of the table: its number and its node. If there is none, the number of the entry before
+/// which it would be inserted.
 pub(crate) type Found = Result<(u64, u32), u64>;
 
-/// A block that was read, kept for the next look-up nearby.
+/// The last block that was read, kept for a look-up nearby.
 pub(crate) struct LastBlock {
     number: Option<u64>,
     bytes: [u8; BLOCK],
 }
 
 impl LastBlock {
-    /// None yet.
+    /// No block yet.
     pub(crate) fn none() -> Self {
         Self {
             number: None,
@@ -54,11 +60,12 @@ impl LastBlock {
 }
 
 impl IdTable {
-    /// Opens the file of ids that a manifest names; `None` if it names none, because ids are row numbers or an earlier version
-    /// wrote the index.
+    /// Opens the file of ids that a manifest names. `None` if it names none, because ids are row
+    /// numbers or an earlier version wrote the index.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of another index or of more or fewer ids than the build had vectors.
+    /// A file that is missing, damaged or of another index, or whose number of ids differs from the
+    /// build's number of vectors.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<Self>, Error> {
         let Some(entry) = manifest.file(FileKind::Ids.name()) else {
             return Ok(None);
@@ -66,10 +73,10 @@ impl IdTable {
         Self::open_file(volume, entry, Some(manifest.vectors)).map(Some)
     }
 
-    /// Opens a file of so many ids, if that is known.
+    /// Opens a file of `expected` ids, if that number is known.
     ///
     /// # Errors
-    /// As [`open`](IdTable::open), and one without ids.
+    /// As [`open`](IdTable::open), and a file without ids.
     pub(crate) fn open_file(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -79,7 +86,8 @@ impl IdTable {
         Self::opened(reader, volume, entry, expected)
     }
 
-    /// The same of a file that is open: its name may be gone by now.
+    /// As [`open_file`](IdTable::open_file), for a file that is already open and may have lost its
+    /// name.
     ///
     /// # Errors
     /// As [`open_file`](IdTable::open_file).
@@ -115,12 +123,12 @@ impl IdTable {
         Ok(table)
     }
 
-    /// The file as errors name it.
+    /// The file's name in errors.
     pub(crate) fn file(&self) -> &str {
         &self.file
     }
 
-    /// How many ids there are, and where.
+    /// The number of ids, and their places.
     pub(crate) fn entries(&self) -> IdsFile {
         self.entries
     }
@@ -130,7 +138,7 @@ impl IdTable {
         self.ends.1
     }
 
-    /// Block `block`, read and verified, unless it is the last that was.
+    /// Block `block`, read and verified, unless it is in `last`.
     pub(crate) fn block<'b>(
         &self,
         block: u64,
@@ -146,7 +154,7 @@ impl IdTable {
         Ok(view)
     }
 
-    /// The id of an entry, of those that there are; looked for in `last` first.
+    /// The id of an existing entry. The block in `last` is tried first.
     ///
     /// # Errors
     /// Its block cannot be read or is damaged.
@@ -165,10 +173,10 @@ impl IdTable {
         Ok(found.ok().map(|(_, node)| node))
     }
 
-    /// The entry of an id; looked for in `last` first.
+    /// The entry of an id. The block in `last` is tried first.
     ///
     /// # Errors
-    /// A block that the id must be in, if it is there at all, cannot be read or is damaged.
+    /// The only block that can have the id cannot be read or is damaged.
     pub(crate) fn find(&self, id: u64, last: &mut LastBlock) -> Result<Found, Error> {
         let (mut least, mut most) = self.ends;
         if id < least {
@@ -182,11 +190,11 @@ impl IdTable {
             let place = (id - view.first_entry()) as usize;
             return Ok(Ok((id, view.get(place).1)));
         }
-        // Blocks that may have it, and ids that are not outside of these.
+        // The range of blocks that may have the id, and the range of ids in them.
         let (mut low, mut high) = (0, self.entries.blocks());
         let mut next = last.number.filter(|&number| number < high);
         let mut guesses = 0;
-        // A block that may have it, and cannot be read.
+        // A block that may have the id, and cannot be read.
         let mut damaged = None;
         while low < high {
             let block = next.take().unwrap_or_else(|| {
@@ -199,7 +207,8 @@ impl IdTable {
             let view = match self.block(block, last) {
                 Ok(view) => view,
                 Err(error) => {
-                    // Its neighbour says on which side of it an id is that it does not have.
+                    // The next readable block shows on which side of the damaged one the id is,
+                    // unless the damaged one may have it.
                     let (next_block, first) = self.readable(block + 1..high, last);
                     if first.is_some_and(|first| id >= first) {
                         (low, next) = (next_block, Some(next_block));
@@ -228,7 +237,8 @@ impl IdTable {
         }
     }
 
-    /// The first of these blocks that can be read, and its least id. None of many that cannot.
+    /// The first of these blocks that can be read, and its smallest id. No id if too many cannot be
+    /// read.
     fn readable(&self, blocks: Range<u64>, last: &mut LastBlock) -> (u64, Option<u64>) {
         let end = blocks.end;
         for block in blocks.take(MOST_DAMAGED) {
@@ -240,7 +250,7 @@ impl IdTable {
     }
 }
 
-/// Where `id` would be among `count` places from `least` to `most` if all were equally far from each other.
+/// The position of `id` among `count` places if ids from `least` to `most` were evenly spaced.
 fn between(id: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(id.saturating_sub(least)) * u128::from(count) / span;
@@ -282,7 +292,7 @@ mod tests {
         written(volume, &stream::encode(FileKind::Ids, &payload, &[]))
     }
 
-    /// The same of row numbers so many, whose nodes stand alone.
+    /// The same for row numbers, whose file has only nodes.
     fn entry_of_rows(volume: &SimVolume, count: u32) -> FileEntry {
         let file = IdsFile::nodes_alone(count.into());
         let (nodes, mut payload) = ((0..count).rev().collect::<Vec<u32>>(), Vec::new());
@@ -309,7 +319,7 @@ mod tests {
         }
     }
 
-    /// The table of these ids, which ascend, the last on node 0; and the reads that are made of it.
+    /// The table of some ascending ids, the last on node 0, and a counter of its reads.
     fn table(ids: &[u64]) -> (IdTable, Arc<AtomicU64>) {
         let volume = SimVolume::new();
         opened(&volume, &entry_of(&volume, ids))
@@ -365,7 +375,7 @@ mod tests {
     fn row_numbers_are_found_in_one_read_and_a_damaged_block_hides_its_own() {
         let (volume, count) = (SimVolume::new(), 20_000u32);
         let entry = entry_of_rows(&volume, count);
-        // Fifteen bits an entry, 2,182 to a block.
+        // Fifteen bits an entry, 2,182 in a block.
         assert_eq!(entry.length, 4096 * (1 + 10));
         let (table, reads) = opened(&volume, &entry);
         assert_eq!(
@@ -407,7 +417,8 @@ mod tests {
             };
             assert_eq!(found, expected, "{id}");
         }
-        // In ascending order every block is read once, and once more for each of four ids between two blocks.
+        // In ascending order every block is read once, and once more for each of four ids between
+        // two blocks.
         assert_eq!(reads.load(Ordering::Relaxed), 6 + 5 * 4);
         for id in [9, 10_006, u64::MAX] {
             assert_eq!(table.node_of(id).unwrap(), None);
@@ -440,7 +451,7 @@ mod tests {
                         assert_eq!(found.unwrap(), Ok(expected), "{damaged:?}: {at}");
                     }
                 }
-                // One that is not there, and stands in no damaged block.
+                // A missing id that no damaged block can have.
                 let beside = [at.saturating_sub(1), at + 1];
                 let whole = |at: usize| !damaged.contains(&((at / ENTRIES) as u64));
                 if whole(at) && beside.into_iter().all(whole) && id > 0 {

@@ -1,27 +1,30 @@
-//! Stores: what an index is made of, one for each role. Opening, searching and changing it know what a store can do, not which it is.
+//! Stores: the parts of an index, one for each role. Code that opens, searches and changes an index
+//! knows the abilities of a store, and not its kind.
 //!
 //! ```text
-//!   role       answers                                        here
-//!   topology   a node's neighbours, and what stands beside    topology/   a file for each layout of pages
-//!   codes      estimates of distances for many nodes          codes.rs    in memory, or those of the entry points alone
-//!   vectors    exact vectors, apart from lists                vectors/    segments, and what came after the build
-//!   ids        a node's outside id                            in the record that has the vector
-//!              the node of an outside id                      ids.rs      a file, unless they are the nodes' numbers
-//!   columns    what a vector has beside it; which have it     columns/    segments, and what came since
+//!   role       contents                                    here
+//!   topology   a node's neighbours, and data beside them   topology/   a file for each page layout
+//!   codes      estimates of distances for many nodes       codes.rs    all, or entry points
+//!   vectors    exact vectors, apart from lists             vectors/    segments, and later inserts
+//!   ids        a node's id                                 in the record that has the vector
+//!              the node of an id                           ids.rs      a file, or ids are numbers
+//!   columns    attributes, and the nodes that have them    columns/    segments, and later rows
 //! ```
 //!
-//! A **layout** is a named composition of stores. [`topology`] has the one list of layouts; a layout's [`Composition`] says
-//! what its stores can do and how they are opened and written, and nothing else in the engine asks for a layout by name.
+//! A **layout** is a named composition of stores. [`topology`] has the one list of layouts. The
+//! [`Composition`] of a layout has the abilities of its stores, and the functions that open and
+//! write them. No other part of the engine asks for a layout by name.
 //!
-//! - [`pages`]: what a traversal sees of pages, whatever their layout: [`NodePages`]
-//! - [`records`]: what a check and a salvage see of pages, whatever their format
-//! - [`graph`]: topology and vectors of a graph index that is open, and the pages of them that are in memory
-//! - [`clusters`]: the stores of a cluster index that is open
-//! - [`roles`]: a volume, and thereby a tier, for each role
-//! - [`slotted`]: what all files of slotted pages have in common
-//! - [`source`]: where the bytes of a page come from, in which order; [`resident`]: pages that the memory budget holds
+//! - [`pages`]: the interface of pages for a traversal, whatever the layout: [`NodePages`]
+//! - [`records`]: the interface of pages for verify and repair, whatever the format
+//! - [`graph`]: topology and vectors of an open graph index, and their pages in memory
+//! - [`clusters`]: the stores of an open cluster index
+//! - [`roles`]: a volume, and so a tier, for each role
+//! - [`slotted`]: the common part of all files of slotted pages
+//! - [`source`]: the places of a page's bytes, in the order in which they are tried; [`resident`]:
+//!   pages kept in memory by the memory budget
 //!
-//! A search is compiled once for each layout ([`on_pages`]), so nothing is dispatched per hop.
+//! A search is compiled once for each layout ([`on_pages`]), so a hop dispatches nothing.
 
 pub(crate) mod clusters;
 pub(crate) mod codes;

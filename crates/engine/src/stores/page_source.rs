@@ -1,21 +1,25 @@
-//! Where the bytes of a page come from: one chain, asked in one order by whoever wants a page.
+//! The sources of a page's bytes: one chain, tried in the same order by every reader.
 //!
 //! ```text
-//!   held        by the walk or the re-ranking that asks, from a page before: for as long as it is current
-//!   unwritten   composed anew and not on storage yet; or there, and searches go on that may have read it before it was
+//!   held        by the walk or the re-ranking, from a page before, as long as it is current
+//!   unwritten   dirty: not on storage yet; or written while a search may have its old version
 //!   resident    in memory since the index was opened
-//!   cached      a record alone, stamped with the page that it was read from
+//!   cached      a single record, stamped with the page that it was read from
 //!   being read  for another candidate of the same query
-//!   storage     a read ends with what is unwritten by then, where pages are written in their places
+//!   storage     if pages are written in place, a read returns the dirty version if there is one
 //! ```
 //!
-//! What is unwritten comes before what is resident: it is newer. That also holds where pages never change, since one that is resident is
-//! never used again for something else while the index is open.
+//! "Unwritten" pages are dirty pages. They come before resident ones, since they are newer. This
+//! also holds where pages never change, since the number of a resident page is not reused while the
+//! index is open.
 //!
-//! Unwritten and resident pages are in memory for all, and found by [`GraphStores::in_memory`] and [`Segments::in_memory`]. What one query
-//! holds, and what it waits for, it keeps itself: [`Traversal::fetch`](crate::search) is the chain for lists, `Reranker::ask` that for
-//! vectors, and an insert goes through it in `Inserter::page_bytes`. A scan holds nothing, and looks a second time only at what is newer
-//! than the opening. A merge reads whole files, and takes what is unwritten in the stead of what it read.
+//! Dirty and resident pages are in memory for all queries, and found by [`GraphStores::in_memory`]
+//! and [`Segments::in_memory`]. A query itself keeps the pages that it holds or awaits.
+//! [`Traversal::fetch`](crate::search) is the chain for lists, `Reranker::ask` the chain for
+//! vectors, and `Inserter::page_bytes` the chain for an insert.
+//!
+//! A scan holds no pages. On a second look, it takes from memory only pages that are newer than the
+//! opening. A merge reads whole files, and replaces pages by their dirty versions.
 
 use std::ops::Deref;
 
@@ -25,13 +29,13 @@ use super::GraphStores;
 use super::topology::placement::PageBytes;
 use super::vectors::segments::{Extent, Segments};
 
-/// The bytes of a page that is here.
+/// The bytes of a page in memory.
 pub(crate) enum Bytes<'a> {
-    /// It was read.
+    /// The page was read.
     Read(Block),
-    /// The index keeps it in memory.
+    /// The index keeps the page in memory.
     Resident(&'a [u8]),
-    /// It waits to be written.
+    /// The page is dirty.
     Unwritten(PageBytes),
 }
 
@@ -58,7 +62,7 @@ impl From<Bytes<'_>> for PageBytes {
 }
 
 impl Bytes<'_> {
-    /// Whether they are those that are unwritten `now`, if a page is.
+    /// Whether these bytes are still the dirty ones `now`, or no page is dirty.
     #[inline]
     pub(crate) fn are_current(&self, now: Option<&PageBytes>) -> bool {
         match (now, self) {
@@ -79,7 +83,7 @@ impl GraphStores {
         }
     }
 
-    /// A page that waits to be written.
+    /// A dirty page.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64) -> Option<PageBytes> {
         self.placement.get()?.unwritten.get(page as u32)

@@ -1,14 +1,14 @@
-//! Pages of nodes: what a traversal, an insert and a merge see of them, whatever their layout.
+//! Pages of nodes: the interface for a traversal, an insert and a merge, whatever the layout.
 //!
 //! ```text
-//!              page_of(node)          view(bytes of the page)          list, vector: decoded
-//!   coupled    computed               records of one size              as they are
-//!   csr        computed               a row of its own                 links of as many bits as are needed, the vector as it is
-//!   inline     computed               records of one size              as they are, and the neighbours' codes
-//!   packed     directory              slotted: list, vector, id        compressed, both
-//!   lists      directory              slotted: list                    compressed; the vectors are in segments
-//!   layered    directory              slotted: list, leading part, id  compressed; the trailing parts are in segments
-//!   segments   chunk metadata         slotted: vector, id              compressed
+//!              page_of(node)    view(bytes of the page)           list, vector: decoded
+//!   coupled    computed         records of one size               uncompressed
+//!   csr        computed         a row of its own                  bit-packed links, raw vector
+//!   inline     computed         records of one size               uncompressed, neighbours' codes
+//!   packed     directory        slotted: list, vector, id         both compressed
+//!   lists      directory        slotted: list                     compressed; vectors in segments
+//!   layered    directory        slotted: list, leading part, id   compressed; the rest in segments
+//!   segments   chunk metadata   slotted: vector, id               compressed
 //! ```
 
 use std::sync::{Arc, OnceLock};
@@ -22,75 +22,79 @@ use crate::plan::PageFile;
 /// A node's bytes on a page or in a cache, not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
-    /// The outside id; 0 where the layout keeps it with the vector, elsewhere.
+    /// The id; 0 if the layout stores it elsewhere with the vector.
     pub(crate) id: u64,
     /// Bytes of the adjacency list.
     pub(crate) list: &'a [u8],
-    /// `list` and what follows it in memory: room for a decoder that reads ahead.
+    /// `list` and the bytes behind it in memory, for a decoder that reads ahead.
     pub(crate) list_and_rest: &'a [u8],
-    /// The neighbours' codes in the order of the list; empty where these are in memory.
+    /// The neighbours' codes in the order of the list; empty if codes are in memory.
     pub(crate) codes: &'a [u8],
-    /// Bytes of the vector; empty where the layout keeps it elsewhere.
+    /// Bytes of the vector; empty if the layout stores it elsewhere.
     pub(crate) vector: &'a [u8],
 }
 
-/// A placement that pages and graph share; empty in an index that never took a direct insert.
+/// A placement that pages and graph share. It is empty in an index that never took a direct insert.
 pub(crate) type Placed = Arc<OnceLock<Placement>>;
 
 /// A page, read in place.
 pub(crate) trait PageView<'p>: Copy {
     /// The node of a record.
     fn node(self, slot: usize) -> Result<u32, Error>;
-    /// The place of a node's record, if the page has it.
+    /// The slot of a node's record, if it is on the page.
     fn slot_of(self, node: u32) -> Option<usize>;
-    /// Its records.
+    /// The number of records.
     fn len(self) -> usize;
-    /// One of them.
+    /// The record in a slot.
     fn record(self, slot: usize) -> Result<Record<'p>, Error>;
 }
 
 /// The pages of a graph's nodes in one layout.
 pub(crate) trait NodePages: Send + Sync {
-    /// Whether a node's vector stands beside its list: then it is ranked when its page is there.
+    /// Whether a node's vector is beside its list. If so, the node is ranked when its page has
+    /// arrived.
     const VECTORS: bool;
-    /// Whether what stands there is its leading part, near enough to rank by, whose trailing part is in a segment.
+    /// Whether only the leading part of the vector is beside the list. It is exact enough for
+    /// ranking, and the trailing part is in a segment.
     const PARTS: bool = false;
-    /// Whether the neighbours' codes stand beside the list: then none but those of the entry points are in memory.
+    /// Whether the neighbours' codes are beside the list. If so, only codes of the entry points are
+    /// in memory.
     const CODES: bool;
-    /// How direct inserts change it: [`RecordsMove`], [`PagesStay`] or [`NothingChanges`].
+    /// The way in which direct inserts change the pages: [`RecordsMove`], [`PagesStay`] or
+    /// [`NothingChanges`].
     type Changes: Changes;
-    /// Whether its records move then, so that no page is written anew in its place.
+    /// Whether no page is rewritten in place, because changed records move to other pages.
     const MOVES: bool = Self::Changes::MOVES;
 
-    /// A page of it.
+    /// A view of a page.
     type View<'p>: PageView<'p>
     where
         Self: 'p;
 
-    /// The page that holds `node`.
+    /// The page of `node`.
     fn page_of(&self, node: u32) -> u64;
 
-    /// The page that the build put `node` on, where that may be another one by now.
+    /// The page on which the build put `node`. The node may be on another page by now.
     fn built_page(&self, node: u32) -> Option<u64> {
         Some(self.page_of(node))
     }
 
-    /// Where a page stands in the file: offset and length in bytes.
+    /// The place of a page in the file: offset and length in bytes.
     fn place(&self, page: u64) -> (u64, usize);
 
-    /// Reads a page in place; `check` verifies its checksums.
+    /// Reads a page in place. `check` verifies its checksums.
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool)
     -> Result<Self::View<'p>, Error>;
 
-    /// Pages in a file of `nodes` nodes, and the bytes of one.
+    /// The number of pages in a file of `nodes` nodes, and the bytes of a page.
     fn file(&self, nodes: u64) -> PageFile;
 
-    /// Bytes of the tables in memory that say which page holds which node.
+    /// Bytes in memory of the tables that map nodes to pages.
     fn table_bytes(&self) -> usize {
         0
     }
 
-    /// Where the first `nodes` nodes are, of which none has moved yet.
+    /// The placement of the first `nodes` nodes, before any of them has moved.
     fn placement(&self, nodes: u32) -> Placement {
         let pages = self.file(nodes.into()).pages as u32;
         Placement::new((0..nodes).map(|node| self.page_of(node) as u32), pages)
@@ -99,11 +103,12 @@ pub(crate) trait NodePages: Send + Sync {
     /// Bytes of the longest record in a cache.
     fn cached_bytes(&self) -> usize;
 
-    /// Decodes the list of `node`. Its ids may lie beyond the collection if the bytes are damaged.
+    /// Decodes the list of `node`. If the bytes are damaged, its ids may lie beyond the collection.
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
 
-    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or finds it in the record. Of one in
-    /// [parts](NodePages::PARTS) it is what the leading part says. Here it is what the record has: a vector as it is, or none.
+    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or returns the one
+    /// in the record. If vectors are in [parts](NodePages::PARTS), it is decoded from the leading
+    /// part. This default returns the bytes of the record: an uncompressed vector, or none.
     #[inline]
     fn vector<'s>(
         &'s self,
@@ -114,33 +119,33 @@ pub(crate) trait NodePages: Send + Sync {
         Ok(record.vector)
     }
 
-    /// Appends the leading part of a node's vector as it will stand on a page: of a node that is on none yet. Nothing where vectors are
-    /// not in [parts](NodePages::PARTS).
+    /// Appends the leading part of the vector of a node that is on no page yet, as it will be
+    /// stored. Appends nothing if vectors are not in [parts](NodePages::PARTS).
     fn leading_part(&self, _node: u32, _vector: &[u8], _out: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// How far an element of a node's vector may be from what its leading part says, infinite if anywhere; 0 where vectors are not in
-    /// parts.
+    /// The largest difference of an element from its value in the leading part; infinite without a
+    /// limit. 0 if vectors are not in parts.
     fn error(&self, _node: u32, _part: &[u8]) -> f32 {
         0.0
     }
 }
 
-/// How direct inserts change the pages of a layout.
+/// The way in which direct inserts change the pages of a layout.
 pub(crate) trait Changes {
-    /// Whether a record is written anew on another page, and a table says where each is.
+    /// Whether a changed record moves to another page, which a table records.
     const MOVES: bool;
 }
 
-/// Records are written anew on other pages: the layout is [`Composable`].
+/// Changed records move to other pages: the layout is [`Composable`].
 pub(crate) struct RecordsMove;
 
-/// Pages are written anew in their places: the layout is [`Rewritable`].
+/// Pages are rewritten in place: the layout is [`Rewritable`].
 pub(crate) struct PagesStay;
 
-/// Nothing is written anew: the layout takes no direct inserts, and new vectors wait for a merge. As where records move, no page changes
-/// under a reader.
+/// Nothing changes: the layout takes no direct inserts, and new vectors wait for a merge. `MOVES`
+/// is true, since no page changes under a reader.
 pub(crate) struct NothingChanges;
 
 impl Changes for NothingChanges {
@@ -155,57 +160,60 @@ impl Changes for PagesStay {
     const MOVES: bool = false;
 }
 
-/// A layout whose pages can be composed anew of any records: one whose records move.
+/// A layout whose pages can hold any nodes, so that records can move.
 pub(crate) trait Composable: NodePages {
-    /// What puts pages together.
+    /// The type that builds pages.
     type Composer: Composer;
 
-    /// One with nothing on its page.
+    /// A composer with an empty page.
     fn composer(&self) -> Self::Composer;
 
-    /// Records that a page of the build has, on average.
+    /// The average number of records on a page of the build.
     fn records_a_page(&self) -> usize;
 
-    /// Appends a list, which ascends, as it stands on a page.
+    /// Appends an ascending list in the form in which pages store it.
     fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Appends a vector as it stands on a page.
+    /// Appends a vector in the form in which pages store it.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error>;
 }
 
-/// Puts a page together of records of any nodes, list and vector as they stand on a page.
+/// Builds a page of records of any nodes. Lists and vectors are given in the form in which pages
+/// store them.
 pub(crate) trait Composer {
     /// Empties the page.
     fn start(&mut self);
-    /// Adds a record; false if it does not fit.
+    /// Adds a record. False if it does not fit.
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool;
-    /// The page's bytes, as number `page` of its file.
+    /// The bytes of the page, with number `page` of its file.
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// A layout whose pages are composed anew of their own nodes, in their places, with the neighbours' codes.
+/// A layout whose pages are rewritten in place with their own nodes, and with the neighbours'
+/// codes.
 pub(crate) trait Rewritable: NodePages {
-    /// What puts pages together.
+    /// The type that builds pages.
     type Composer: CodedComposer;
 
-    /// One with nothing on its page.
+    /// A composer with an empty page.
     fn composer(&self) -> Self::Composer;
 
     /// The first node of a page.
     fn first_node(&self, page: u32) -> u64;
 }
 
-/// Puts a page together of the records of consecutive nodes, with the codes beside their lists.
+/// Builds a page of records of consecutive nodes, with the codes beside their lists.
 pub(crate) trait CodedComposer {
     /// Empties the page.
     fn start(&mut self);
-    /// Adds the record of the next node, of at most the degree's links; false if there is no room for it.
+    /// Adds the record of the next node, whose list has at most the graph's degree of links. False
+    /// if the page is full.
     fn push(&mut self, id: u64, vector: &[u8], list: &[u32], codes: &[u8]) -> bool;
-    /// The page's bytes, as number `page` of its file.
+    /// The bytes of the page, with number `page` of its file.
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// A list has grown beyond what there is room for: what it was changed from was not what it should have been.
+/// The error of a list that is longer than the index allows. It was changed from a wrong list.
 #[cold]
 pub(crate) fn too_long(file: &str, node: u32, links: usize, most: usize) -> Error {
     Error::Damaged {
@@ -214,7 +222,7 @@ pub(crate) fn too_long(file: &str, node: u32, links: usize, most: usize) -> Erro
     }
 }
 
-/// Names the file and the node of bytes that do not decode.
+/// The error of bytes that do not decode, with the file and the node.
 #[cold]
 pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
     Error::Damaged {
@@ -223,13 +231,14 @@ pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
     }
 }
 
-/// What a cached record with a vector begins with: its id, and the lengths of its list and codes.
+/// Bytes of the header of a cached record with a vector: its id, and the lengths of its list and
+/// codes.
 const CACHED_HEADER: usize = 16;
-/// Zeros behind a record out of a cache, for decoders that read ahead.
+/// Zeros behind a cached record, for decoders that read ahead.
 const SLACK: usize = 8;
 
 impl<'a> Record<'a> {
-    /// One of which nothing is known but the bytes of the vector.
+    /// A record with only the bytes of a vector.
     pub(crate) fn of_vector(vector: &'a [u8]) -> Self {
         Self {
             id: 0,
@@ -240,9 +249,9 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Bytes that [`cached`](Record::cached) makes of a record whose list, codes and vector take at most so many. Where a
-    /// record is a list alone (`vector` is 0) that is the list's: the entries of DecoupleVS §3.4 are of the Elias–Fano
-    /// bound.
+    /// Bytes that [`cached`](Record::cached) writes at most for a record, given the largest sizes
+    /// of list, codes and vector. A record without a vector (`vector` is 0) has only its list: the
+    /// entries of DecoupleVS §3.4 have the size of the Elias–Fano bound.
     pub(crate) fn cached_bytes(list: usize, codes: usize, vector: usize) -> usize {
         match vector {
             0 => list,
@@ -250,7 +259,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Writes the record as one run of bytes, for a cache.
+    /// Writes the record as consecutive bytes, for a cache.
     pub(crate) fn cached(&self, out: &mut Vec<u8>) {
         out.clear();
         if !self.vector.is_empty() {
@@ -263,8 +272,8 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.vector);
     }
 
-    /// Reads what [`cached`](Record::cached) wrote for a record with or without a vector; appends some zeros to it. `None`
-    /// if it is something else.
+    /// Reads the bytes that [`cached`](Record::cached) wrote for a record with or without a vector,
+    /// and appends some zeros to them. `None` if the bytes are malformed.
     pub(crate) fn from_cached(bytes: &'a mut Vec<u8>, vectors: bool) -> Option<Record<'a>> {
         let end = bytes.len();
         bytes.resize(end + SLACK, 0);

@@ -1,27 +1,30 @@
-//! Records as they stand on pages of any format: what a check and a salvage read, whatever became of the tables beside.
+//! Records as stored on pages of any format. Verify and repair read them without the tables beside.
 //!
 //! ```text
-//!   PageFormat::read    bytes of a page that is whole ─> PageRecords: by slot a node, its id, and the bytes of its list and vector
+//!   PageFormat::read    bytes of a whole page ─> PageRecords: for each slot a node, its id,
+//!                                                and the bytes of its list and vector
 //! ```
 //!
-//! Which of them count is no question of the format: a record that moved on leaves its bytes behind, and a segment that a merge kept
-//! has records that are garbage. Tables say so. A traversal does not read pages so, but as [`NodePages`](super::NodePages).
+//! The format does not tell which records count. A record that moved leaves its old bytes behind,
+//! and a segment that a merge kept has garbage records. Tables tell these apart. A traversal reads
+//! pages as [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
 
 use stratann_layout::{FileHeader, LayoutError};
 
-/// The pages of a file in some format: a shape, which follows from the manifest or from the header of the file.
+/// The pages of a file in some format. Its shape follows from the manifest or from the header of
+/// the file.
 pub(crate) trait PageFormat {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// Pages behind its own that a record may go on on, at most.
+    /// The most pages behind its own over which a record may continue.
     fn pages_behind(&self) -> usize {
         0
     }
 
-    /// It as one whose pages follow from their nodes' numbers, if it is.
+    /// The format as a fixed one, if a node's page follows from its number.
     fn as_fixed(&self) -> Option<&dyn FixedFormat> {
         None
     }
@@ -31,15 +34,17 @@ pub(crate) trait PageFormat {
         0
     }
 
-    /// Bytes that a list takes on storage, which stands as `list`.
+    /// Bytes on storage of a list that is stored as `list`.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
     /// Whether a header is that of a file of `nodes` nodes in this format.
     fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError>;
 
-    /// Reads page `page`, all checksums of which are verified. `bytes` may go on behind it, with pages that its last record may go on on:
-    /// that record is refused alone if it is not whole. Of a page whose nodes follow from its number there are as many as
-    /// the first `nodes` of the index have there; any number, if that is `None`.
+    /// Reads page `page` and verifies all its checksums.
+    ///
+    /// `bytes` may continue with following pages that hold the end of the last record. If that
+    /// record is incomplete, it alone is refused. On a fixed page the number of nodes follows from
+    /// `nodes`, the number of nodes of the index. With `None`, any number is accepted.
     fn read<'p>(
         &'p self,
         page: u64,
@@ -49,17 +54,18 @@ pub(crate) trait PageFormat {
     ) -> Result<PageRecords<'p>, LayoutError>;
 }
 
-/// A format of pages with so many nodes each that a node's page follows from its number.
+/// A format with a fixed number of nodes on each page, so that a node's page follows from its
+/// number.
 pub(crate) trait FixedFormat: PageFormat {
     /// Nodes of a full page; not 0.
     fn nodes_a_page(&self) -> u64;
 
-    /// Pages that `nodes` nodes are on.
+    /// The number of pages for `nodes` nodes.
     fn pages(&self, nodes: u64) -> u64 {
         nodes.div_ceil(self.nodes_a_page())
     }
 
-    /// The first node of a page, and how many of `nodes` nodes are on it.
+    /// The first node of a page, and the number of nodes on it if the index has `nodes` nodes.
     fn nodes_on(&self, page: u64, nodes: u64) -> (u64, u64) {
         let full = self.nodes_a_page();
         let first = page.saturating_mul(full);
@@ -69,22 +75,23 @@ pub(crate) trait FixedFormat: PageFormat {
 
 /// A page that was read.
 pub(crate) struct PageRecords<'p> {
-    /// Whether it names the node of each record: these were written anew after the build.
+    /// Whether the page names the node of each record, because it was written after the build.
     pub(crate) relocated: bool,
-    /// The node that it begins with, if not.
+    /// The first node of the page, if it was written by the build.
     pub(crate) first: u64,
-    /// Bytes that a record of a page before goes on with, and those that its own last one has behind it.
+    /// Bytes at the start that continue a record of the page before, and bytes of its own last
+    /// record on following pages.
     pub(crate) begun: u64,
     pub(crate) left: u64,
     /// Its records, by slot.
     pub(crate) records: Vec<Stored<'p>>,
 }
 
-/// A record as it stands on a page.
+/// A record as stored on a page.
 pub(crate) struct Stored<'p> {
-    /// The node that its page says it is.
+    /// The node that the page gives for it.
     pub(crate) node: Result<u32, LayoutError>,
-    /// The outside id; 0 where ids are elsewhere.
+    /// The id; 0 if ids are stored elsewhere.
     pub(crate) id: Result<u64, LayoutError>,
     /// Its list and its vector.
     pub(crate) bytes: Result<StoredBytes<'p>, LayoutError>,
@@ -92,14 +99,14 @@ pub(crate) struct Stored<'p> {
 
 /// The bytes of a record, not decoded.
 pub(crate) struct StoredBytes<'p> {
-    /// The list; empty where it is elsewhere. Where it is not encoded, a word for each link.
+    /// The list; empty if it is stored elsewhere. An unencoded list has a word for each link.
     pub(crate) list: Cow<'p, [u8]>,
-    /// The vector; empty where it is elsewhere.
+    /// The vector; empty if it is stored elsewhere.
     pub(crate) vector: Cow<'p, [u8]>,
 }
 
 impl<'p> Stored<'p> {
-    /// A record of which all is to be had or nothing.
+    /// A record that is readable as a whole or not at all.
     pub(crate) fn whole(
         node: Result<u32, LayoutError>,
         record: Result<(u64, &'p [u8], &'p [u8]), LayoutError>,

@@ -1,26 +1,27 @@
-//! Pages that are kept in memory: all of a file, or the hottest that the budget holds.
+//! Pages that are kept in memory: all of a file, or the hottest that the budget allows.
 //!
-//! They are read and their checksums verified once, when the index is opened; a search reads them in place.
+//! They are read and verified once, when the index is opened. A search reads them in place.
 
 use stratann_tier::{HugeBytes, Volume};
 
 use crate::Error;
 
-/// Not in memory.
+/// The page is not in memory.
 const AWAY: u32 = u32::MAX;
 /// Bytes read at a time.
 const PIECE: usize = 1 << 20;
 
-/// Pages of one file that are in memory.
+/// The pages of one file that are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
-    /// For each page of the file its place in `bytes`, counted in pages, or [`AWAY`]; empty if nothing is resident.
+    /// For each page of the file its position in `bytes`, counted in pages, or [`AWAY`]. Empty if
+    /// no page is resident.
     places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
 }
 
-/// Accepts a page, by its number and bytes, or says what is wrong with it.
+/// Accepts a page by its number and bytes, or returns the error in it.
 pub(crate) type Check<'a> = dyn Fn(u64, &[u8]) -> Result<(), Error> + 'a;
 
 /// A file of pages to load from.
@@ -28,7 +29,7 @@ pub(crate) struct Source<'a> {
     pub(crate) volume: &'a dyn Volume,
     /// The file's name in the volume.
     pub(crate) name: &'a str,
-    /// Its pages.
+    /// The number of pages.
     pub(crate) pages: u64,
     pub(crate) page_bytes: usize,
     /// The offset of its first page.
@@ -36,7 +37,8 @@ pub(crate) struct Source<'a> {
 }
 
 impl Resident {
-    /// Loads the pages that `wanted` says, asked in their order, each of which `check` must accept.
+    /// Loads the pages for which `wanted` returns true, called in page order. `check` must accept
+    /// each of them.
     pub(crate) fn load(
         source: &Source<'_>,
         wanted: &mut dyn FnMut(u64) -> bool,
@@ -62,7 +64,8 @@ impl Resident {
                 page += 1;
                 continue;
             }
-            // Runs of wanted pages are neighbours in memory as they are in the file: one read each.
+            // Consecutive pages in the file are consecutive in memory, so one read loads a run of
+            // them.
             let run = places[page..]
                 .iter()
                 .take(most)
@@ -84,7 +87,7 @@ impl Resident {
         })
     }
 
-    /// A page, if it is here.
+    /// A page, if it is in memory.
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<&[u8]> {
         let &place = self.places.get(page as usize)?;
@@ -92,7 +95,7 @@ impl Resident {
         self.bytes.as_ref()?.get(at..at + self.page_bytes)
     }
 
-    /// Pages behind one another, one or more, if all of them are here.
+    /// One or more consecutive pages, if all of them are in memory.
     #[inline]
     pub(crate) fn run(&self, page: u64, pages: u32) -> Option<&[u8]> {
         if pages == 1 {
@@ -102,7 +105,7 @@ impl Resident {
         if places.contains(&AWAY) {
             return None;
         }
-        // Places are counted in the order of pages: these are neighbours in memory, too.
+        // Positions follow the order of pages, so consecutive pages are consecutive in memory.
         let at = *places.first()? as usize * self.page_bytes;
         let bytes = self.bytes.as_ref()?;
         bytes.get(at..at + places.len() * self.page_bytes)

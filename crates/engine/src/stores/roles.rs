@@ -1,15 +1,17 @@
-//! Roles on volumes: each role of an index' files may be on a volume, and thereby on a tier, of its own.
+//! Roles on volumes: each role of an index's files may be on a volume, and so on a tier, of its
+//! own.
 //!
-//! Which files are of a role their kind says ([`FileKind::role`]), and their names say the kind. So whoever builds, searches, changes,
-//! checks or repairs an index has one volume as ever, and what it asks of a file goes to that file's volume.
+//! The kind of a file gives its role ([`FileKind::role`]), and the name of a file gives its kind.
+//! So code that builds, searches, changes, checks or repairs an index sees a single volume. Each
+//! operation on a file goes to that file's volume.
 
 use std::sync::Arc;
 
 use stratann_layout::{FileKind, Role};
 use stratann_tier::{SplitVolume, Volume};
 
-/// An index' volumes as one: its home, and those of some roles. One volume may be given for several roles. The log is at home, whatever
-/// is given for it, and so is what no role is.
+/// Joins the volumes of an index: its folder, and the volumes of some roles. One volume may serve
+/// several roles. The log, and files without a role, always stay in the folder.
 #[cfg_attr(
     not(test),
     expect(
@@ -56,7 +58,7 @@ pub(crate) mod tests {
     use crate::verify::verify_in;
     use crate::{Compression, Index, Layout, OpenOptions, SearchOptions, Strategy, stored};
 
-    /// A simulated machine with an index on four disks: its topology is read from a copy in memory.
+    /// A simulated machine with an index on four disks. Its topology is read from a copy in memory.
     pub(crate) fn four_disks() -> SimVolume {
         SimVolume::joined(4, |disks| {
             let disk = |n: usize| -> Arc<dyn Volume> { Arc::new(disks[n].clone()) };
@@ -72,7 +74,8 @@ pub(crate) mod tests {
         })
     }
 
-    /// An index in a folder: its topology mapped, its vectors in memory, its ids in a folder of their own, the rest at home.
+    /// An index in a folder: topology mapped, vectors in memory, ids in a folder of their own, and
+    /// the rest in the index folder.
     pub(crate) fn tiers(folder: &Path) -> Arc<dyn Volume> {
         let directory = |name: &str| Directory::create(folder.join(name)).unwrap();
         let mapped: Arc<dyn Volume> = Arc::new(MemoryVolume::mapped(directory("topology")));
@@ -144,12 +147,12 @@ pub(crate) mod tests {
             });
             let manifest = |index: &Index| {
                 let mut manifest = stored::manifest(&**index.volume()).unwrap();
-                // Each build draws the number of its state.
+                // Each build draws the number of its checkpoint.
                 assert!(manifest.state.take().is_some());
                 manifest
             };
             assert_eq!(manifest(&one), manifest(&several));
-            // Not all of it is at home.
+            // The index folder does not have everything.
             let at_home = Directory::open(path.join("home")).unwrap().list().unwrap();
             assert!(at_home.len() < manifest(&one).files.len(), "{at_home:?}");
             let queries = rows(40, 300);
@@ -157,7 +160,7 @@ pub(crate) mod tests {
                 for navigation in [false, true] {
                     let options = SearchOptions {
                         list: 30,
-                        // Clusters have one way in.
+                        // Clusters have one way to insert.
                         strategy: (!layout.has_clusters()).then_some(strategy),
                         navigation: (!layout.has_clusters()).then_some(navigation),
                         ..SearchOptions::default()
@@ -169,14 +172,15 @@ pub(crate) mod tests {
                         assert_eq!(one.distances, several.distances, "{layout}");
                         let mut counters = [one.counters, several.counters];
                         if layout == Layout::Csr || layout.has_clusters() {
-                            // What is read to the byte in memory is read in blocks from a disk.
+                            // Bytes read exactly from memory are read in blocks from a disk.
                             assert!(counters[0].bytes_read > counters[1].bytes_read);
                             counters.iter_mut().for_each(|c| c.bytes_read = 0);
                         }
                         assert_eq!(counters[0], counters[1], "{layout}");
                         continue;
                     }
-                    // What a pipeline reads follows from when its reads come in, and a little of what it finds does, too.
+                    // The reads of a pipeline, and slightly its answers, depend on the timing of
+                    // completions.
                     let pairs = one.distances.iter().zip(&several.distances);
                     let same = pairs.filter(|(one, several)| one == several).count();
                     let all = one.distances.len();

@@ -1,4 +1,5 @@
-//! Slotted pages: what packed pages, pages of lists and segments have in common. A node's page is found in a directory.
+//! Slotted pages: the common part of packed pages, pages of lists and segments. A directory gives
+//! the page of a node.
 
 use std::borrow::Cow;
 
@@ -18,9 +19,9 @@ use crate::{Error, stored};
 pub(crate) struct SlottedPages {
     pub(crate) shape: SlottedShape,
     pub(crate) directory: PageDirectory,
-    /// The file as errors name it.
+    /// The file's name in errors.
     pub(crate) file: String,
-    /// Of the file that has the lists; that of a segment stays empty.
+    /// The placement, in the file of lists. It stays empty in a segment.
     pub(crate) placement: Placed,
 }
 
@@ -42,12 +43,12 @@ impl SlottedPages {
         })
     }
 
-    /// Pages of the file, and the bytes of one.
+    /// The number of pages of the file, and the bytes of a page.
     pub(crate) fn file(&self) -> PageFile {
         PageFile::new(self.directory.pages(), self.shape.page_bytes())
     }
 
-    /// The page that holds `node`.
+    /// The page of `node`.
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u64 {
         match self.placement.get() {
@@ -56,13 +57,13 @@ impl SlottedPages {
         }
     }
 
-    /// Where a page stands in the file: offset and length in bytes.
+    /// The place of a page in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn place(&self, page: u64) -> (u64, usize) {
         (self.shape.file_offset(page), self.shape.page_bytes())
     }
 
-    /// Reads a page in place; `check` verifies its checksums. `ids` says whether it has outside ids.
+    /// Reads a page in place. `check` verifies its checksums, and `ids` says whether it has ids.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -90,12 +91,12 @@ impl SlottedPages {
         }
     }
 
-    /// Records that a page of the build has, on average.
+    /// The average number of records on a page of the build.
     pub(crate) fn records_a_page(&self) -> usize {
         (self.directory.nodes() / self.directory.pages().max(1)).max(1) as usize
     }
 
-    /// Encodes a list, which ascends.
+    /// Encodes an ascending list.
     pub(crate) fn encode_list(
         &self,
         model: &ListModel,
@@ -171,7 +172,7 @@ impl PageFormat for SlottedShape {
     }
 }
 
-/// A model of a table that says so in this file.
+/// The model of a table in a file, or the error with the file's name.
 pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
     found.map_err(|error| Error::Damaged {
         file: file.to_owned(),
@@ -179,7 +180,7 @@ pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Er
     })
 }
 
-/// Puts relocated slotted pages together.
+/// Builds slotted pages of relocated records.
 pub(crate) struct SlottedComposer {
     builder: SlottedBuilder,
     /// The nodes on the page.
@@ -187,7 +188,7 @@ pub(crate) struct SlottedComposer {
 }
 
 impl SlottedComposer {
-    /// With nothing on its page.
+    /// A composer with an empty page.
     pub(crate) fn new(shape: SlottedShape) -> Self {
         Self {
             builder: SlottedBuilder::new(shape),
@@ -203,7 +204,7 @@ impl Composer for SlottedComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // A page that names a node twice is damaged, and its records are not put together again.
+        // A page that names a node twice is damaged, so its records are not composed again.
         if self.nodes.contains(&node) {
             return false;
         }
@@ -219,7 +220,7 @@ impl Composer for SlottedComposer {
     }
 }
 
-/// A slotted page with lists. Outside ids are only where vectors are.
+/// A slotted page with lists. It has ids only if it has vectors.
 #[derive(Clone, Copy)]
 pub(crate) struct Slotted<'p> {
     view: SlottedView<'p>,

@@ -1,12 +1,14 @@
-//! Phase 1 of re-ranking, while the walk goes on: vectors of candidates that have been the best for a while are prefetched, and taken off
-//! when they come in.
+//! Phase 1 of re-ranking, during the walk: prefetches the vectors of candidates that have been the
+//! best for a while, and takes them when they arrive.
 //!
-//! Where a search may stop early they are ranked then: it is the only way to learn how near its candidates are before the walk is done.
+//! If a search may stop early, the vectors are ranked on arrival. Without that, the search would
+//! not learn how near its candidates are before the walk is done.
 
 use super::*;
 
 impl Reranker<'_> {
-    /// Notes that a candidate was expanded; `touched` is the first place of the candidate list that it changed.
+    /// Records that a candidate was expanded. `touched` is the first position of the candidate list
+    /// that changed.
     pub(crate) fn expanded(&mut self, frontier: &Frontier, touched: usize) {
         self.asked = self.asked.min(touched);
         self.unchanged = if touched < frontier.behind(0, self.head) {
@@ -16,13 +18,13 @@ impl Reranker<'_> {
         };
     }
 
-    /// Reads of vectors that are on their way.
+    /// The number of reads of vectors in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.awaited.len()
     }
 
-    /// Phase 1: asks for the vectors of the best candidates, if they have been stable, so that at most `most` are on
-    /// their way. They start with the reads of the graph.
+    /// Phase 1: requests the vectors of the best candidates if they have been stable, with at most
+    /// `most` reads in flight. The reads start together with the reads of the graph.
     pub(crate) fn prefetch(
         &mut self,
         frontier: &Frontier,
@@ -47,7 +49,7 @@ impl Reranker<'_> {
         Ok(())
     }
 
-    /// Takes off what has come in.
+    /// Takes the vectors that have arrived.
     pub(crate) fn take(&mut self) -> Result<(), Error> {
         for segment in 0..self.queues.len() {
             while let Some(queue) = &mut self.queues[segment]
@@ -59,8 +61,8 @@ impl Reranker<'_> {
         Ok(())
     }
 
-    /// Ranks candidates of the head whose vectors were prefetched and are here, and that were not ranked before. One that may be no answer
-    /// is refused at once.
+    /// Ranks candidates of the head whose vectors have arrived, unless they were ranked before. A
+    /// candidate that may be no answer is refused at once.
     pub(crate) fn rank_arrived(
         &mut self,
         frontier: &mut Frontier,
@@ -84,7 +86,7 @@ impl Reranker<'_> {
             }
             match self.rank(key, place, ranking)? {
                 Some(Exact { distance, came_in }) => {
-                    // In their order, as at the end of a round: `finish` is not to rank them once more.
+                    // Sorted, as at the end of a round, so that `finish` does not rank them again.
                     self.ranked.insert(rank, (key, came_in));
                     self.known = self.ranked.len();
                     counters.reranked += 1;

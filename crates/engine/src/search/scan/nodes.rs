@@ -1,16 +1,18 @@
-//! Some nodes by their numbers, as a scan meets all of them: off the page that each is on now, whoever moves it meanwhile.
+//! Reads of some nodes by number. As in a scan, each is read from its current page, even while
+//! another process moves it.
 
 use super::*;
 
-/// Nodes whose leading parts are held at a time, until the trailing ones are here.
+/// Nodes whose leading parts are held at a time until their trailing parts have arrived.
 const PARTED: usize = 128;
 
 impl Scan<'_> {
-    /// Calls `each` with those nodes that are there, in any order: number, outside id and vector. The vector is exact if that is asked for; else, where
-    /// vectors are in two parts, it is what the leading one says. `nodes` ascend.
+    /// Calls `each` with the given nodes that exist, in any order: number, id and vector. If
+    /// `exact` is not set and vectors are in two parts, the vector is decoded from the leading
+    /// part. `nodes` must ascend.
     ///
     /// # Errors
-    /// As those of [`each_vector`](Scan::each_vector).
+    /// As [`each_vector`](Scan::each_vector).
     pub(in crate::search) async fn each_node<N: NodePages>(
         &self,
         pages: &N,
@@ -34,7 +36,7 @@ impl Scan<'_> {
                     };
                     let nodes = nodes.iter().copied();
                     self.each_of(&beside, nodes, &mut sought, &mut part).await?;
-                    // Those that are there.
+                    // The nodes that exist.
                     let mut there: Vec<u32> = parts.keys().copied().collect();
                     there.sort_unstable();
                     self.in_segments(segments, &there, Some(&parts), &mut sought, each)
@@ -49,7 +51,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Nodes whose vectors, or trailing parts of vectors, are in segments.
+    /// Reads nodes whose vectors, or trailing parts, are in segments.
     async fn in_segments(
         &self,
         segments: &Segments,

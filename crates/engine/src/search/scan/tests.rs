@@ -1,4 +1,4 @@
-//! What a scan makes of nodes that move while it looks for them.
+//! Scans of nodes that move meanwhile.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,10 +9,10 @@ use crate::index::OpenOptions;
 use crate::progress::Silent;
 use crate::search::tests::{COUPLED, path};
 
-/// A node that is asked for again and again where it is.
+/// A source with a node that moves between look-ups.
 struct Moving<'a> {
     index: &'a Index,
-    /// Where it is when it is asked for, one after the other; the last of them for ever.
+    /// The node's place at each look-up, in order. The last one repeats for ever.
     standings: RefCell<Vec<Standing>>,
     asked: Cell<usize>,
 }
@@ -72,7 +72,7 @@ impl Source for Moving<'_> {
     }
 }
 
-/// How often node 3 is met, and how often it was asked for.
+/// How often node 3 was met, and how often its place was looked up.
 fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     let index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
     let source = Moving {
@@ -99,7 +99,7 @@ fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     (outcome.map(|()| met), source.asked.get())
 }
 
-/// `Standing::Moves`, so often.
+/// `Standing::Moves`, `often` times.
 fn moves(often: usize) -> Vec<Standing> {
     vec![Standing::Moves; often]
 }

@@ -1,16 +1,18 @@
-//! Best-first search with beam width W, as in DiskANN: read the W nearest unread candidates, wait for all of them,
-//! expand them, repeat until the candidate list holds nothing unread.
+//! Best-first search with beam width W, as in DiskANN.
 //!
-//! Pages are expanded in the order in which they were asked for, so the answers do not depend on the order of
-//! completions. Where vectors are apart from lists, those that are prefetched take the places that a beam leaves empty: they
-//! belong to it, and have come in when the next one begins.
+//! Each round reads the W nearest unread candidates, waits for all of them and expands them. The
+//! search ends when the candidate list holds no unread candidate.
+//!
+//! Pages are expanded in the order of the requests, so the answers do not depend on the order of
+//! completions. Where vectors are apart from lists, prefetched vectors use the slots that a beam
+//! leaves free. They belong to the beam, and have arrived when the next one begins.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};
 use crate::search::traversal::{Fetched, Traversal};
 use crate::stores::NodePages;
 
-/// Runs one query's traversal to its end. `beam` is the caller's scratch.
+/// Runs the traversal of one query to its end. `beam` is the caller's scratch space.
 pub(super) async fn best_first<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
@@ -45,7 +47,8 @@ pub(super) async fn best_first<'a, N: NodePages>(
         for page in beam.drain(..) {
             traversal.arrive(page, reader)?;
         }
-        // So that the next beam does not depend on which of them have come in.
+        // All vectors of this beam are taken now, so that the next beam does not depend on their
+        // timing.
         traversal.take_all_vectors().await?;
     }
 }

@@ -1,7 +1,8 @@
-//! Strategies: in which order nodes are read and expanded, a file each.
+//! Search strategies: the order in which nodes are read and expanded. Each strategy has a file.
 //!
-//! They differ only in when they ask for pages and when they wait; what a page means is said in [`traversal`](super::traversal).
-//! A new one is a file here and a line in each of the two lists of this file.
+//! Strategies differ only in when they request pages and when they wait. The work on a page that
+//! has arrived is in [`traversal`](super::traversal). A new strategy is a file here and a line in
+//! each of the two lists of this file.
 
 mod best_first;
 mod pipelined;
@@ -17,18 +18,21 @@ use crate::preset::named;
 use crate::stores::NodePages;
 
 named! {
-    /// In which order nodes are read and scored.
+    /// The order in which nodes are read and scored.
     pub enum Strategy, "strategy" {
         /// DiskANN's beam search: reads the best W unread candidates and waits for all of them.
         BestFirst = "best-first", "Waits for the whole beam (DiskANN)",
-        /// PipeANN's search: reacts to each completion, and its width grows as the search converges.
+        /// PipeANN's search: handles each completion at once, and widens its pipeline as it
+        /// converges.
         Pipelined = "pipelined", "Reacts to each read; the beam widens as the search converges (PipeANN)",
-        /// DistVS's search: codes of low precision rule out most neighbours, those of high precision decide which node is next.
+        /// DistVS's search: low-precision codes rule out most neighbours, and high-precision codes
+        /// decide which node is expanded next.
         Press = "press", "From coarse to fine codes; needs nested ones, as the preset distvs has (DistVS)",
     }
 }
 
-/// Expands candidates until all that count are, with at most `width` reads in flight. `beam` is the caller's scratch.
+/// Expands candidates until all candidates of the list are expanded, with at most `width` reads in
+/// flight. `beam` is the caller's scratch space.
 pub(super) async fn run<'a, N: NodePages>(
     strategy: Strategy,
     traversal: &mut Traversal<'a, N>,

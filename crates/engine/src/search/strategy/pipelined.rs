@@ -1,32 +1,34 @@
-//! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025): keep up to `width` reads in flight, expand each page as it
-//! comes, and at once ask for the candidate that is nearest *now*.
+//! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025).
 //!
-//! Reads are speculative: a candidate that is asked for early may be overtaken before its page comes. So the width is
-//! dynamic. While the search approaches it stays at [`APPROACH_WIDTH`]; once the nearest [`SETTLED`] candidates have
-//! been expanded, it grows by [`GROWTH`] with each page that comes, as long as at most [`WASTE`] of the reads since then
-//! were wasted.
+//! The search keeps up to `width` reads in flight. It expands each page on arrival, and at once
+//! requests the candidate that is nearest *now*.
 //!
-//! PipeANN waits for the nearest 5 and grows by 1. Side by side on photo-sift-1m at recall@10 0.96 with one query in
-//! flight, that answered 808 queries a second, these parameters 937 and 974.
+//! Reads are speculative: nearer candidates may push a requested one out of the list before its
+//! page arrives. So the width is dynamic. While the search approaches its answers, the width stays
+//! at [`APPROACH_WIDTH`]. Once the nearest [`SETTLED`] candidates are expanded, each page widens it
+//! by [`GROWTH`], as long as at most [`WASTE`] of the reads since then were wasted.
 //!
-//! Where vectors are apart from lists, they are prefetched with what reads of the graph leave of the largest width; both
-//! together never exceed it.
+//! PipeANN waits for the nearest 5 and grows by 1. Side by side on photo-sift-1m at recall@10 0.96
+//! with one query in flight, PipeANN's parameters answered 808 queries a second, these 937 and 974.
+//!
+//! Where vectors are apart from lists, vectors are prefetched with the part of the largest width
+//! that graph reads leave free. Both together never exceed that width.
 
 use crate::Error;
 use crate::search::reader::NodeReader;
 use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
 
-/// Reads in flight while the search approaches its answer.
+/// Reads in flight while the search approaches its answers.
 const APPROACH_WIDTH: usize = 4;
-/// Once this many of the nearest candidates are expanded, the search converges.
+/// The search converges once this many of the nearest candidates are expanded.
 const SETTLED: usize = 1;
-/// By how much the pipeline grows.
+/// The number of reads by which each page widens the pipeline.
 const GROWTH: usize = 8;
-/// The share of wasted reads up to which the pipeline grows.
+/// The largest share of wasted reads at which the pipeline still grows.
 const WASTE: f32 = 0.1;
 
-/// Runs one query's traversal to its end.
+/// Runs the traversal of one query to its end.
 pub(super) async fn pipelined<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
@@ -51,9 +53,9 @@ pub(super) async fn pipelined<'a, N: NodePages>(
         if reader.in_flight() == 0 && !unread {
             return Ok(());
         }
-        // What the graph leaves of the bandwidth, also when it has nothing left to ask for.
+        // Vectors take the remaining bandwidth, even if the graph has no candidate left to request.
         traversal.prefetch(max_width, reader)?;
-        // One start for all reads of this turn: each start costs the kernel a doorbell.
+        // One start for all reads of this round, since each start costs the kernel a doorbell.
         reader.flush();
         let mut arrived = traversal.next(reader).await?;
         while let Some(page) = arrived {

@@ -1,19 +1,23 @@
-//! PRESS, progressive precision similarity search (DistVS §3.1, Algorithm 2): neighbours are scored by low-precision codes, the nearest of them by
-//! high-precision ones, and those decide which node is expanded next.
+//! PRESS, progressive precision similarity search (DistVS §3.1, Algorithm 2).
+//!
+//! Neighbours are scored by low-precision codes, and the nearest of them by high-precision codes.
+//! The high-precision scores decide which node is expanded next.
 //!
 //! ```text
-//!   L_high ── the W nearest that are left ──> lists ──> neighbours, by low codes ──> L_low
-//!      ^                                                                              │ the nearest that are left,
-//!      └────────────────────────────── by high codes ─────────────────────────────────┘ a share of its length
+//!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
+//!      ^                                                                       │ the nearest left,
+//!      └───────────────────────────── by high codes ───────────────────────────┘ a share of it
 //! ```
 //!
-//! W grows from 1 to the beam in the first rounds ([`width_of`]).
+//! W grows from 1 to the beam width in the first rounds ([`width_of`]).
 //!
-//! L_high is the traversal's candidate list; it ends when all of it is expanded. All W lists of a round are waited for, as in best-first search, so
-//! that the answers do not depend on the order of completions. Exact vectors come after it alone, those of the nearest of L_high
-//! ([`Rerank::ratio`](crate::Rerank::ratio)).
+//! L_high is the candidate list of the traversal. The search ends when all of L_high is expanded.
+//! Each round waits for all its W lists, as in best-first search, so that the answers do not depend
+//! on the order of completions. Exact vectors are read only after the traversal, for the nearest of
+//! L_high ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
-//! Here it is in one process, on lists wherever they are; in several, [`press`](crate::press) has what each of them does.
+//! This file runs PRESS in one process, on lists in any tier. For several processes,
+//! [`press`](crate::press) has the part of each.
 
 use crate::Error;
 use crate::press::width_of;
@@ -21,7 +25,7 @@ use crate::search::reader::{NodeReader, Page};
 use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
 
-/// Runs one query's traversal to its end. `beam` is the caller's scratch.
+/// Runs the traversal of one query to its end. `beam` is the caller's scratch space.
 pub(super) async fn press<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,

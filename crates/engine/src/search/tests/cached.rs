@@ -1,4 +1,4 @@
-//! The cache of hot records in an index that takes direct inserts: it serves, and what it serves is what is stored.
+//! The cache of hot records in an index that takes direct inserts: it serves current records only.
 
 use std::sync::atomic::AtomicBool;
 
@@ -6,7 +6,7 @@ use crate::{DirectOptions, Durability, LiveIndex, Update, WriteOptions};
 
 use super::*;
 
-/// Rows that are built, and those that are inserted at a time, so often.
+/// Rows of the build, rows of each insert, and the number of inserts.
 const BUILT: usize = 1_500;
 const PART: usize = 50;
 const PARTS: usize = 8;
@@ -27,7 +27,8 @@ fn open(path: &std::path::Path, cache: CacheSize, update: Update) -> LiveIndex {
         durability: Durability::OnFlush,
         threads: 1,
         update: Some(update),
-        // So few changes wait, and so often there is a checkpoint, that pages are written, and used again, all the time.
+        // Few changes wait, and checkpoints are frequent, so pages are written and reused all the
+        // time.
         direct: DirectOptions {
             pending: 600,
             checkpoint: Some(16),
@@ -75,7 +76,8 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
         // The same answers in the same hops, whatever is in memory.
         let search = SearchOptions {
             list: 40,
-            // One read at a time: a record that is here is expanded at once, before others of its beam.
+            // One read at a time, since a record in memory is expanded at once, before others of
+            // its beam.
             beam: Some(1),
             strategy: Some(Strategy::BestFirst),
             whole_page: Some(false),
@@ -84,7 +86,7 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
         let index = open(&path, CacheSize::Entries(BUILT), update);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // One searches all the time, and puts records there that are being moved.
+            // A thread searches all the time, and caches records that are being moved.
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     index.search(&queries, &search).unwrap();
@@ -94,7 +96,7 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
                 let rows = part(BUILT + round * PART, PART);
                 index.insert(&rows, None, &Silent).unwrap();
                 index.search(&queries, &search).unwrap();
-                // Pages that the last checkpoint named can be used again.
+                // Pages that only the last checkpoint named can be reused.
                 index.flush().unwrap();
             }
             stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Cluster indexes: what a probe finds and reads, in any order of completions.
+//! Cluster indexes: the reads and answers of a probe, under any order of completions.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// Rows of another element type that are like the given ones.
+/// Similar rows of another element type.
 fn of_element(rows: &Matrix, element: Element) -> Matrix {
     let bytes = rows.in_memory().unwrap();
     let values = bytes.iter().map(|&byte| f32::from(byte) - 40.0);
@@ -83,7 +83,8 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 let found = index.search(&queries, &probing(1_000)).unwrap();
                 let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-                // Heads that are much farther than the nearest are left out, and the graph over them misses few.
+                // Heads that are much farther than the nearest are left out, and the graph over
+                // them misses few.
                 assert!(recall >= 0.999, "{element}, {metric}, {layout}: {recall}");
             }
         }
@@ -108,7 +109,8 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
     let [(_, replicated, r), (_, addressed, a), (_, grouped, g)] = &of_layout[..] else {
         panic!("three layouts");
     };
-    // The same clusters have the same members, wherever these stand. Those that fill blocks have fewer.
+    // The same clusters have the same members in each layout. Replicated clusters, which fill
+    // blocks, have fewer.
     assert_eq!(addressed, grouped);
     let both = replicated.iter().zip(grouped).filter(|(a, b)| a == b);
     assert!(both.count() * 100 >= 96 * grouped.len());
@@ -118,7 +120,8 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
         (a.distance_computations, a.hops),
         (g.distance_computations, g.hops)
     );
-    // So few rows stand near each other in any order: of many, groups save two thirds and more (bench/clusters.toml).
+    // With so few rows, some are stored near each other in any order. With many, groups save two
+    // thirds and more (bench/clusters.toml).
     assert!(4 * g.stray_reads < 3 * a.stray_reads, "{g:?} {a:?}");
     assert!(g.vector_reads == g.stray_reads && g.graph_reads == g.group_reads);
 }
@@ -156,7 +159,8 @@ fn answers_do_not_depend_on_the_order_of_completions() {
                 assert_eq!(found.distances, expected.distances);
             }
         }
-        // A read that fails, or is damaged, is an error that names the place, and harms no other batch.
+        // A read that fails or returns damaged bytes is an error that names the place, and harms no
+        // other batch.
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index.search(&queries, &probing(9)).unwrap_err().to_string();
         assert!(error.contains("byte"), "{layout}: {error}");
@@ -204,7 +208,7 @@ fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
         check(&live.search(&queries, &probing(16)).unwrap(), "merged");
         assert_eq!(live.index().len(), 3_000 - gone.len() + queries.rows());
         assert!(live.index().has_clusters());
-        // So few are left that probes do not meet them: every vector is looked at.
+        // So few vectors are left that probes do not meet them, and every vector is scanned.
         let kept = [3u64, 700, 50_003];
         let all = (0..3_000)
             .filter(|id| !gone.contains(id))
@@ -255,13 +259,13 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
             live.insert(&part(first..first + 200), None, &Silent)
                 .unwrap();
         }
-        // What it takes is told of an index whose clusters changed as well.
+        // An index with changed clusters has statistics as well.
         let stats = live.stats();
         assert!(
             stats.bytes.total > 0 && stats.vectors as usize >= total - 200,
             "{layout}"
         );
-        // Every third of all, and some vectors anew.
+        // Every third vector, and some new vectors.
         let gone: Vec<u64> = (0..total as u64).step_by(3).collect();
         live.delete(&gone).unwrap();
         live.upsert(&part(0..40), &(7_001..7_041).collect::<Vec<u64>>(), &Silent)
@@ -328,7 +332,7 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
         let (now, then) = (recall(&found), recall(&anew));
         assert!(now > then - 0.02, "{layout}: {now} in place, {then} anew");
 
-        // A merge builds all of it anew, and nothing is left of it.
+        // A merge rebuilds everything, and leaves no changes.
         let live = open(&path);
         let report = live.compact(&Silent).unwrap();
         assert_eq!(report.vectors as usize, known.len(), "{layout}: {report:?}");
@@ -352,7 +356,7 @@ fn splits_reassign_vectors_and_small_clusters_are_dissolved() {
         build(&part(0..1_500), &path, &clusters(layout), &Silent).unwrap();
         let options = WriteOptions {
             update: Some(crate::Update::Merge),
-            // Which clusters are split follows from the order.
+            // The order of inserts decides which clusters are split.
             threads: 1,
             ..WriteOptions::default()
         };
@@ -364,7 +368,7 @@ fn splits_reassign_vectors_and_small_clusters_are_dissolved() {
             report.clusters_split > 40 && report.reassigned > 50,
             "{layout}: {report:?}"
         );
-        // Nearly all of it goes, and a few vectors join what is left.
+        // Nearly all vectors are deleted, and a few join the rest.
         let gone: Vec<u64> = (0..2_900).filter(|id| id % 20 > 0).collect();
         live.delete(&gone).unwrap();
         live.insert(&part(2_900..3_000), None, &Silent).unwrap();
@@ -542,7 +546,7 @@ fn any_number_of_threads_builds_the_same_bytes() {
                 let mut bytes = std::fs::read(&path).unwrap();
                 let name = path.file_name().unwrap().to_owned();
                 if name == MANIFEST {
-                    // Each build draws the number of its state.
+                    // Each build draws the number of its checkpoint.
                     let mut manifest = Manifest::decode(&bytes, MANIFEST).unwrap();
                     assert!(manifest.state.take().is_some());
                     bytes = manifest.encode();

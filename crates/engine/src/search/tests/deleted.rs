@@ -1,4 +1,4 @@
-//! Searches of which most candidates are deleted: they go on until k vectors are found or none is left.
+//! Searches with mostly deleted candidates: they go on until k vectors are found or none is left.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -14,7 +14,7 @@ use super::*;
 const DIM: usize = 128;
 pub(super) const ROWS: usize = 1_000;
 
-/// Normal floats, the same ones each time.
+/// Normally distributed floats, the same for each seed.
 pub(super) fn normal(rows: usize, seed: u64) -> Matrix {
     let mut state = seed;
     let mut uniform = move || {
@@ -38,11 +38,12 @@ pub(super) fn presets() -> [Preset; 4] {
     ]
 }
 
-/// An index in a folder of its own. Many tests begin with the same one: a process builds each once, and copies it.
+/// An index in a folder of its own. Many tests begin with the same one, so a process builds each
+/// once, and copies it.
 pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Option<Layout>, tempfile::TempDir)>> = Mutex::new(Vec::new());
     let path = folder.join(preset.to_string());
-    // A build replaces what is there.
+    // A build replaces the folder's contents.
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir(&path).unwrap();
     let mut built = BUILT.lock();
@@ -89,7 +90,7 @@ fn tight() -> SearchOptions {
     }
 }
 
-/// All rows but `kept` of them, spread over the collection.
+/// All rows except `kept` of them, spread over the collection.
 fn all_but(kept: usize) -> Vec<u64> {
     let step = ROWS / kept;
     (0..ROWS as u64)
@@ -108,7 +109,7 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
             let deleted = all_but(kept);
             let new: Vec<u64> = deleted.into_iter().filter(|&id| gone.insert(id)).collect();
             index.delete(&new).unwrap();
-            // Twice: the second search knows what the first one met.
+            // Twice, since the second search knows the deleted nodes that the first one met.
             for _ in 0..2 {
                 let found = index.search(&queries, &tight()).unwrap();
                 assert!(
@@ -178,12 +179,12 @@ fn more_than_are_left_is_answered_with_padding() {
             distances[..4].iter().all(|d| d.is_finite()) && distances[4..] == [f32::INFINITY; 6]
         );
     }
-    // None at all is left.
+    // No vector is left.
     let rest: Vec<u64> = (0..ROWS as u64).filter(|id| !gone.contains(id)).collect();
     index.delete(&rest).unwrap();
     let found = index.search(&queries, &tight()).unwrap();
     assert_eq!(found.ids, vec![u64::MAX; 50]);
-    // There is a most, and the message does not say that there are so many vectors.
+    // There is a limit on k, and the message must not claim that there are so many vectors.
     let huge = SearchOptions {
         k: 1 << 20,
         list: 1 << 20,
@@ -202,8 +203,8 @@ fn more_than_are_left_is_answered_with_padding() {
 
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
-    // With half of all deleted, as many candidates that are not are expanded as before, also where a search learns of it by
-    // vectors that are apart, or from records in the cache.
+    // If half of all vectors are deleted, a search expands as many live candidates as before. This
+    // also holds if it learns of deletes from vectors that are apart, or from cached records.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [
@@ -229,8 +230,8 @@ fn the_list_is_of_those_that_are_not_deleted() {
         let before = hops();
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id % 4 != 0).collect();
         index.delete(&gone).unwrap();
-        // As records and vectors say which are deleted, and when that is known. Three of four are: about four times as many, where it
-        // was at most twice as many or the same.
+        // First the records or vectors show the deletes, and then they are known in advance. With
+        // three of four deleted, the search takes about four times the hops.
         for known in [false, true] {
             let after = hops();
             assert!(
@@ -243,7 +244,7 @@ fn the_list_is_of_those_that_are_not_deleted() {
 
 #[test]
 fn several_host_threads_search_at_once() {
-    // A search of one query holds its worker until another one has begun; both may use two.
+    // A search of one query holds its worker until another one has begun. Both may use two workers.
     struct Both(Barrier, AtomicUsize);
     impl Progress for Both {
         fn begin(&self, _: &str, _: u64) {}
@@ -259,7 +260,8 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     if crate::threads::processors() == 1 {
-        // Where there is one processor searches share one worker, and one that holds it keeps the others waiting.
+        // With one processor, searches share one worker, and a search that holds it makes the
+        // others wait.
         index.worker_pool(2).unwrap();
     }
     let queries = &small().queries;
@@ -300,7 +302,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             durability: Durability::OnFlush,
             threads: 1,
             update: Some(update),
-            // So few wait that pages are written all the time.
+            // Few changes wait, so pages are written all the time.
             direct: DirectOptions {
                 pending: 600,
                 checkpoint: Some(16),
@@ -327,7 +329,8 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             let mut searches = 0;
             while changing.load(Ordering::SeqCst) || searches == 0 {
                 let nodes = all_nodes(&index.on_storage());
-                // The newest has a number before it has a page; until then nobody was told that it is in.
+                // The newest node has a number before it has a page. Until then its insert is not
+                // acknowledged.
                 let acknowledged = &nodes[..nodes.len() - 1];
                 assert!(acknowledged.iter().all(|&seen| seen), "{preset}: {nodes:?}");
                 let found = index.search(&queries, &tight());
@@ -343,7 +346,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
     }
 }
 
-/// Of the nodes that an index has when it is called, which a scan beside inserts meets.
+/// For each node of the index at the call: whether a scan beside inserts meets it.
 fn all_nodes(index: &Index) -> Vec<bool> {
     async fn of<N: NodePages>(index: &Index, pages: &N, thread: &Thread) -> Vec<bool> {
         let placement = index.graph().placement.get().unwrap();
@@ -408,9 +411,9 @@ fn a_few_deletions_near_a_query_are_walked_past() {
                 "{preset}, {gone} deleted: {} right in {reads} reads of vectors",
                 right.clone().count()
             );
-            // A list of ten finds two to five of them in these data without any deletion, by the graph.
+            // By the graph, a list of ten finds two to five of these vectors even without deletes.
             assert!(right.count() >= 2, "{what}");
-            // Where vectors are apart, fewer than all of them are read.
+            // If vectors are apart, fewer than all of them are read.
             assert!(reads < 80, "{what}");
         }
     }

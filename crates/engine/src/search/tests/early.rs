@@ -1,4 +1,5 @@
-//! Searches that stop early: what they find, what they save, and where they must not stop.
+//! Searches that stop early: their answers, their savings, and the cases in which they must not
+//! stop.
 
 use std::collections::HashSet;
 
@@ -26,7 +27,7 @@ fn late(options: SearchOptions) -> SearchOptions {
     }
 }
 
-/// Every way to walk: the order of reading, whole pages or not, and where from.
+/// Every way to walk: the strategy, whole pages or not, and the start.
 fn ways() -> impl Iterator<Item = SearchOptions> {
     let orders = [(Strategy::BestFirst, 4), (Strategy::Pipelined, 8)];
     let ways = orders.into_iter().flat_map(|order| {
@@ -43,12 +44,13 @@ fn ways() -> impl Iterator<Item = SearchOptions> {
     )
 }
 
-/// Some of them, with each choice made both ways.
+/// Some of them, with both values of each choice.
 fn some_ways() -> impl Iterator<Item = SearchOptions> {
     ways().step_by(3)
 }
 
-/// Two or three of them by default, others for the next number: three numbers have them all. All in the slow tests.
+/// Two or three of them by default. Three successive numbers have them all. The slow tests take all
+/// at once.
 fn ways_of(number: usize) -> impl Iterator<Item = SearchOptions> {
     let few = ways().enumerate();
     let few = few.filter(move |(way, _)| slow() || way % 3 == number % 3);
@@ -70,7 +72,7 @@ fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
             assert!(found > all - 0.01, "{what}: {found} of {all}");
             let (few, many) = (early.counters, late.counters);
             assert!(few.hops < many.hops, "{what}: {} {}", few.hops, many.hops);
-            // Each query has expanded as many as it answers.
+            // Each query expands at least as many nodes as it has answers.
             assert!(few.hops >= 10 * 100, "{what}: {}", few.hops);
             let reads = |of: Counters| of.graph_reads + of.vector_reads;
             assert!(reads(few) < reads(many), "{what}: {few:?} {many:?}");
@@ -78,7 +80,7 @@ fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
     }
 }
 
-/// The list is the knob of recall as ever.
+/// The list is still the knob of recall.
 #[test]
 fn longer_lists_find_more_and_read_more() {
     for stored in [COUPLED, BEST, LAYERED, INLINE] {
@@ -124,7 +126,8 @@ fn best_first_stops_where_it_does_under_any_completion_order() {
     }
 }
 
-/// Where vectors are apart, more is known when the walk is done: that is no reason to go on, nor to rank once more what was ranked meanwhile.
+/// If vectors are apart, more is known when the walk is done. This must not resume the walk, nor
+/// rank candidates again.
 #[test]
 fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     let index = stored_under(BEST, Faults::none());
@@ -145,7 +148,8 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     assert_eq!(all.hops, some.hops);
     assert_eq!(all.hops, few.hops);
     assert!(all.reranked > some.reranked && all.reranked > few.reranked);
-    // All of the list, and those that were ranked while the walk went on and have left the list since: not one of twenty.
+    // The whole list is ranked, and candidates that were ranked during the walk and left the list
+    // since. These are fewer than one in twenty.
     let list = 100 * 100;
     assert!(all.reranked >= list, "{all:?}");
     assert!(all.reranked <= list + 100, "{all:?}");
@@ -180,7 +184,7 @@ fn a_row_that_is_asked_for_is_found() {
 
 #[test]
 fn a_list_with_room_for_all_is_gone_through_to_its_end() {
-    // Expanding every node takes long: each layout once by default.
+    // Expanding every node takes long, so by default each layout runs once.
     let packed = (Layout::Packed, Compression::Best, Order::Input);
     let few = [COUPLED, INLINE, packed, BEST, LAYERED];
     for stored in if slow() { &STORED[..] } else { &few } {
@@ -191,16 +195,17 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
             ..early(options(Preset::DISKANN))
         };
         let found = search(&index, &options);
-        // By leading parts some may be missed that are as good as equally near.
+        // By leading parts, an answer may be replaced by one that is equally near in them.
         let least = if stored == LAYERED { 0.995 } else { 1.0 };
         assert!(recall(&found) >= least, "{stored:?}: {}", recall(&found));
-        // As many as can be reached.
+        // As many nodes as can be reached.
         let hops = found.counters.hops;
         assert!(hops > 100 * 2_990, "{stored:?}: {hops}");
     }
 }
 
-/// Keys of seeds, and of what is met in memory, are exact where codes are in the records: they must not pass for estimates without error.
+/// If codes are in the records, keys of seeds and of nodes in memory are exact. They must not count
+/// as estimates without error.
 #[test]
 fn what_is_in_memory_stops_no_search_too_soon() {
     for (number, stored) in STORED.into_iter().enumerate() {
@@ -213,12 +218,13 @@ fn what_is_in_memory_stops_no_search_too_soon() {
                 cache,
                 ..OpenOptions::default()
             };
-            // One query after the other, whose reads come in in one order: what is in the cache is the same in each run.
+            // Queries run one by one, and reads complete in one order, so the cache has the same
+            // contents in each run.
             let index = from_memory(path(stored), &open);
-            // Each with a cache meets other ways than without one.
+            // Runs with a cache try other ways than runs without one.
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
-                // So that the cache has something.
+                // Fills the cache.
                 let alone = |options| SearchOptions {
                     in_flight: Some(1),
                     ..options
@@ -234,7 +240,7 @@ fn what_is_in_memory_stops_no_search_too_soon() {
     }
 }
 
-/// An index whose pages are read from memory, so that they come in as they were asked for.
+/// An index whose pages are read from memory, so that reads complete in the order of requests.
 fn from_memory(path: std::path::PathBuf, open: &OpenOptions) -> Index {
     let mut index = Index::open(&path, open).unwrap();
     let volume = stratann_tier::Directory::open(&path).unwrap();
@@ -242,7 +248,8 @@ fn from_memory(path: std::path::PathBuf, open: &OpenOptions) -> Index {
     index
 }
 
-/// The first 1,500 rows, which can be changed. Its pages are read from memory, so that they come in as they were asked for.
+/// The first 1,500 rows, open for changes. Its pages are read from memory, so that reads complete
+/// in the order of requests.
 fn changing(folder: &std::path::Path, layout: Layout, update: Option<Update>) -> LiveIndex {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), 1_500);
     let options = BuildOptions {
@@ -297,7 +304,7 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
                     exact: true,
                     ..options
                 };
-                // The first search meets what is deleted, the second one knows of it.
+                // The first search meets deleted nodes, and the second one knows them.
                 let found = [(); 2].map(|()| live.search(queries, &options).unwrap());
                 found.map(|found| {
                     assert!(found.ids.iter().all(|id| id % 3 == 0), "{layout}, {way:?}");
@@ -318,7 +325,8 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
     }
 }
 
-/// Vectors that wait for a merge, nearer than all but one that a query is to answer, say nothing of how far its walk has come.
+/// Waiting vectors may be nearer than all answers but one. They do not show how far the walk has
+/// come.
 #[test]
 fn what_waits_in_memory_ends_no_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,7 +344,7 @@ fn what_waits_in_memory_ends_no_search() {
             (stored, found)
         };
         let (before, _) = nearest(late(SearchOptions::default()));
-        // Nine that are the query itself.
+        // Nine copies of the query itself.
         let copies = queries.bytes().repeat(9);
         let copies = Matrix::new(copies, 9, 128, Element::U8).unwrap();
         live.insert(&copies, None, &Silent).unwrap();
@@ -349,7 +357,7 @@ fn what_waits_in_memory_ends_no_search() {
     }
 }
 
-/// Other metrics have other distances and errors, negative ones too.
+/// Other metrics have other distances and errors, also negative ones.
 #[test]
 fn every_metric_has_its_bound() {
     let folder = tempfile::tempdir().unwrap();
@@ -358,7 +366,7 @@ fn every_metric_has_its_bound() {
     for metric in [Metric::Cosine, Metric::InnerProduct] {
         let truth = brute_force(&base, &queries, 10, metric, 1, &Silent).unwrap();
         for layout in [Layout::Packed, Layout::Decoupled, Layout::Layered] {
-            // By default each metric and each layout, and both metrics where walks go by parts of vectors.
+            // By default each metric and each layout runs once, and both metrics for leading parts.
             let few = match metric {
                 Metric::Cosine => [Layout::Packed, Layout::Layered],
                 _ => [Layout::Decoupled, Layout::Layered],
@@ -393,7 +401,7 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // A shorter list that takes no more finds no more: the longest of these.
+                // A shorter list at the same cost finds no more. This is the longest such list.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()
                     .step_by(2)

@@ -1,4 +1,5 @@
-//! Searches with filters: only what matches, all that is asked for, and as near as brute force says.
+//! Searches with filters: all answers match, there are as many as asked for, and they agree with
+//! brute force.
 
 use std::collections::HashSet;
 
@@ -9,7 +10,7 @@ use crate::update::each_vector;
 
 const K: usize = 10;
 
-/// Rows of the index that are searched, of every kind.
+/// Rows of every index in these tests.
 const ROWS: usize = 3_000;
 
 fn matching(nodes: &NodeSet) -> Matching<'_> {
@@ -45,7 +46,7 @@ fn ids(index: &Index) -> Vec<u64> {
     ids
 }
 
-/// Rows that match, drawn by their numbers: each the same for all indexes.
+/// A pseudo-random condition on ids, the same for all indexes.
 fn drawn(share: f64) -> impl Fn(u64) -> bool {
     move |id| {
         let hash = (id + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
@@ -54,14 +55,15 @@ fn drawn(share: f64) -> impl Fn(u64) -> bool {
     }
 }
 
-/// Base, as many queries, and the distance of each query to each row.
+/// The base and the queries.
 pub(super) fn photos() -> (Matrix, Matrix) {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), ROWS);
     let queries = head(&fixture("photo-sift-20k.query.u8bin"), 30);
     (base, queries)
 }
 
-/// The share of the k nearest rows that match which were found; all that were found match, each once, and are as many as may be.
+/// Recall among the matching rows. Checks that all answers match, are distinct, and are as many as
+/// possible.
 fn checked(
     what: &str,
     found: &SearchResults,
@@ -114,8 +116,8 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// Rows by how far they are from the one that is farthest from all queries: the first of them are a region that no query is in. Every test asks
-/// this of the same rows and queries.
+/// Rows by their distance from the row that is farthest from all queries. The first of them are a
+/// region without queries. Every test uses the same rows and queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
@@ -138,7 +140,7 @@ fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     })
 }
 
-/// Searches an index with filters of every selectivity; of some by default.
+/// Searches an index with filters of every selectivity, or by default of some.
 fn check_index(
     name: &str,
     index: &Index,
@@ -155,7 +157,7 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // Also through what does not match, whatever the estimate says: it may run dry.
+        // Also *within*, whatever the estimate says, so that a walk may run dry.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));
@@ -166,7 +168,8 @@ fn check_index(
                 "{what}: recall {recall:.3}, {} + {} reads",
                 counters.graph_reads, counters.vector_reads
             );
-            // PRESS ends by what low codes say, which is less; but nobody goes that way where it was not chosen.
+            // PRESS ends by its low codes, which is less exact. The planner does not choose
+            // *within* there.
             let least = if way.is_some() { 0.9 } else { 0.95 };
             assert!(recall >= least, "{what}: recall {recall}");
         }
@@ -274,7 +277,8 @@ fn clusters_answer_what_matches() {
 
 #[test]
 fn both_ways_are_right_by_themselves() {
-    // Whatever the estimate says, so that neither is only ever tried where it is cheap.
+    // Both strategies run, whatever the estimate says, so that neither is tested only where it is
+    // cheap.
     let (base, queries) = photos();
     for stored in [COUPLED, BEST, INLINE, LAYERED] {
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -303,7 +307,7 @@ fn both_ways_are_right_by_themselves() {
                 );
                 assert!(recall >= 0.95, "{what}: recall {recall}");
                 if way == Way::Before && [COUPLED, BEST].contains(&stored) {
-                    // Hardly more than k and those that say how far codes err.
+                    // Hardly more than k, and the vectors that show the error of codes.
                     let reads = counters.graph_reads + counters.vector_reads;
                     let each = reads as f64 / queries.rows() as f64;
                     assert!(each <= (K + 10) as f64, "{what}: {each} reads a query");
@@ -381,7 +385,7 @@ fn filters_are_answered_from_columns_and_from_rows_in_memory() {
         let bytes = base.bytes()[rows.start * row_bytes..rows.end * row_bytes].to_vec();
         Matrix::new(bytes, rows.len(), base.dim(), base.element()).unwrap()
     };
-    // What a row has follows from its id; one in eleven has nothing.
+    // A row's attributes follow from its id. One row in eleven has none.
     let row = |id: u64| {
         let mut row = Row::default();
         if !id.is_multiple_of(11) {

@@ -23,7 +23,7 @@ fn texts() -> (Vec<f32>, Vec<f32>) {
     )
 }
 
-/// Floats of ordinary size as an element type; bytes are coarse.
+/// Floats of ordinary size as another element type. Bytes are coarse.
 fn matrix(floats: &[f32], element: Element) -> Matrix {
     let bytes: Vec<u8> = match element {
         Element::F32 => floats.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -71,13 +71,13 @@ fn options(exact: bool) -> SearchOptions {
         list: 80,
         exact,
         threads: 1,
-        // What a pipeline finds follows from when its reads come in as well.
+        // The answers of a pipeline would depend on the timing of reads as well.
         strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     }
 }
 
-/// Recall, and how many distances are those of the vectors to the bit.
+/// Recall, and the number of exact distances.
 fn compared(
     base: &Matrix,
     queries: &Matrix,
@@ -92,7 +92,7 @@ fn compared(
         kernel.distance(&row(queries, n / 10), &row(base, id as usize)) == distance
     };
     let pairs = found.ids.iter().zip(&found.distances).enumerate();
-    // Those that are not exact would count wrong ids.
+    // Approximate distances would count wrong ids.
     let unknown = vec![f32::INFINITY; found.ids.len()];
     let distances = if found.exact {
         &found.distances
@@ -103,7 +103,7 @@ fn compared(
     (recall, pairs.filter(|&pair| exact(pair)).count())
 }
 
-/// Recall where whole vectors stand beside lists.
+/// Recall with whole vectors beside lists.
 fn of_whole_vectors(
     folder: &std::path::Path,
     (base, asked): (&Matrix, &Matrix),
@@ -124,7 +124,7 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
         let (base, asked) = (matrix(&base, element), matrix(&asked, element));
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             let what = format!("{element}, {metric:?}");
-            // By default every metric of floats, and each other element in one.
+            // By default every metric of floats runs, and one metric for each other element type.
             let few = match element {
                 Element::F32 => true,
                 Element::F16 => metric == Metric::Cosine,
@@ -151,14 +151,15 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
     }
 }
 
-/// Some embeddings have a dimension that is tens of times as wide as the others. Of the vectors that are far out there nothing may be cut off.
+/// Some embeddings have a dimension that is tens of times as wide as the others. Vectors far out in
+/// it must not be cut off.
 #[test]
 fn outliers_are_found_as_others_are() {
     let folder = tempfile::tempdir().unwrap();
     let (mut base, mut asked) = texts();
     for rows in [&mut base, &mut asked] {
         for (n, row) in rows.chunks_exact_mut(DIM).enumerate() {
-            // A tenth of the rows, each in a place of its own.
+            // A tenth of the rows, each in a different place.
             if n % 10 == 3 {
                 row[5] = 4.0 + (n % 97) as f32 / 3.0;
             }
@@ -168,7 +169,7 @@ fn outliers_are_found_as_others_are() {
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
         let path = built(folder.path(), &base, metric);
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
-        // So that nothing but the ranking decides.
+        // The list is so long that only the ranking decides.
         let options = SearchOptions {
             list: 600,
             ..options(false)
@@ -180,7 +181,8 @@ fn outliers_are_found_as_others_are() {
     }
 }
 
-/// Where lengths differ by orders of magnitude, a short vector's leading part says little of its direction.
+/// If lengths differ by orders of magnitude, a short vector's leading part says little of its
+/// direction.
 #[test]
 fn short_vectors_are_found_under_cosine() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,7 +255,7 @@ fn what_a_query_keeps_of_its_candidates_is_planned() {
     let (_, more) = plan.for_queries(200, 4096, 0).unwrap();
     assert!(more > each + 100 * part);
     assert!(plan.queries >= each);
-    // Under the least budget there is, everything is found as without one.
+    // Under the least possible budget, the answers are the same as without one.
     let Err(Error::Memory { needs, .. }) = open(0) else {
         panic!("no budget is too small");
     };
@@ -281,7 +283,7 @@ fn distances_of_embeddings_are_as_near_as_they_are_said_to_be() {
         });
         let off: Vec<f32> = off.collect();
         let largest = off.iter().copied().fold(0.0, f32::max);
-        // It is a bound, and not one that says nothing.
+        // The reported error is a bound, and a useful one.
         let error = found.distance_error;
         assert!(
             largest <= error && error < 20.0 * largest,

@@ -1,4 +1,4 @@
-//! Rows that are searched for as if they were not in the index.
+//! Searches for rows of the index that are left out of their own answers.
 
 use super::*;
 use crate::search::LeftOut;
@@ -38,7 +38,7 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             assert_eq!(itself(&all), ids.len(), "{stored:?}");
             let [without, leading] = [false, true].map(|leads_on| found(preset, Some(leads_on)));
             assert_eq!((itself(&without), itself(&leading)), (0, 0), "{stored:?}");
-            // All answers are there all the same.
+            // There are still k answers.
             assert!(without.ids.iter().all(|&id| id != u64::MAX), "{stored:?}");
             let sum = |found: &SearchResults| {
                 let distances = found.distances.iter().map(|&distance| f64::from(distance));
@@ -48,6 +48,6 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             far += sum(&without);
         }
     }
-    // Its list has what is nearest: with it more is found, though it takes a place.
+    // The row's list links to its nearest neighbours, so a walk through the row finds more.
     assert!(near < far, "{near} {far}");
 }

@@ -1,4 +1,5 @@
-//! Vectors that are apart from lists are prefetched with what the traversal leaves of the bandwidth (DecoupleVS §3.4).
+//! Vectors that are apart from lists are prefetched with the bandwidth that the traversal leaves
+//! (DecoupleVS §3.4).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,27 +10,28 @@ use stratann_tier::{Completion, ReadQueue, Request, Tier};
 
 use super::*;
 
-/// Reads on their way, of all queues of a search.
+/// Reads in flight, of all queues of a search.
 #[derive(Default)]
 struct Traffic {
     graph: AtomicUsize,
     vectors: AtomicUsize,
-    /// The most at once while the graph was read, and the reads of vectors that began then.
+    /// The most in flight during reads of the graph, and the number of vector reads that began
+    /// then.
     most: AtomicUsize,
     prefetched: AtomicUsize,
-    /// The most reads of the graph alone at once.
+    /// The most reads of the graph in flight.
     widest: AtomicUsize,
     /// The pages of vectors that were read, each once.
     pages: Mutex<HashSet<(String, u64)>>,
 }
 
-/// A tier whose reads are counted.
+/// A tier that counts reads.
 struct Counted {
     inner: Arc<dyn Tier>,
     traffic: Arc<Traffic>,
-    /// How often a queue is asked in vain before it gives what has come in.
+    /// How often a queue is polled in vain before it returns a completed read.
     slow: usize,
-    /// The name of the file, if it is one of vectors.
+    /// The name of the file, if it has vectors.
     vectors: Option<String>,
 }
 
@@ -67,9 +69,9 @@ struct CountedQueue {
     inner: Box<dyn ReadQueue>,
     traffic: Arc<Traffic>,
     slow: usize,
-    /// How often it was asked since it gave something.
+    /// The number of polls since its last completed read.
     asked: usize,
-    /// The name of the file, if it is one of vectors.
+    /// The name of the file, if it has vectors.
     vectors: Option<String>,
 }
 
@@ -152,12 +154,12 @@ impl Drop for CountedQueue {
     }
 }
 
-/// An index whose vectors are apart, read through `faults`, and what is on its way.
+/// An index with vectors apart, read through `faults`, and its traffic.
 fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
     counted_at(&path(BEST), faults, 0)
 }
 
-/// The same of the index at `path`, whose graph is `slow` beside its vectors.
+/// The same for the index at `path`, whose graph is `slow` compared with its vectors.
 fn counted_at(path: &std::path::Path, faults: &Faults, slow: usize) -> (Index, Arc<Traffic>) {
     let mut index = Index::open(path, &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path).unwrap();
@@ -174,7 +176,7 @@ fn counted_at(path: &std::path::Path, faults: &Faults, slow: usize) -> (Index, A
     (index, traffic)
 }
 
-/// One query alone; a head of K + B = 20.
+/// A single query, with a head of K + B = 20.
 fn alone(index: &Index, query: usize, strategy: Strategy, beam: usize) -> SearchResults {
     let queries = &small().queries;
     let row = queries.dim() * queries.element().size();
@@ -209,7 +211,7 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
                 let seen = traffic.prefetched.load(Ordering::Relaxed);
                 best = best.max(seen);
                 let prefetched = found.counters.prefetched as usize;
-                // Some may begin where the last page of the graph has come in.
+                // Some may begin after the last page of the graph has arrived.
                 assert!(prefetched >= seen, "{prefetched}, but {seen} were seen");
             }
             let most = traffic.most.load(Ordering::Relaxed);
@@ -217,8 +219,8 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
                 most <= beam,
                 "{strategy}, W = {beam}: {most} reads in flight"
             );
-            // Nothing is prefetched at first, and what converges has dozens of candidates left: the graph gets all of the beam then,
-            // whatever comes in first.
+            // At first nothing is prefetched, and a converging search has dozens of candidates
+            // left. So the graph gets the whole beam then, under any order of completions.
             let widest = traffic.widest.load(Ordering::Relaxed);
             assert_eq!(widest, beam, "{strategy}: reads of the graph at once");
         }
@@ -258,13 +260,14 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
         ..options(Preset::DECOUPLEVS)
     };
     let head = options.k + rerank.batch;
-    // While one read of the graph is on its way, there is time for all vectors of the head.
+    // While one read of the graph is in flight, there is time for all vectors of the head.
     let (index, traffic) = counted_at(&folder.path().join("index"), &Faults::none(), 1_000);
     let mut all = 0;
     for query in 0..queries.rows() {
         let query = rerank::query_of(queries, query);
         let found = index.search(&query, &options).unwrap().counters;
-        // Of K + 2B that are read, the head was, but for those that stand on pages which others go on on.
+        // K + 2B vectors are read, and the head was prefetched. Exceptions are vectors on pages of
+        // records that continue from other pages.
         let after = (found.vector_reads - found.prefetched) as usize;
         all += usize::from(found.prefetched as usize > head - 2 * BEAM && after <= rerank.batch);
     }

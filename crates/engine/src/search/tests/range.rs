@@ -1,4 +1,4 @@
-//! Range searches and searches by an id, beside brute force.
+//! Range searches and searches by id, compared with brute force.
 
 use super::filtered::photos;
 use super::*;
@@ -22,7 +22,7 @@ fn one(queries: &Matrix, at: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// All pages of a range, which are checked: exact distances, ascending, each id once.
+/// All pages of a range. Checks that distances are exact and ascending, and ids distinct.
 fn all_pages(
     search: &dyn Fn(&Range) -> Result<RangeResults, Error>,
     range: Range,
@@ -79,7 +79,7 @@ fn all_within_a_distance_come_page_by_page() {
                 found += ids.len();
                 wanted += within;
             }
-            // Nearer than all: a page of nothing.
+            // A range below all distances gives an empty page.
             let range = Range::of(sorted[0] - 1.0);
             let nothing = index
                 .search_range(&query, &range, &options, None, &Silent)
@@ -90,7 +90,7 @@ fn all_within_a_distance_come_page_by_page() {
         let recall = found as f64 / wanted as f64;
         println!("{stored:?}: {found} of {wanted}");
         assert!(recall >= 0.98, "{stored:?}: {recall}");
-        // Farther than all: all of them, and then it is certain.
+        // A range beyond all distances gives all vectors, and is certainly complete.
         let query = one(&queries, 0);
         let truth = distances(&base, query.bytes());
         let range = Range {
@@ -117,7 +117,7 @@ fn all_within_a_distance_come_page_by_page() {
 
 #[test]
 fn a_range_is_complete_only_where_all_was_met() {
-    // Many that are equal: some of them nothing leads to, however long the list.
+    // Many vectors are equal, and no list leads to some of them, however long it is.
     let folder = tempfile::tempdir().unwrap();
     let rows = |count: usize| -> Vec<u8> {
         (0..count)
@@ -253,7 +253,7 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
                 };
                 found += ids.len();
                 wanted += (0..all as u64).filter(within).count();
-                // All that match: that is certain.
+                // All matches are returned, and the result is certainly complete.
                 let range = Range::of(f32::INFINITY);
                 let everything = search(&range).unwrap();
                 let count = (0..all as u64)
@@ -267,7 +267,7 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
                 "{layout}, {text}: {found} of {wanted}"
             );
 
-            // More like some: stored, in memory; themselves left out.
+            // More vectors like stored ones and ones in memory, which are left out themselves.
             let like = [7, 2_500, 2_607];
             let found = live
                 .search_like(&like, &options, Some(&filter), &Silent)
@@ -310,7 +310,7 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
         );
         let none = live.search_like(&[], &options, None, &Silent).unwrap_err();
         assert!(none.is_call_wrong(), "{none}");
-        // Of a range around a vector of the index, that one is no answer.
+        // In a range around a vector of the index, the vector itself is left out.
         let own = Range {
             without: Some(7),
             ..Range::of(0.0)

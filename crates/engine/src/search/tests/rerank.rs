@@ -1,10 +1,12 @@
-//! Re-ranking by batches (DecoupleVS §3.4): what it reads before it may end, and what a batch is where vectors are deleted.
+//! Re-ranking by batches (DecoupleVS §3.4): the reads before it may end, and its batches if vectors
+//! are deleted.
 
 use crate::{Durability, LiveIndex, WriteOptions};
 
 use super::*;
 
-/// 2,000 rows of 384 floats, so few a page that each candidate's vector is on one of its own, as good as always.
+/// 2,000 rows of 384 floats. A page has so few that each candidate's vector nearly always has its
+/// own page.
 pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
     static WIDE: OnceLock<(tempfile::TempDir, Matrix)> = OnceLock::new();
     WIDE.get_or_init(|| {
@@ -23,14 +25,15 @@ pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
     })
 }
 
-/// One of its queries.
+/// One of the queries.
 pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
     let mut bytes = vec![0; queries.dim() * queries.element().size()];
     queries.read(query, &mut bytes).unwrap();
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// No batch pays, since all of it would have to become answers, and nothing is prefetched: a beam of one leaves no read.
+/// No batch pays, since all of it would have to become answers. Nothing is prefetched, since a beam
+/// of one leaves no read.
 fn stubborn() -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -59,14 +62,14 @@ fn k_and_two_batches_are_read_before_re_ranking_may_end() {
         assert_eq!(found.counters.reranked as usize, most, "query {query}");
         read += reads;
     }
-    // So that another batch would have been noticed.
+    // Tight enough to notice another batch.
     assert!(read > (most - 3) * queries.rows(), "{read}");
 }
 
 #[test]
 fn a_batch_pays_from_the_benefit_ratio_on() {
-    // A ratio of m in ten ends re-ranking with the first batch of ten of which fewer than m became answers: the more is asked of a
-    // batch, the sooner. At most all candidates are ranked, at least K + 2B.
+    // A ratio of m in ten ends re-ranking with the first batch of ten with fewer than m answers. So
+    // a higher ratio ends it sooner. At most all candidates are ranked, and at least K + 2B.
     let (folder, queries) = wide();
     let index = Index::open(folder.path().join("index"), &OpenOptions::default()).unwrap();
     let ranked = |query: &Matrix, tenths: u32| {
@@ -92,7 +95,7 @@ fn a_batch_pays_from_the_benefit_ratio_on() {
             *sum += ranked;
         }
     }
-    // One answer in ten is what decides here: a ratio between 0 and 1 is told from both.
+    // Here one answer in ten decides, so a ratio between 0 and 1 differs from both.
     assert!(sums[0] > sums[1] && sums[1] > sums[4], "{sums:?}");
 }
 
@@ -113,7 +116,7 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
     let most = stubborn().k + 2 * Rerank::PAPER.batch;
     for query in 0..10 {
         let query_row = query_of(queries, query);
-        // More than a batch of them in front.
+        // More than a batch of deleted vectors come first.
         let near = SearchOptions {
             k: 20,
             ..stubborn()
@@ -121,11 +124,12 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
         let near = index.search(&query_row, &near).unwrap();
         let gone = near.ids.iter().filter(|&&id| id != u64::MAX);
         index.delete(&gone.copied().collect::<Vec<_>>()).unwrap();
-        // As the vectors say so, and when that is known.
+        // First the vectors show the deletes, and then they are known in advance.
         for known in [false, true] {
             let found = index.search(&query_row, &stubborn()).unwrap();
             let ranked = found.counters.reranked as usize;
-            // While it is not known, the traversal goes on once more, and may meet some that are nearer.
+            // As long as deletes are not known, the traversal resumes once, and may meet nearer
+            // nodes.
             let more = if known { 0 } else { 5 };
             assert!(
                 (most..=most + more).contains(&ranked),

@@ -1,4 +1,4 @@
-//! Searches that look at every vector: through what the index holds, in little memory, and with errors that are seen.
+//! Scans: they read through tiers that the index holds open, need little memory, and report errors.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::*;
 use crate::Update;
 use crate::stores::Pages;
 
-/// Rows that are deleted at random: all but `kept` of them.
+/// Random rows to delete: all except `kept` of them.
 fn at_random(kept: usize) -> Vec<u64> {
     let mut ids: Vec<u64> = (0..ROWS as u64).collect();
     let order = |id: &u64| (id + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -27,7 +27,8 @@ fn listed(list: usize) -> SearchOptions {
     }
 }
 
-/// An index whose vectors are deleted at random but for `kept`, and those; `update` inserted some that were deleted again.
+/// An index whose vectors are deleted at random except `kept`, and the ids of these. With `update`,
+/// some vectors were inserted and deleted again.
 fn few_left(
     folder: &std::path::Path,
     preset: Preset,
@@ -100,9 +101,9 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
         std::fs::create_dir(&folder).unwrap();
         let (path, kept) = few_left(&folder, preset, update, 40);
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
-        // Codes and the like are loaded by their names, when they are first needed.
+        // Codes and similar files are loaded by name at their first use.
         index.search(&queries, &listed(10)).unwrap();
-        // As a merge does in another process.
+        // As a merge in another process does.
         for entry in std::fs::read_dir(&path).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
@@ -110,7 +111,7 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
                 std::fs::remove_file(entry.path()).unwrap();
             }
         }
-        // A list that has room for all, and one with which a walk comes first.
+        // A list that is long enough for all, and one with which a walk comes first.
         for (k, list) in [(40, 60), (39, 39)] {
             let wide = SearchOptions { k, ..listed(list) };
             let found = index.search(&queries, &wide);
@@ -123,7 +124,7 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
     }
 }
 
-/// What goes on behind all doors of an index.
+/// The read queues of an index, and their traffic.
 #[derive(Default)]
 struct Traffic {
     doors: AtomicUsize,
@@ -223,7 +224,8 @@ const GONE: u64 = 1 << 40;
 
 #[test]
 fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
-    // Lists have room for all of 3,000 vectors in several segments. (Where nothing was deleted they would be walked to.)
+    // Lists are long enough for all 3,000 vectors in several segments. (Without deletes, the search
+    // would walk.)
     for stored in [COUPLED, BEST] {
         let traffic = Arc::new(Traffic::default());
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -250,7 +252,7 @@ fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
         );
         let most = traffic.most_bytes.load(Ordering::Relaxed);
         assert!(most <= 16 * pages.page_bytes, "{stored:?}: {most} bytes");
-        // That of the walker, and one of the scan.
+        // The queue of the walker, and one of the scan.
         assert_eq!(traffic.most_doors.load(Ordering::Relaxed), 2, "{stored:?}");
     }
 }
@@ -292,7 +294,7 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
 
 #[test]
 fn other_tasks_of_a_thread_go_on_beside_a_scan() {
-    // Of pages in memory as well, which nobody waits for.
+    // Also with pages in memory, which need no wait.
     let resident = OpenOptions {
         memory: Some(64 << 20),
         ..OpenOptions::default()

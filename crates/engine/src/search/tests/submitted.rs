@@ -1,4 +1,4 @@
-//! Searches that are submitted, over tiers that are slow or fail: what ends them leaves nothing behind.
+//! Submitted searches over slow or failing tiers: their end leaves nothing behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -10,10 +10,10 @@ use stratann_tier::{Directory, ReadQueue, Tier};
 use super::*;
 use crate::room::Wanted;
 
-/// Longer than anything here takes, unless it was lost.
+/// Longer than anything here takes, unless it hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// An index over memory whose reads take so long, under a memory budget perhaps.
+/// An index over memory whose reads take `latency`, optionally under a memory budget.
 fn slow_at(path: &std::path::Path, latency: Duration, memory: Option<u64>) -> (Arc<Index>, Slow) {
     let open = OpenOptions {
         memory,
@@ -29,7 +29,7 @@ fn slow_at(path: &std::path::Path, latency: Duration, memory: Option<u64>) -> (A
         tiers.borrow_mut().push(slow.clone());
         Arc::new(slow)
     });
-    // The graph's is the first.
+    // The first tier is the graph's.
     let graph = tiers.into_inner()[0].clone();
     (Arc::new(index), graph)
 }
@@ -46,7 +46,7 @@ fn some(rows: usize) -> Matrix {
     head(&fixture("photo-sift-20k.query.u8bin"), rows)
 }
 
-/// Deterministic answers, counters included.
+/// Options with deterministic answers and counters.
 fn plain() -> SearchOptions {
     options(Preset::DISKANN)
 }
@@ -59,7 +59,7 @@ fn until(what: &str, met: impl Fn() -> bool) {
     }
 }
 
-/// Nothing keeps an index but its one handle.
+/// Whether the index has only this handle.
 fn alone(index: &Arc<Index>) -> bool {
     Arc::strong_count(index) == 1
 }
@@ -135,7 +135,7 @@ fn a_deadline_ends_a_slow_search() {
             );
             assert!(Instant::now() >= deadline && alone(&index));
         }
-        // A hundred queries of a dozen reads each had not been read through.
+        // The hundred queries, of a dozen reads each, were not finished.
         assert!(tier.reads() < 100, "{stored:?}: {}", tier.reads());
         let far = Instant::now() + 10 * LONG;
         let found = index.submit(some(2), &plain(), Some(far)).unwrap().wait();
@@ -182,7 +182,7 @@ fn it_goes_on_when_all_handles_of_the_index_are_dropped() {
     until("it reads", || tier.reads() > 0);
     drop(index);
     same(&search.wait().unwrap(), &expected, "without a handle");
-    // And where nobody waits either, its threads end with it.
+    // If there is no other handle either, its threads end with it.
     let (index, tier) = slow(COUPLED, Duration::from_millis(1));
     let search = index.submit(some(5), &plain(), None).unwrap();
     until("it reads", || tier.reads() > 0);
@@ -236,7 +236,7 @@ fn a_thousand_at_once_are_all_answered() {
     assert!(alone(&index));
 }
 
-/// An index with room for one query with such a list, whose reads take so long.
+/// An index with memory for one query with such a list, whose reads take `latency`.
 fn narrow(latency: Duration) -> (Arc<Index>, Slow, SearchOptions) {
     let least = {
         let open = OpenOptions {
@@ -268,7 +268,7 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         let before = tier.reads();
         let first = index.submit(all(), &options, None).unwrap();
         until("it reads", || tier.reads() > before);
-        // These have to wait, and none of them keeps the thread from it.
+        // These must wait for memory, and none of them occupies the thread meanwhile.
         let late = index.submit(some(2), &options, soon()).unwrap();
         let stopped = index.submit(some(2), &options, None).unwrap();
         let dropped = index.submit(some(2), &options, None).unwrap();
@@ -289,7 +289,7 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         });
         until("the index is let go", || alone(&index));
     }
-    // All of the room is there.
+    // All of the memory is free again.
     let room = index.room(400, 0, Wanted::all(1)).at_once();
     assert!(room.is_some() && index.room(400, 0, Wanted::all(1)).at_once().is_none());
 }
@@ -299,7 +299,7 @@ fn handles_are_waited_for_awaited_and_told() {
     let (index, _) = slow(COUPLED, Duration::from_millis(1));
     let expected = under(Faults::none()).search(&some(2), &plain()).unwrap();
     let submit = || index.submit(some(2), &plain(), None).unwrap();
-    // By a time that is too short, and then for as long as it takes.
+    // First with a timeout that is too short, and then for as long as it takes.
     let mut search = submit();
     let found = loop {
         match search.wait_timeout(Duration::from_micros(300)) {
@@ -310,13 +310,13 @@ fn handles_are_waited_for_awaited_and_told() {
     same(&found.unwrap(), &expected, "waited for in turns");
     let forever = submit().wait_timeout(Duration::MAX).unwrap();
     same(&forever.unwrap(), &expected, "waited for");
-    // As a future, in any executor: here the engine's own.
+    // As a future, in any executor; here in the engine's own.
     let thread = Thread::local(stratann_tier::IoMode::Auto).unwrap();
     let (first, second) = (submit(), submit());
     let both = thread.block_on(async { (first.await, second.await) });
     same(&both.0.unwrap(), &expected, "the first");
     same(&both.1.unwrap(), &expected, "the second");
-    // By a function, which is called when all is known.
+    // By a callback at the end.
     for late in [false, true] {
         let (send, told) = std::sync::mpsc::channel();
         let search = submit();
@@ -328,7 +328,7 @@ fn handles_are_waited_for_awaited_and_told() {
         assert!(search.is_done());
         same(&search.wait().unwrap(), &expected, "told of");
     }
-    // One whose function panics, which is its own business.
+    // A callback that panics does not harm the search.
     let search = submit();
     search.notify(|| panic!("on purpose"));
     let outcome = catch_unwind(AssertUnwindSafe(|| until("it ends", || search.is_done())));
@@ -340,7 +340,7 @@ fn handles_are_waited_for_awaited_and_told() {
     );
 }
 
-/// Panics at the first read while it is told to.
+/// Panics at the first read while `now` is set.
 #[derive(Debug)]
 struct Broken {
     inner: Arc<dyn Tier>,
@@ -382,7 +382,7 @@ fn a_panic_and_an_error_reach_whoever_waits() {
     let panic = catch_unwind(AssertUnwindSafe(|| search.wait())).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
     until("the index is let go", || alone(&index));
-    // Nobody waits for this one.
+    // This search has no waiter.
     drop(index.submit(some(2), &plain(), None).unwrap());
     until("the index is let go", || alone(&index));
     now.store(false, Ordering::SeqCst);
@@ -413,7 +413,7 @@ fn one_whose_pages_are_in_memory_is_ended_between_queries() {
         ..plain()
     };
     let search = index.submit(many.unwrap(), &long, None).unwrap();
-    // One that comes later has its turn beside it, on the same thread, and its deadline.
+    // A later search runs beside it on the same thread, and keeps its own deadline.
     let soon = Instant::now() + Duration::from_millis(3);
     let short = index.submit(some(1), &plain(), None).unwrap().wait();
     assert!(short.is_ok() && !search.is_done());

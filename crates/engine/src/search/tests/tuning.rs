@@ -1,4 +1,5 @@
-//! A batch finds out how many queries it had best have in flight, and answers as it would with any number.
+//! A batch finds its best number of queries in flight, and gives the same answers as with any
+//! number.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use stratann_tier::{Device, DeviceModel, ModelledTier};
 use super::*;
 use crate::search::tuning::{FROM, MOST};
 
-/// The index on a device whose answers take so long.
+/// The index on a device with this latency.
 fn late(latency: Duration) -> Index {
     let mut index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path(COUPLED)).unwrap();
@@ -27,7 +28,7 @@ fn late(latency: Duration) -> Index {
     index
 }
 
-/// So many queries, the same ones again and again.
+/// `rows` queries, repeated from the same ones.
 fn many(rows: usize) -> Matrix {
     let queries = &small().queries;
     let row_bytes = queries.bytes().len() / queries.rows();
@@ -45,8 +46,9 @@ fn best_first() -> SearchOptions {
 
 #[test]
 fn a_batch_that_tries_how_many_are_best_answers_as_any_other() {
-    // A query alone waits for ten milliseconds, and computes for a tenth of one. Which number is the best is the clock's
-    // to say (`by_the_clock`); that several are tried, and that it is one of these, is not.
+    // A query alone waits for ten milliseconds, and computes for a tenth of one. The clock decides
+    // which number is best (`by_the_clock`). This test checks that several are tried, and one of
+    // them is chosen.
     let index = late(Duration::from_millis(1));
     for threads in [1, 2] {
         let queries = many(2 * threads * FROM);
@@ -90,7 +92,7 @@ fn a_short_batch_tries_nothing() {
 
 #[test]
 fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
-    // No read comes in before they are ended.
+    // No read completes before the searches are ended.
     let index = Arc::new(late(Duration::from_secs(3_600)));
     for threads in [1, 2] {
         let options = SearchOptions {
@@ -109,7 +111,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
         std::thread::sleep(Duration::from_millis(5));
         search.cancel();
         assert!(matches!(search.wait(), Err(Error::Interrupted)));
-        // A read that fails, at the first query and in a later one.
+        // A read that fails, at the first query and at a later one.
         for read in [0, 100] {
             let index = under(Faults::none().at_read(read, Fault::Error(5)));
             let error = index.search(&many(4 * FROM), &options).unwrap_err();
@@ -119,7 +121,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
     assert_eq!(Arc::strong_count(&index), 1);
 }
 
-/// What the clock says, of which one of three runs must be as it is without a disturbance.
+/// Timings. One of three runs must be undisturbed.
 mod by_the_clock {
     use super::*;
 
@@ -131,7 +133,8 @@ mod by_the_clock {
                 threads,
                 ..best_first()
             };
-            // One at a time they take a hundredth of a second each: so many tell how steady the clock is.
+            // One at a time, queries take a hundredth of a second each. A few of them show how
+            // steady the clock is.
             let [few, queries] = [threads * 32, 2 * threads * FROM].map(many);
             let run = |queries, in_flight| {
                 let options = SearchOptions {
@@ -142,7 +145,8 @@ mod by_the_clock {
             };
             let mut seen = Vec::new();
             let hides = (0..3).any(|_| {
-                // How far two runs that are the same are apart, beside what is to be seen: four wait at once for what one waits for alone.
+                // Compares the difference of two equal runs with the effect: four queries wait
+                // together as long as one waits alone.
                 let [one, again] = [Some(1), Some(1)].map(|alone| run(&few, alone));
                 let chosen = run(&queries, None);
                 let noise = (one.seconds / again.seconds).max(again.seconds / one.seconds);

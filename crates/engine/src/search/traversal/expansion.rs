@@ -1,4 +1,5 @@
-//! What a traversal does with a node whose record is there: its neighbours are scored, and it is ranked.
+//! Expansion of a node whose record is in memory: its neighbours are scored, and the node is
+//! ranked.
 //!
 //! ```text
 //!   record ──list──> amended by what waits ──> neighbours not yet seen ──codes──> candidate list
@@ -11,7 +12,8 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate that is on a page. Alone on its page, its exact distance goes into the answers.
+    /// Expands a candidate on a page. Without whole-page search, its exact distance goes into the
+    /// answers.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -28,15 +30,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// Lets another candidate count in the stead of one that may be no answer: the list is of those that may (OdinANN §3.4.1).
+    /// Lets another candidate count in place of one that is no answer, since the list is sized by
+    /// candidates that may be answers (OdinANN §3.4.1).
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
             self.frontier.refuse(key);
         }
     }
 
-    /// Expands a candidate that its page has not: its record waits to be written there, or was written on another page
-    /// since that one was asked for.
+    /// Expands a candidate that is not on its page. Its record waits to be written there, or was
+    /// written to another page after this one was requested.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -58,18 +61,21 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             return Ok(());
         }
-        // A page that stays in its place may have been read before the node came to it.
+        // If pages are written in place, this one may have been read before the node was written to
+        // it.
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // It may be an answer, and the only one of its id that counts. What it would have led to, its neighbours lead to as well.
+        // The candidate may be an answer, and the only record of its id that counts. If it cannot
+        // be followed, other nodes still lead to its neighbours.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// Has a candidate looked for where it is now, unless that was done very often.
+    /// Puts a candidate back, to be looked for where its node is now. False if the query has done
+    /// this too often.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -79,15 +85,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// Has a candidate expanded once more whose page was written anew in its place before it was expanded here: what waited for
-    /// its list is there, and did not wait any more.
+    /// Puts back a candidate whose page was rewritten in place before it was expanded here. Changes
+    /// that were pending for its list are on the new page and no longer pending, so this expansion
+    /// may have missed them.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
         }
     }
 
-    /// The page of a node, also of one that is on its way to another.
+    /// The page of a node. If the node is moving, its next page.
     pub(super) fn page_of(&self, node: u32) -> u64 {
         let number = self.setting.pages.page_of(node);
         match self.setting.graph.placement.get() {
@@ -96,7 +103,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The record of a candidate on a page that has it.
+    /// The record of a candidate on a page that contains it.
     pub(super) fn record<'p>(&self, view: N::View<'p>, key: u64) -> Result<Record<'p>, Error>
     where
         N: 'p,
@@ -107,7 +114,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Expands a candidate whose record is in the cache as it is on page `number`. Returns whether it is.
+    /// Expands a candidate from the cache, if the cache has its record as it is on page `number`.
+    /// Returns whether it has.
     pub(super) fn expand_cached(&mut self, number: u64, key: u64) -> Result<bool, Error> {
         let Some(cache) = self.setting.cache else {
             return Ok(false);
@@ -128,8 +136,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(expanded)
     }
 
-    /// Neighbours that were not seen before into the candidate list, unless the candidate has left it: best-first
-    /// would not have expanded it.
+    /// Puts the new neighbours of a candidate into the candidate list. Does nothing if the
+    /// candidate has left the list, since best-first search would not have expanded it.
     pub(super) fn expand_record(
         &mut self,
         page: u64,
@@ -147,7 +155,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_list(page, key, record.codes)
     }
 
-    /// The same from its list, as it stands on `page`.
+    /// Puts the new neighbours in `self.list` into the candidate list; the list is as stored on
+    /// `page`.
     pub(super) fn expand_list(&mut self, page: u64, key: u64, codes: &[u8]) -> Result<(), Error> {
         let node = node_of(key);
         let mut amended = std::mem::take(&mut self.amended);
@@ -160,10 +169,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else if pending.amend_coded(page as u32, node, list, codes, &mut amended) {
                 codes = &amended;
             }
-            // What waited for its list when the page was read may be on another page now, and waits no more.
+            // Since the page was read, pending changes of this list may have been written with it
+            // to another page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
-        // Without a branch on whether a neighbour is new, which no processor can guess.
+        // No branch on whether a neighbour is new, since no processor can predict it.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
         for (place, &neighbour) in self.list.iter().enumerate() {
@@ -173,8 +183,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
-            // Where pages are written in their places, by another process, one may be newer than the checkpoint that was opened:
-            // what is newer leads on, and is no answer.
+            // If another process writes pages in place, a page may be newer than the checkpoint
+            // that was opened. Its newer nodes are traversed, and are no answers.
             if N::MOVES {
                 return Err(self.bad_link(node, largest));
             }
@@ -188,7 +198,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.amended = amended;
         if self.low.is_some() {
-            // They come into the candidate list when the nearest of all that this round met are known.
+            // Neighbours enter the candidate list in `refine`, when all neighbours of this round
+            // are known.
             return Ok(());
         }
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -242,8 +253,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Uses a page for all its nodes: those that were not seen before into the candidate list, and those that may be
-    /// answers onto the list of what is to be ranked. The page will be the next that is held.
+    /// Uses all nodes of a page. New nodes go into the candidate list, and nodes that may be
+    /// answers into `unranked`. The caller then holds the page as the next of `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
@@ -251,7 +262,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         for slot in 0..count {
             let node = view.node(slot)?;
             if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
-                // As in a list: they are newer.
+                // As for lists: the rest of the page is newer than the checkpoint.
                 break;
             }
             largest = largest.max(node);
@@ -264,7 +275,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return self.share_exactly(view);
         }
         if let Some(placement) = self.setting.graph.placement.get() {
-            // Those whose records wait for the page are found here as well.
+            // Nodes whose records wait to be written to this page count as well.
             placement.pending.records_of(page as u32, &mut self.fresh);
             if self.fresh.len() > count {
                 self.look();
@@ -277,7 +288,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            // Those that the list may end with are ranked whatever the code's error.
+            // Nodes that may stay in the list are ranked whatever the error of the codes.
             let ranks = N::VECTORS && slot < count;
             if ranks
                 && (worth.admits(node, score) || key <= self.frontier.bound())
@@ -289,8 +300,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// As [`share`](Traversal::share) where the codes of the page's nodes are elsewhere: in other nodes' records. Their
-    /// exact distances take the place of estimates.
+    /// As [`share`](Traversal::share), where the codes of the page's nodes are stored in the
+    /// records of other nodes. Exact distances then serve as estimates.
     pub(super) fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let Setting { pages, timer, .. } = self.setting;
         for slot in 0..self.fresh.len() {
@@ -310,14 +321,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// A candidate into the list, as what it is known to be.
+    /// Puts a candidate into the list, unless it is known to be no answer.
     #[inline]
     pub(super) fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
         frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
     }
 
-    /// An exact distance into the answers, or that of the leading part among those that may be answers. Returns it, unless its node may
-    /// be no answer.
+    /// Ranks a node by its exact distance, or by its leading part where parts are apart. Returns
+    /// the distance, or `None` if the node may be no answer.
     pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<Option<f32>, Error> {
         let node = node_of(key);
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
@@ -346,13 +357,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Whether nobody asks for answers by leading parts: an insert takes what it needs off the pages that are held.
+    /// Whether answers by leading parts are not needed. An insert takes its candidates from held
+    /// pages.
     fn ranks_nothing(&self) -> bool {
         N::PARTS && self.setting.hold
     }
 
-    /// The same of a node whose record waits for its page, with its vector as it came: where vectors are in parts, by the leading part that
-    /// it will have there, so that it is ranked as the others are.
+    /// Ranks a node whose record waits for its page, by the vector as it was inserted. Where
+    /// vectors are in parts, it uses the leading part that the page will have, so that all nodes
+    /// are ranked alike.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {
@@ -412,7 +425,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Makes the estimates of the nodes in `fresh` by low codes, in `scores`, estimates by high ones.
+    /// Turns the low-code estimates in `scores` of the nodes in `fresh` into high-code estimates.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
@@ -420,7 +433,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// The nodes in `fresh` into L_low, by their low codes.
+    /// Puts the nodes in `fresh` into L_low, by their low codes.
     fn meet(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;
@@ -431,7 +444,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.low_computations += fresh.len() as u64;
     }
 
-    /// Where there is an L_low, begins where its codes say. False: there is none.
+    /// If there is an L_low, starts the query from seeds found by low codes. Returns whether there
+    /// is one.
     pub(super) fn begin_by_low_codes(&mut self) -> bool {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return false;
@@ -451,7 +465,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         true
     }
 
-    /// Where a search by one precision is to begin at seeds, begins there: found by low codes where there are any. False: it is not to.
+    /// If a search by one precision is to start from seeds, starts there. The seeds are found by
+    /// low codes where the index has them. Returns whether the query was started.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {
             return false;
@@ -473,7 +488,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         true
     }
 
-    /// The nodes in `fresh` into the candidate list, with the estimates in `scores`.
+    /// Puts the nodes in `fresh` into the candidate list, with the estimates in `scores`.
     fn admit_fresh(&mut self) {
         for (&node, &score) in self.fresh.iter().zip(&self.scores) {
             Self::admit(
@@ -484,7 +499,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The nearest of L_low that are left into the candidate list, by high codes: `ExpandHigh` of PRESS (DistVS §3.1).
+    /// Moves the nearest of L_low to the candidate list, by high codes: `ExpandHigh` of PRESS
+    /// (DistVS §3.1).
     pub(crate) fn refine(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;
@@ -496,7 +512,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.admit_fresh();
     }
 
-    /// Estimates distances by the codes in the places that `fresh` names.
+    /// Estimates distances by the codes at the positions in `fresh`.
     #[inline]
     pub(super) fn score(&mut self, codes: &[u8]) {
         if self.scores.len() < self.fresh.len() {

@@ -1,8 +1,10 @@
-//! What a traversal tells [`Promise`](crate::search::promise::Promise), and which candidates it takes therefore.
+//! The data that a traversal gives to [`Promise`](crate::search::promise::Promise), and the
+//! candidates that it takes accordingly.
 //!
 //! ```text
-//!   a node is expanded ──record──> its distance     now, though whole-page search ranks when the walk is done
-//!   a page is shared   ──codes elsewhere──> distances of all its nodes, of some of which an estimate is in the list
+//!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
+//!   a page is shared   ──codes elsewhere──> distances of all its nodes; the list may have
+//!                                           estimates of some
 //!   seeds of the navigation graph ──> their distances are known
 //! ```
 
@@ -10,8 +12,9 @@ use super::*;
 use crate::frontier::KeyIs;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// The nearest candidate that nobody has asked for, while so many reads are on their way: if it has promise, where a search may
-    /// stop early, or is among as many as a recall takes.
+    /// Takes the nearest candidate that has not been requested, while `on_their_way` reads are in
+    /// flight. If the search may stop early, the candidate must have promise. With a recall target,
+    /// it must be within the depth.
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(depth) = self.ranking.promise.depth() {
@@ -23,8 +26,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Prefetches vectors, where those are apart, with what the reads of the graph leave of `width`. Where a search may stop early, those
-    /// that have come in are ranked.
+    /// Where vectors are apart from lists, prefetches them with the part of `width` that the reads
+    /// of the graph leave. If the search may stop early, vectors that have arrived are ranked.
     pub(crate) fn prefetch(
         &mut self,
         width: usize,
@@ -48,8 +51,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Where vectors are apart and a search may stop early, exact distances are wanted soon: asks for the vectors of the best candidates
-    /// before lists are asked for. Returns how many reads of vectors are on their way, and leave the lists so many fewer.
+    /// Requests vectors of the best candidates before lists. This is for searches that may stop
+    /// early where vectors are apart, since these need exact distances soon. Returns the number of
+    /// vector reads in flight, which take their places from the lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -62,15 +66,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(self.reranker.as_ref().map_or(0, Reranker::in_flight))
     }
 
-    /// Learns from the nodes of the navigation graph that a query starts from, nearest first, the first of `scores` being their estimates.
+    /// Learns from the seeds of the navigation graph, nearest first. The first `seeds` entries of
+    /// `scores` are their estimates.
     pub(super) fn learn_from_seeds(&mut self, seeds: usize, distances: &[f32]) {
-        // Some may be no answers, and their ids are not known.
+        // The ids of seeds are not known, so some may be excluded.
         let all = self.ranking.admission().is_of_all();
         let promise = &mut self.ranking.promise;
         let kth = self.k.checked_sub(1).and_then(|kth| distances.get(kth));
         promise.limit(kth.copied().filter(|_| all));
-        // Where vectors are beside lists, they are learned from when they are expanded; and where codes are as well, what is in the list are
-        // no estimates.
+        // Where vectors are beside lists, the error is learned when nodes are expanded. Where codes
+        // are beside lists too, keys in the list are no estimates.
         if !N::VECTORS {
             for (estimate, distance) in self.scores[..seeds].iter().zip(distances) {
                 promise.learn(distance - estimate);
@@ -78,21 +83,22 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Re-ranking on the path.
+    /// Re-ranks a candidate during the walk.
     pub(super) fn rank_on_the_path(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         let distance = self.rank(key, record)?;
         self.note(key, distance);
         Ok(())
     }
 
-    /// Ranks a candidate that is expanded in whole-page search, which otherwise waits until the walk is done.
+    /// Ranks a candidate on its expansion in whole-page search, which otherwise ranks after the
+    /// walk.
     pub(super) fn rank_early(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !N::CODES {
             self.rank_on_the_path(key, record)?;
             self.ranked.push(key);
             return Ok(());
         }
-        // It was ranked when its page was shared.
+        // The node was ranked when its page was shared.
         let node = node_of(key);
         let mut shared = self.distances.iter().rev();
         if let Some(&(_, distance)) = shared.find(|&&(shared, _)| shared == node) {
@@ -102,7 +108,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from a candidate whose vector says that it is so far, unless it may be no answer or was learned from before.
+    /// Learns from the exact distance of a candidate, unless it may be no answer or was learned
+    /// from before.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
@@ -112,14 +119,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return;
         };
         self.ranking.promise.met(distance);
-        // An exact key says nothing of codes.
+        // An exact key shows nothing of the codes.
         if is == KeyIs::Estimated {
             self.ranking.promise.learn(distance - distance_of(key));
         }
     }
 
-    /// Takes the distance of a node whose page was shared, where codes are elsewhere; `fresh` if it was not seen before, and came into
-    /// the list with that distance. Otherwise what it is in the list with is known when it is expanded.
+    /// Takes the distance of a node on a shared page, where codes are elsewhere. `fresh` says that
+    /// the node was new, and entered the list with this distance. Otherwise its key in the list is
+    /// known only when the node is expanded.
     pub(super) fn note_shared(&mut self, node: u32, id: u64, distance: f32, fresh: bool) {
         if !fresh {
             self.distances.push((node, distance));
@@ -128,7 +136,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// A candidate of which the exact distance is known into the list; `noted` if promise was told of it.
+    /// Puts a candidate with a known exact distance into the list. `noted` says that promise has
+    /// its distance.
     pub(super) fn admit_exactly(
         frontier: &mut Frontier,
         ranking: &Ranking<'_>,

@@ -1,4 +1,4 @@
-//! Clusters and vectors that are read one after the other, where no search does: for rebalancing and merges. Each file is opened once.
+//! Sequential reads of clusters and vectors for rebalancing and merges. Each file is opened once.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use stratann_tier::{Volume, VolumeReader};
 use super::{ClusterStores, ExtentAt, MemberAt, Run, Vectors};
 use crate::Error;
 
-/// Takes a vector: its number, its outside id, and itself.
+/// Takes a vector: its number, its id, and its bytes.
 pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 /// The files of a cluster index, open for reading in pieces.
 pub(crate) struct ClusterReader<'a> {
     pub(super) stores: &'a ClusterStores,
-    /// As `stores` has them.
+    /// In the order of `stores`.
     files: Vec<Box<dyn VolumeReader>>,
     buffer: Vec<u8>,
 }
@@ -23,7 +23,7 @@ impl<'a> ClusterReader<'a> {
     /// Opens all files that the stores read.
     ///
     /// # Errors
-    /// One that cannot be opened.
+    /// A file that cannot be opened.
     pub(crate) fn open(volume: &dyn Volume, stores: &'a ClusterStores) -> Result<Self, Error> {
         let files = stores.files.iter();
         let files = files.map(|file| volume.open_reader(&file.name));
@@ -34,7 +34,7 @@ impl<'a> ClusterReader<'a> {
         })
     }
 
-    /// The extent of a cluster, whose checksum is verified.
+    /// The posting list of a cluster. Its checksum is verified.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
@@ -42,7 +42,7 @@ impl<'a> ClusterReader<'a> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
 
-    /// The same of an extent that the cluster has, or had before.
+    /// As [`extent`](Self::extent), for a current or former posting list of the cluster.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
@@ -56,10 +56,11 @@ impl<'a> ClusterReader<'a> {
         self.stores.view_at(cluster, at, &self.buffer, true)
     }
 
-    /// Calls `each` with the vectors whose own cluster this is, where vectors stand with all their clusters; elsewhere not at all.
+    /// Calls `each` with the vectors whose own cluster this is, if vectors are stored with all
+    /// their clusters. In other layouts it is never called.
     ///
     /// # Errors
-    /// They cannot be read, or are damaged; what `each` says.
+    /// The vectors cannot be read, or are damaged; an error of `each`.
     pub(crate) fn each_own(
         &mut self,
         cluster: u32,
@@ -80,10 +81,11 @@ impl<'a> ClusterReader<'a> {
         outcome
     }
 
-    /// Calls `each` with vectors that stand behind one another, from the place of the first on. Their checksums are verified.
+    /// Calls `each` with consecutive vectors, from the place of the first on. Their checksums are
+    /// verified.
     ///
     /// # Errors
-    /// They cannot be read, or are damaged; what `each` says.
+    /// The vectors cannot be read, or are damaged; an error of `each`.
     pub(crate) fn each_behind(
         &mut self,
         at: MemberAt,
@@ -99,11 +101,12 @@ impl<'a> ClusterReader<'a> {
         Ok(())
     }
 
-    /// Calls `each` with vectors that are read by themselves, of ascending numbers, those near each other in one read. Their checksums are
-    /// verified. Numbers whose vectors stand nowhere by themselves are passed over.
+    /// Calls `each` with vectors that are read by themselves, of ascending numbers. Vectors stored
+    /// near each other share a read, and their checksums are verified. Numbers of vectors that are
+    /// never read by themselves are skipped.
     ///
     /// # Errors
-    /// They cannot be read, or are damaged; what `each` says.
+    /// The vectors cannot be read, or are damaged; an error of `each`.
     pub(crate) fn each_member(
         &mut self,
         numbers: &[u32],
@@ -125,7 +128,7 @@ impl<'a> ClusterReader<'a> {
                 }
                 first += run.vectors;
             }
-            // The one behind them stands nowhere by itself.
+            // The next number has no place of its own, so it is skipped.
             left = left.get(places.len() + 1..).unwrap_or_default();
         }
         Ok(())

@@ -1,13 +1,17 @@
-//! How scattered the members of clusters stand, where vectors stand in groups: what a probe of one reads.
+//! Scatter: the reads of a probed cluster, if vectors are in groups, relative to the reads in the
+//! build.
 //!
 //! ```text
-//!   as built        its group with the numbers of the others,   then the others, near ones in one read
-//!   written anew    the numbers of all its members,             then all of these, near ones in one read
+//!   as built    its group with the numbers of the others, then the others, near ones in one read
+//!   rewritten   the numbers of all its members,           then all of these, near ones in one read
 //! ```
 //!
-//! A cluster that took vectors since the build has no group any more that is read at once, and those that came with different checkpoints stand in different places.
-//! So probes read more and more, while the files stay as small as those of a build. A sample of the clusters tells how many times as much: the files of the build
-//! stay until the index is built anew, so that the same is known of clusters as they were built.
+//! A cluster that took vectors since the build has no group that is read at once, and vectors of
+//! different checkpoints are in different places. So probes read more and more, while the files
+//! stay as small as the files of a build.
+//!
+//! A sample of the clusters shows by which factor. The files of the build stay until the index is
+//! rebuilt, so the reads of clusters as built are known too.
 
 use stratann_layout::ExtentKind;
 use stratann_tier::Volume;
@@ -16,17 +20,18 @@ use super::reader::ClusterReader;
 use super::{ClusterStores, ExtentAt, MemberAt, Run};
 use crate::Error;
 
-/// Clusters of a sample, at most.
+/// The most clusters of a sample.
 const SAMPLE: u32 = 64;
 
-/// Some of so many clusters, spread evenly.
+/// Some of `clusters` clusters, evenly spread.
 fn even(clusters: u32) -> impl Iterator<Item = u32> {
     let count = SAMPLE.min(clusters);
     (0..count).map(move |n| (u64::from(n) * u64::from(clusters) / u64::from(count)) as u32)
 }
 
 impl ClusterStores {
-    /// Some clusters, and where they stand as they are now. None where vectors stand in no groups.
+    /// Some clusters with the current places of their posting lists. Empty if vectors are not in
+    /// groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -35,8 +40,9 @@ impl ClusterStores {
         }
     }
 
-    /// How many times the reads of a cluster as it was built one takes now, each read for itself, by a sample of both. `None` where nothing came since the build, or vectors
-    /// stand in no groups: with all their clusters, or each by itself from the beginning.
+    /// The mean reads of a cluster now, relative to the build, by a sample of both. Each cluster
+    /// counts as read alone. `None` if the index is unchanged since the build, or vectors are not
+    /// in groups.
     ///
     /// # Errors
     /// A cluster of the sample cannot be read, or is damaged.
@@ -50,7 +56,7 @@ impl ClusterStores {
         Ok(Some(now / built))
     }
 
-    /// Reads of these vectors, of ascending numbers, where each stands.
+    /// The number of reads for these vectors, of ascending numbers.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);
         let (mut first, mut runs) = (0, 0);
@@ -63,7 +69,7 @@ impl ClusterStores {
 }
 
 impl ClusterReader<'_> {
-    /// Reads that one of some clusters takes, in the mean.
+    /// The mean number of reads of some clusters.
     fn reads(&mut self, clusters: &[(u32, ExtentAt)]) -> Result<f64, Error> {
         let stores = self.stores;
         let (mut numbers, mut places) = (Vec::new(), Vec::new());
@@ -71,7 +77,7 @@ impl ClusterReader<'_> {
         for &(cluster, at) in clusters {
             let view = self.extent_at(cluster, at)?;
             stores.others(cluster, &view, &mut numbers)?;
-            // The extent is one.
+            // The posting list itself is one read.
             reads += 1 + stores.runs_of(&numbers, &mut places);
         }
         Ok(reads as f64 / clusters.len().max(1) as f64)

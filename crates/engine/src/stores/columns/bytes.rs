@@ -1,4 +1,4 @@
-//! A byte string that is read in parts: the blocks that these stand in, each verified when it is read.
+//! A byte string that is read in parts. Each block is verified when it is read.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
-/// What looks into columns cost.
+/// The cost of reading columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
     pub(crate) reads: u64,
@@ -18,12 +18,12 @@ pub(crate) struct Looked {
 }
 
 thread_local! {
-    /// All that this thread ever read of columns.
+    /// The total cost of this thread.
     static LOOKED: Cell<Looked> = const { Cell::new(Looked { reads: 0, bytes: 0 }) };
 }
 
 impl Looked {
-    /// What `look` gives, and what it cost, in this thread.
+    /// The result of `look`, and its cost in this thread.
     pub(crate) fn of<T>(look: impl FnOnce() -> T) -> (T, Self) {
         let before = LOOKED.get();
         let found = look();
@@ -44,24 +44,25 @@ impl Looked {
     }
 }
 
-/// A file that is open, whatever becomes of its name. Shared by any number of threads.
+/// An open file, which stays readable after its name is removed. Any number of threads may share
+/// it.
 #[derive(Debug)]
 pub(super) struct StreamFile {
     reader: Box<dyn VolumeReader>,
-    /// Its name for errors.
+    /// Its name in errors.
     pub(super) file: String,
 }
 
-/// Bytes of a payload that were read, kept for who reads what is nearby next.
+/// The last bytes read of a payload, for reads nearby.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Where in the payload they begin.
+    /// Their offset in the payload.
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    /// Those of a part, if they are all there.
+    /// The position of a part, if all of it is here.
     fn part(&self, part: &Range<u64>) -> Option<Range<usize>> {
         let from = part.start.checked_sub(self.start)?;
         let to = part.end.checked_sub(self.start)?;
@@ -70,7 +71,7 @@ impl Window {
 }
 
 impl StreamFile {
-    /// Opens a file that a manifest names, of which `open` says what its first block means.
+    /// Opens a file that a manifest names. `open` parses its first block.
     ///
     /// # Errors
     /// A file that is missing, damaged, or of another index.
@@ -92,7 +93,7 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// A part of the payload, of which the header says that it is there.
+    /// A part of the payload. The header must say that it exists.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
@@ -104,7 +105,8 @@ impl StreamFile {
         Ok(window.bytes)
     }
 
-    /// A part of the payload, from what was read before if that has it; else what is behind it, up to `to`, is read as well.
+    /// A part of the payload, from the window if that has all of it. Otherwise it is read together
+    /// with the following bytes up to `to`.
     ///
     /// # Errors
     /// As [`read`](StreamFile::read).
@@ -124,7 +126,7 @@ impl StreamFile {
         Ok(&window.bytes[range])
     }
 
-    /// Reads a part, and so many bytes behind it.
+    /// Reads a part, and `more` bytes behind it.
     fn fill(
         &self,
         window: &mut Window,
@@ -146,7 +148,7 @@ impl StreamFile {
             .map_err(Error::from)
             .and_then(|()| Ok(unseal(&mut window.bytes, blocks.start, &self.file)?));
         if let Err(error) = read {
-            // What is in it is not what it says.
+            // The contents of the window are not valid.
             window.bytes.clear();
             return Err(error);
         }

@@ -1,7 +1,7 @@
-//! What a segment says is checked whole: its rows by themselves, and its index part against them.
+//! Verifies a whole segment: its rows by themselves, and its index part against them.
 //!
-//! Every pair of a key and a node goes into a sum, whose terms another pair hardly has, once from the rows and once from the index part: so both can be
-//! read from front to back, and neither is held.
+//! A hash of every pair of a key and a node is added to a sum, once from the rows and once from the
+//! index part. So both files are read front to back, and neither is kept in memory.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::keys::{each_key, is_sorted};
 use super::{PartReader, RowWindows, RowsReader, decoded};
 use crate::Error;
 
-/// What is counted of a column.
+/// The counts and the sum of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     kind: u8,
@@ -20,7 +20,7 @@ struct Sum {
     keys: u64,
 }
 
-/// A number that another key and node hardly have.
+/// A hash of a key and a node.
 fn mixed(key: &[u8], node: u32) -> u64 {
     let mut hash = blake3::Hasher::new();
     hash.update(&node.to_le_bytes());
@@ -30,11 +30,11 @@ fn mixed(key: &[u8], node: u32) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// Checks a segment of an index that has so many nodes; `wrong` is told of what is, each with the file that has it. The checksums of both files are
-/// checked elsewhere.
+/// Checks a segment of an index that has `nodes` nodes. `wrong` is called with the file and a
+/// message for each fault. The checksums of both files are checked elsewhere.
 ///
 /// # Errors
-/// A file cannot be read on.
+/// A file that cannot be read any further.
 pub(crate) fn check(
     rows: &RowsReader,
     part: &PartReader,

@@ -1,9 +1,9 @@
-//! The keys by which values stand in an index part.
+//! The keys of values in an index part.
 
 use stratann_layout::attributes::{ColumnType, Value};
 use stratann_layout::columns::part::{float_key, integer_key};
 
-/// Whether a column's values are kept sorted, each with its node; else a dictionary has them.
+/// Whether a column stores sorted values, each with its node. Otherwise it has a dictionary.
 pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     match kind {
         ColumnType::Integer | ColumnType::Float | ColumnType::Timestamp => true,
@@ -13,7 +13,8 @@ pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     }
 }
 
-/// Calls `each` with the keys of a value: none of an empty list. Those of numbers are 8 bytes, the highest first.
+/// Calls `each` with the keys of a value. An empty list has no key. Keys of numbers are 8 bytes,
+/// most significant first.
 pub(crate) fn each_key(value: &Value, each: &mut dyn FnMut(&[u8])) {
     match value {
         Value::Boolean(value) => each(&[u8::from(*value)]),

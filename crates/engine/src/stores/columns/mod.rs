@@ -1,21 +1,23 @@
-//! The columns of an index: what its vectors have beside them, by node.
+//! The columns of an index: attributes of its vectors, by node.
 //!
 //! ```text
-//!   segments    of the build, or the last merge; then of what came since, in checkpoints      storage
-//!   new rows    of vectors that were inserted directly, or whose row was replaced, since      memory, and in the log
+//!   segments    of the build, or the last merge; then of later checkpoints      storage
+//!   new rows    of direct inserts and replaced rows since the last checkpoint   memory and log
 //!
 //!   node ──> newest row that counts:   new rows ─> last segment ─> .. ─> first segment
-//!   id ────> node, the same way:       what has a row here, and only that
+//!   id ────> node, in the same order:  only nodes that have a row here
 //! ```
 //!
-//! A segment is two files that never change ([`stratann_layout::columns`]): rows, found by node and by id, and an index part, made of the rows, which
-//! says which nodes have which values. Each checkpoint that has new rows writes one; small ones that it is as large as are written into it, so that
-//! there are few, by the logarithm of what came. A merge writes one of all.
+//! A segment is two files that never change ([`stratann_layout::columns`]). One has rows, found by
+//! node and by id. The other is an index part made from the rows, which maps values to nodes. Each
+//! checkpoint with new rows writes a segment. Earlier segments that are small beside it are merged
+//! into it, so the number of segments is logarithmic. A merge writes a single segment.
 //!
-//! What is held of a segment is its directory, the first keys of groups of keys, and the set of its nodes: [`Columns::memory_bytes`]. What the last
-//! filters matched is kept ([`remembered`]).
+//! Memory has, for each segment, its directory, the first keys of groups of keys, and the set of
+//! its nodes: [`Columns::memory_bytes`]. The matches of recent filters are cached ([`remembered`]).
 //!
-//! Rows of vectors that are in memory alone stand beside these ([`FreshGraph`](crate::update::FreshGraph)).
+//! Rows of vectors that are only in memory are stored beside these vectors
+//! ([`FreshGraph`](crate::update::FreshGraph)).
 
 mod bytes;
 mod check;
@@ -50,21 +52,22 @@ use crate::durable::Checkpoint;
 use crate::filter::{Checked, NodeSet, Schema};
 use crate::{Error, stored};
 
-/// Bytes of an encoded row, which is shared by whoever holds it. None: it has nothing.
+/// The bytes of an encoded row, shared by all holders. Empty if the row has no attributes.
 pub(crate) type RowBytes = Arc<[u8]>;
 
-/// What a row that waits takes in memory beside its bytes, about: its places in two tables, and what an allocator adds.
+/// About the memory of a waiting row beyond its bytes: its entries in two tables, and the overhead
+/// of the allocator.
 pub(crate) const BESIDE_ROW: u64 = 100;
 
-/// What a row is charged that waits in memory.
+/// The memory that counts for a waiting row.
 pub(crate) fn row_charge(row: &[u8]) -> u64 {
     row.len() as u64 + BESIDE_ROW
 }
 
-/// A row, of its bytes. Of none it is empty.
+/// Decodes a row. Empty bytes are an empty row.
 ///
 /// # Errors
-/// They are no row.
+/// Bytes that are no row.
 pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
     match bytes.is_empty() {
         true => Ok(Row::default()),
@@ -72,10 +75,10 @@ pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
     }
 }
 
-/// The bytes of a row; none of an empty one.
+/// Encodes a row. An empty row has no bytes.
 ///
 /// # Errors
-/// It is beyond what a row may be.
+/// The row exceeds the limits of a row.
 pub(crate) fn encoded(row: &Row) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     if !row.attributes.is_empty() || row.payload.is_some() {
@@ -84,7 +87,7 @@ pub(crate) fn encoded(row: &Row) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A segment that is open.
+/// An open segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     number: u32,
@@ -93,7 +96,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Opens one that a manifest names.
+    /// Opens a segment that a manifest names.
     fn open(volume: &dyn Volume, manifest: &Manifest, number: u32) -> Result<Self, Error> {
         let entry = |kind| stored::entry(volume, manifest, kind, Some(number));
         let rows = RowsReader::open(volume, entry(FileKind::Rows)?)?;
@@ -118,7 +121,7 @@ impl Segment {
     }
 }
 
-/// A row, and where it is.
+/// A row with its node and id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) node: u32,
@@ -126,7 +129,7 @@ pub(crate) struct Found {
     pub(crate) row: RowBytes,
 }
 
-/// The columns of an index that is open. Shared by any number of threads.
+/// The columns of an open index. Any number of threads may share them.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     held: RwLock<Held>,
@@ -135,16 +138,18 @@ pub(crate) struct Columns {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The oldest first.
+    /// Oldest first.
     segments: Arc<Vec<Arc<Segment>>>,
     schema: Schema,
-    /// Columns that only rows on their way into the log have: of how many calls.
+    /// Columns that only rows on their way into the log have, with the number of calls that
+    /// declared them.
     on_their_way: HashMap<String, usize>,
-    /// Shared with views: who puts a row while there is one makes a copy.
+    /// Shared with views. A thread that adds a row while a view exists makes a copy.
     new: Arc<NewRows>,
 }
 
-/// Columns that were taken on for rows that are about to be logged. Dropped before they are, what nobody else has goes again.
+/// Columns that were added for rows that are about to be logged. If it is dropped before that,
+/// columns that no other row has are removed again.
 #[derive(Debug)]
 #[must_use = "columns that are dropped were not taken on"]
 pub(crate) struct Declared<'a> {
@@ -153,7 +158,7 @@ pub(crate) struct Declared<'a> {
 }
 
 impl Declared<'_> {
-    /// The rows are logged: the index has these columns from now on.
+    /// Keeps the columns for good, because the rows are logged.
     pub(crate) fn keep(mut self) {
         let names = std::mem::take(&mut self.names);
         if !names.is_empty() {
@@ -187,10 +192,11 @@ impl Drop for Declared<'_> {
 }
 
 impl Columns {
-    /// Opens the columns that a manifest names, if any, in an index with so much memory.
+    /// Opens the columns that a manifest names, if any, in an index with this memory budget.
     ///
     /// # Errors
-    /// A file that is missing, damaged or of another index; two segments that say different things of a column.
+    /// A file that is missing, damaged or of another index; two segments with different types for a
+    /// column.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -225,7 +231,7 @@ impl Columns {
         })
     }
 
-    /// Its columns and their types.
+    /// The columns and their types.
     pub(crate) fn schema(&self) -> Schema {
         self.held.read().schema.clone()
     }
@@ -236,12 +242,12 @@ impl Columns {
         held.segments.is_empty() && held.new.is_empty() && held.schema.is_empty()
     }
 
-    /// Whether rows are in memory that no checkpoint has.
+    /// Whether memory has rows that no checkpoint has.
     pub(crate) fn has_new(&self) -> bool {
         !self.held.read().new.is_empty()
     }
 
-    /// Bytes that it takes in memory, about.
+    /// About the bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let held = self.held.read();
         let segments = held.segments.iter();
@@ -253,16 +259,17 @@ impl Columns {
         parts + remembered + held.new.memory_bytes()
     }
 
-    /// Of these, those of rows that wait for a checkpoint.
+    /// The part of these bytes for rows that wait for a checkpoint.
     pub(crate) fn new_bytes(&self) -> u64 {
         self.held.read().new.memory_bytes()
     }
 
-    /// Takes on the columns of rows that are about to come, whose integers become floats where their column is of floats; for good once they are
-    /// [kept](Declared::keep).
+    /// Adds the columns of rows that are about to be inserted. Integers become floats in columns of
+    /// floats. The columns stay only if the result is [kept](Declared::keep).
     ///
     /// # Errors
-    /// A value of another type than its column has, or more columns than an index may have: then none is taken on.
+    /// A value whose type differs from its column's, or more columns than an index may have. Then
+    /// no column is added.
     pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
         let mut declared = Declared {
             columns: self,
@@ -296,7 +303,7 @@ impl Columns {
         Ok(declared)
     }
 
-    /// Takes on all columns of the index before.
+    /// Adds all columns of the previous index.
     ///
     /// # Errors
     /// As [`declare`](Columns::declare).
@@ -308,26 +315,27 @@ impl Columns {
         Ok(())
     }
 
-    /// The same of rows that were logged: what is wrong with them was refused before.
+    /// As [`declare`](Columns::declare), for a row from the log, which was checked before it was
+    /// logged.
     pub(crate) fn declare_logged(&self, row: &[u8]) -> Result<(), Error> {
         self.declare(std::slice::from_mut(&mut decoded(row)?))?
             .keep();
         Ok(())
     }
 
-    /// Gives a node a row, in place of the one that it had.
+    /// Gives a node a row, in place of its old one.
     pub(crate) fn put(&self, node: u32, id: u64, row: RowBytes) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).put(node, id, row);
     }
 
-    /// Takes the row of a node back that came to nothing: no other was given to it.
+    /// Removes the row of a node whose insert failed. No other row was given to the node.
     pub(crate) fn take_back(&self, node: u32) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).take_back(node);
     }
 
-    /// The nodes, of so many, that match a filter: exact, by the newest row of each.
+    /// The nodes below `nodes` that match a filter, exactly, by the newest row of each.
     ///
     /// # Errors
     /// As [`View::matching`].
@@ -335,7 +343,7 @@ impl Columns {
         self.view().matching(filter, nodes)
     }
 
-    /// What is seen of it now.
+    /// A view of the present state.
     pub(crate) fn view(&self) -> View {
         let held = self.held.read();
         View::of(
@@ -353,7 +361,7 @@ impl Columns {
         self.view().row_of(node, windows)
     }
 
-    /// The newest node of an id, if any node of it has a row.
+    /// The newest node of an id, if a node of the id has a row.
     ///
     /// # Errors
     /// As [`row_of`](Columns::row_of).
@@ -361,11 +369,13 @@ impl Columns {
         self.view().node_of(id, windows)
     }
 
-    /// Writes a segment of the rows that are in memory alone and of those of nodes that are about to come, if there are any, with those of the
-    /// segments before that are small beside it; what does not count by `is_dead` is left out. Rows that are put meanwhile may be in it.
+    /// Writes a segment of the rows that are only in memory, and of the rows `more` of nodes that
+    /// are about to be added. Earlier segments that are small beside it are merged into it, and
+    /// rows that `is_dead` names are left out. `None` if there are no rows. Rows added meanwhile
+    /// may be included.
     ///
     /// # Errors
-    /// It cannot be written, or what is to go into it cannot be read.
+    /// The segment cannot be written, or its rows cannot be read.
     pub(crate) fn write_new(
         &self,
         volume: &dyn Volume,
@@ -389,7 +399,7 @@ impl Columns {
         }
         let mut rows = new.len() as u64;
         let mut kept = segments.len();
-        // The first is of the build, and large.
+        // The first segment is the build's, and large.
         while kept > 1 && segments[kept - 1].rows.rows() <= 2 * rows {
             kept -= 1;
             rows += segments[kept].rows.rows();
@@ -414,7 +424,8 @@ impl Columns {
         }))
     }
 
-    /// What was written counts: a checkpoint has it. Nobody changes anything between [`write_new`](Columns::write_new) and this.
+    /// Switches to a written segment, after a checkpoint has committed it. No row may change
+    /// between [`write_new`](Columns::write_new) and this call.
     pub(crate) fn committed(&self, written: Written) {
         let mut held = self.held.write();
         held.segments = written.segments;
@@ -422,22 +433,22 @@ impl Columns {
     }
 }
 
-/// A segment that was written, and what its checkpoint is to name.
+/// A written segment, with the data for its checkpoint.
 pub(crate) struct Written {
     segments: Arc<Vec<Arc<Segment>>>,
-    /// Numbers of the segments that are in it.
+    /// Numbers of the segments that it replaces.
     gone: Vec<u32>,
     files: [FileEntry; 2],
 }
 
 impl Written {
-    /// Has a manifest name it in place of what it replaces.
+    /// Names the segment in a manifest, in place of those it replaces.
     pub(crate) fn name_in(&self, manifest: &mut Manifest) {
         name_segment(manifest, &self.files, &self.gone);
     }
 }
 
-/// Has a manifest name a segment, in place of those that are gone.
+/// Names a segment in a manifest, in place of the segments `gone`.
 pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone: &[u32]) {
     manifest.files.retain(|entry| match entry.kind() {
         Some((FileKind::Rows | FileKind::Columns, Some(n))) => !gone.contains(&n),
@@ -447,11 +458,11 @@ pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone
     manifest.writer_features |= stratann_layout::manifest::COLUMNS;
 }
 
-/// What was read last of each segment, for who reads what is nearby next.
+/// The last bytes read of each segment, for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     each: Vec<RowWindows>,
-    /// Of which segments: others may have taken their place.
+    /// The segments that the windows are of. Newer ones may have replaced them.
     of: Option<Arc<Vec<Arc<Segment>>>>,
 }
 

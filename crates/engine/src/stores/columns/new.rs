@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{BESIDE_ROW, Found, RowBytes};
 
-/// New rows, by node. Where an id has several nodes, the last counts, and who began to search before it came may still want the others.
+/// New rows, by node. If an id has several nodes, the last one counts. A search that began before
+/// may still use the others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewRows {
     by_node: BTreeMap<u32, (u64, RowBytes)>,
@@ -30,7 +31,7 @@ impl NewRows {
         *newest = node.max(*newest);
     }
 
-    /// Forgets the row of a node that came to nothing; what its id has on another node counts again.
+    /// Removes the row of a node whose insert failed. The id's row on another node counts again.
     pub(super) fn take_back(&mut self, node: u32) {
         let Some((id, row)) = self.by_node.remove(&node) else {
             return;
@@ -57,7 +58,7 @@ impl NewRows {
         self.by_id.get(&id).copied()
     }
 
-    /// All of them, by node: node, id and row.
+    /// All rows, by node: node, id and row.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u64, &RowBytes)> {
         let rows = self.by_node.iter();
         rows.map(|(&node, (id, row))| (node, *id, row))
@@ -68,7 +69,7 @@ impl NewRows {
         self.by_node.keys().copied()
     }
 
-    /// The newest of each id, by node.
+    /// The newest row of each id, by node.
     pub(super) fn newest(&self) -> Vec<Found> {
         let newest = |&(node, id, _): &(u32, u64, _)| self.by_id.get(&id) == Some(&node);
         let found = |(node, id, row): (u32, u64, &RowBytes)| Found {

@@ -1,4 +1,4 @@
-//! The index part of a segment: which nodes have which values.
+//! The index part of a segment: maps values to nodes.
 
 use std::ops::RangeInclusive;
 
@@ -12,26 +12,26 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// Nodes in any order that are put into a set at a time: as many as one of its containers holds.
+/// Nodes in any order that are added to a set at a time: as many as one of its containers holds.
 const AT_ONCE: usize = 1 << 16;
 
-/// Moves nodes into a set. One that is filled in order is filled fast.
+/// Moves nodes into a set. They are sorted first, since a set is fast to fill in order.
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
-    // One may have two values, or it is damaged: whichever.
+    // A node may have two values, or the part is damaged. Either way it counts once.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;
     }
 }
 
-/// Bytes of groups of numbers that are read at once, about.
+/// About the bytes of groups of numbers in one read.
 const AHEAD: u64 = 256 << 10;
 
 /// Takes a key and the nodes that have it.
 pub(crate) type EachKey<'a> = dyn FnMut(&[u8], &mut dyn Iterator<Item = u32>) + 'a;
 
-/// An index part that is open. Of it the directory and the set of its nodes are in memory.
+/// An open index part. Its directory and the set of its nodes are in memory.
 #[derive(Debug)]
 pub(crate) struct PartReader {
     bytes: StreamFile,
@@ -59,12 +59,12 @@ impl PartReader {
         Ok(reader)
     }
 
-    /// The file as errors name it.
+    /// The file's name in errors.
     pub(crate) fn file(&self) -> &str {
         &self.bytes.file
     }
 
-    /// Its columns, by name.
+    /// Its columns, sorted by name.
     pub(crate) fn columns(&self) -> &[PartColumn] {
         &self.columns
     }
@@ -74,7 +74,7 @@ impl PartReader {
         &self.nodes
     }
 
-    /// Bytes that it takes in memory, about.
+    /// About the bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let of_column = |column: &PartColumn| {
             let groups = column.groups.iter();
@@ -87,7 +87,7 @@ impl PartReader {
         (columns + bitmap_bytes(&self.nodes)) as u64
     }
 
-    /// What is said of a column.
+    /// The directory's entry of a column.
     pub(crate) fn column(&self, name: &str) -> Option<&PartColumn> {
         let found = self
             .columns
@@ -95,7 +95,7 @@ impl PartReader {
         found.ok().map(|at| &self.columns[at])
     }
 
-    /// A set that stands somewhere.
+    /// The set at a place.
     fn set(&self, span: Span) -> Result<RoaringBitmap, Error> {
         let bytes = self.bytes.read(span.bytes())?;
         let mut rest = &bytes[..];
@@ -114,10 +114,10 @@ impl PartReader {
         }
     }
 
-    /// The nodes that have a value of a column.
+    /// The nodes that have a value in a column.
     ///
     /// # Errors
-    /// The part cannot be read, or is damaged; so are those of what follows.
+    /// The part cannot be read, or is damaged. The following methods have the same errors.
     pub(crate) fn exists(&self, column: &PartColumn) -> Result<RoaringBitmap, Error> {
         self.set(column.exists)
     }
@@ -137,7 +137,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// The nodes that have a key of a dictionary, added to `out`.
+    /// Adds the nodes that have a key of a dictionary to `out`.
     pub(crate) fn with_key(
         &self,
         column: &PartColumn,
@@ -155,7 +155,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Calls `found` with a key of a dictionary, if it is there.
+    /// Calls `found` with a key of a dictionary, if it exists.
     fn find(
         &self,
         column: &PartColumn,
@@ -164,7 +164,8 @@ impl PartReader {
     ) -> Result<(), Error> {
         let prefix = &key[..key.len().min(KEY_PREFIX)];
         let groups = &column.groups;
-        // The last group that may begin at it or before; long keys that begin alike may be in several.
+        // The last group that may begin at the key or before it. Long keys with a common prefix may
+        // span several groups.
         let end = groups.partition_point(|group| &group.first[..] <= prefix);
         let begin = groups.partition_point(|group| &group.first[..] < prefix);
         for group in &groups[begin.saturating_sub(1)..end] {
@@ -183,7 +184,8 @@ impl PartReader {
         Ok(())
     }
 
-    /// The nodes that have a number of a range, added to `out`. Where more are in it than outside, these are looked up.
+    /// Adds the nodes with a number in a range to `out`. If most numbers are in the range, the
+    /// others are looked up instead.
     pub(crate) fn in_range(
         &self,
         column: &PartColumn,
@@ -206,7 +208,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// The same, by those in the range.
+    /// As [`in_range`](Self::in_range), by a look-up of the numbers in the range.
     fn of_range(
         &self,
         column: &PartColumn,
@@ -218,7 +220,7 @@ impl PartReader {
         let mut window = Window::default();
         for group in groups {
             let span = group.span.bytes();
-            // Groups stand behind one another.
+            // Groups are consecutive in the file.
             let to = groups.last().map_or(0, |last| last.span.bytes().end);
             let to = to.min(span.start + AHEAD);
             let bytes = self.bytes.read_in(&mut window, span, to)?;
@@ -244,7 +246,7 @@ impl PartReader {
             eight[..length].copy_from_slice(&group.first[..length]);
             u64::from_be_bytes(eight)
         };
-        // A number may stand in several, the first of which may begin with a lesser one.
+        // A number may be in several groups, and the first of them may begin with a smaller number.
         let begin = groups.partition_point(|group| key(group) < *range.start());
         let end = groups.partition_point(|group| key(group) <= *range.end());
         match range.is_empty() || groups.is_empty() {
@@ -253,7 +255,8 @@ impl PartReader {
         }
     }
 
-    /// Calls `each` with all keys of a dictionary, and the nodes that have them, or all numbers of another column.
+    /// Calls `each` with all keys of a dictionary and their nodes, or with all numbers of another
+    /// column.
     pub(crate) fn each_key(
         &self,
         column: &PartColumn,
@@ -298,12 +301,12 @@ impl PartReader {
     }
 }
 
-/// Bytes that a set takes in memory, about.
+/// About the bytes of a set in memory.
 pub(crate) fn bitmap_bytes(set: &RoaringBitmap) -> usize {
     let statistics = set.statistics();
     let values = statistics.n_bytes_array_containers
         + statistics.n_bytes_run_containers
         + statistics.n_bytes_bitset_containers;
-    // And of each container where it is.
+    // Each container also has an entry with its place.
     values as usize + statistics.n_containers as usize * 48
 }

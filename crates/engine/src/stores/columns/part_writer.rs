@@ -1,10 +1,13 @@
-//! Makes an index part of its records: which node has which key of which column, sorted.
+//! Builds an index part from its records, which map each key of each column to nodes, in sorted
+//! order.
 //!
 //! ```text
-//!   record   number of the column u16 | 0, or 1 and a key | node u32        all with the most significant byte first
+//!   record   number of the column u16 | 0, or 1 and a key | node u32
+//!            all with the most significant byte first
 //! ```
 //!
-//! Those with 0 say that a node has a value, and come before the keys of their column, so that a column is written front to back.
+//! Records with 0 say that a node has a value. They sort before the keys of their column, so that a
+//! column is written front to back.
 
 use roaring::RoaringBitmap;
 use stratann_layout::PAYLOAD;
@@ -18,7 +21,8 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// Groups of all columns of a segment, about, whose first keys are in memory while it is open; of one column at most, and at least.
+/// About the number of groups of all columns of a segment, whose first keys are in memory while it
+/// is open; and the most and the least groups of one column.
 const GROUPS: usize = 16 << 10;
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;
@@ -37,7 +41,7 @@ impl<'a> Records<'a> {
         Self { columns, sorter }
     }
 
-    /// Takes the value that a node has of a column, of which none is unknown.
+    /// Adds the value of a node in a column. The column must be known.
     pub(super) fn push(&mut self, name: &str, value: &Value, node: u32) -> Result<(), Error> {
         let found = self
             .columns
@@ -45,7 +49,7 @@ impl<'a> Records<'a> {
         let Ok(at) = found else {
             return Ok(());
         };
-        // There are fewer than 2^16.
+        // There are fewer than 2^16 columns.
         let (column, node) = ((at as u16).to_be_bytes(), node.to_be_bytes());
         let sorter = &mut self.sorter;
         sorter.push(&[&column, &[HAS_VALUE], &node])?;
@@ -59,10 +63,10 @@ impl<'a> Records<'a> {
     }
 }
 
-/// A record, in its parts.
+/// The parts of a record.
 struct Record<'r> {
     column: usize,
-    /// `None`: the node has a value.
+    /// `None` means that the node has a value.
     key: Option<&'r [u8]>,
     node: u32,
 }
@@ -78,10 +82,10 @@ impl<'r> Record<'r> {
     }
 }
 
-/// Bytes of the keys of each column, with what stands beside them.
+/// Bytes of the keys of each column, including the data beside them.
 fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<usize>, Error> {
     let mut sizes = vec![0; columns.len()];
-    // The column and the key at hand, and how many nodes have it.
+    // The current column and key, and the number of its nodes.
     let (mut last, mut nodes) = ((usize::MAX, Vec::new()), 0);
     records.each(&mut |bytes| {
         let Record { column, key, .. } = Record::of(bytes);
@@ -107,14 +111,15 @@ fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<u
     Ok(sizes)
 }
 
-/// Writes the columns of an index part, one behind the other.
+/// Writes the columns of an index part, one after the other.
 pub(super) struct PartWriter<'a> {
     columns: &'a [(String, ColumnType)],
     stream: &'a mut Stream,
-    /// Bytes of a group of each column, at least.
+    /// The least bytes of a group of each column.
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
-    /// Of the column at hand: the nodes that have a value, until the first key comes, and where their set stands then.
+    /// For the current column: the nodes that have a value, until its first key. After that, the
+    /// place of their set.
     exists: RoaringBitmap,
     values: u64,
     exists_at: Option<Span>,
@@ -132,7 +137,7 @@ struct GroupAtHand {
     nodes: u64,
 }
 
-/// The key whose nodes are coming: the first few, and all of them once they are more.
+/// The current key with its nodes: the first few, and all of them if there are more.
 #[derive(Default)]
 struct TermAtHand {
     key: Vec<u8>,
@@ -141,10 +146,10 @@ struct TermAtHand {
 }
 
 impl<'a> PartWriter<'a> {
-    /// Writes all columns; gives what the directory says of them.
+    /// Writes all columns, and returns their entries for the directory.
     ///
     /// # Errors
-    /// They cannot be written, or what was sorted not be read.
+    /// The columns cannot be written, or the sorted records cannot be read.
     pub(super) fn write(
         columns: &'a [(String, ColumnType)],
         records: Records<'_>,
@@ -210,7 +215,7 @@ impl<'a> PartWriter<'a> {
         self.end_group_if_full()
     }
 
-    /// The nodes that have a value are all there.
+    /// Writes the set of nodes with a value, which is complete.
     fn end_exists(&mut self) -> Result<Span, Error> {
         if let Some(span) = self.exists_at {
             return Ok(span);
@@ -287,7 +292,7 @@ impl<'a> PartWriter<'a> {
 }
 
 impl TermAtHand {
-    /// A node more, behind those before it.
+    /// Adds a node. Nodes ascend.
     fn take(&mut self, key: &[u8], node: u32) {
         if self.beside.is_empty() {
             self.key.clear();

@@ -1,10 +1,13 @@
-//! The nodes of a segment that matched one condition of a filter, kept for the next query with that filter.
+//! A cache of the nodes of a segment that matched one condition of a filter, for the next query
+//! with that filter.
 //!
-//! A caller that searches with one query a call, as Python programs do, gives the same filter again and again. Half of
-//! 100,000 rows are 50,000 nodes that come from 610 kB of an index part: without this each call reads them anew.
+//! A caller with one query a call, as in Python programs, gives the same filter again and again. If
+//! half of 100,000 rows match, 50,000 nodes come from 610 kB of an index part. Without the cache
+//! each call reads these again.
 //!
-//! Files of a segment never change, so that a set never becomes wrong: rows that came since are counted elsewhere
-//! ([`View::matching`](super::View::matching)). The sets used last are kept, within a bound that the memory plan has.
+//! Files of a segment never change, so a cached set never becomes wrong. Newer rows are counted
+//! elsewhere ([`View::matching`](super::View::matching)). The sets used last are kept, within a
+//! bound in the memory plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,18 +18,18 @@ use roaring::RoaringBitmap;
 use super::view::Asked;
 use crate::Error;
 
-/// The most bytes of an index that has a cap, and of one without.
+/// The most bytes for an index with a memory budget, and for one without.
 const CAPPED: u64 = 256 << 10;
 const FREE: u64 = 16 << 20;
 
-/// A condition of a segment: its number, the column, what is asked of it.
+/// A condition on a segment: its number, the column, and the look-up.
 type Key = (u32, String, Asked);
 
-/// What is kept of an index.
+/// The cache of an index.
 #[derive(Debug)]
 pub(super) struct Remembered {
     most: u64,
-    /// Whether the plan has to have room for all of it.
+    /// Whether the memory plan reserves the most that it may take.
     capped: bool,
     kept: Mutex<Kept>,
 }
@@ -47,7 +50,7 @@ struct Set {
 }
 
 impl Remembered {
-    /// For an index that is opened with so much memory.
+    /// For an index that is opened with this memory budget.
     pub(super) fn new(memory: Option<u64>) -> Self {
         Self {
             most: memory.map_or(FREE, |_| CAPPED),
@@ -56,7 +59,7 @@ impl Remembered {
         }
     }
 
-    /// Bytes that it takes, or may come to take under a cap.
+    /// Bytes in memory. With a budget, the most that it may take.
     pub(super) fn memory_bytes(&self) -> u64 {
         match self.capped {
             true => self.most,
@@ -64,10 +67,10 @@ impl Remembered {
         }
     }
 
-    /// The nodes that a condition was found to match, or those that `look` finds.
+    /// The cached nodes of a condition, or those that `look` finds.
     ///
     /// # Errors
-    /// Those of `look`; then nothing is kept.
+    /// As `look`. Then nothing is cached.
     pub(super) fn get(
         &self,
         key: Key,
@@ -105,7 +108,7 @@ impl Kept {
         let set = Set { nodes, bytes, used };
         self.bytes += bytes;
         if let Some(before) = self.sets.insert(key, set) {
-            // Two threads looked at once.
+            // Two threads looked at the same time.
             self.bytes -= before.bytes;
         }
         while self.bytes > most {
@@ -135,7 +138,7 @@ mod tests {
             capped: true,
             kept: Mutex::default(),
         };
-        // Every second node takes a bit of two: some 250 bytes each, and what stands beside.
+        // Every second node takes one bit of two: some 250 bytes for each set, and its overhead.
         let set = |at: u32| -> RoaringBitmap { (at..at + 100).step_by(2).collect() };
         let look = |at: u32, expected: bool| {
             let mut looked = false;
@@ -151,7 +154,7 @@ mod tests {
         (1..40).for_each(|at| look(at, true));
         look(39, false);
         look(0, true);
-        // An error is not kept, nor is what has no room.
+        // Neither an error nor a set that is too large is cached.
         let failed = remembered.get(key(50), || Err(Error::Stopped));
         assert!(failed.is_err());
         look(50, true);

@@ -1,4 +1,4 @@
-//! The rows of a segment, found by node and by outside id.
+//! The rows of a segment, found by node and by id.
 
 use stratann_layout::columns::rows::{ENTRY, ID_ENTRY, RowEntry, RowsFile};
 use stratann_layout::{FileEntry, PAYLOAD};
@@ -7,28 +7,29 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// Bytes that are read at once where all rows are.
+/// Bytes of one read when all rows are read.
 const AHEAD: u64 = 256 << 10;
 /// Entries of a block, and ids of a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// Guesses that are all by the numbers at both ends, before every other one is the middle.
+/// The number of first guesses that all interpolate. After them, every second guess is the middle.
 const BY_ENDS: u32 = 4;
 
-/// Takes a row, and says whether it wants more.
+/// Takes a row, and returns whether to continue.
 pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error> + 'a;
 
-/// A file of rows that is open.
+/// An open file of rows.
 #[derive(Debug)]
 pub(crate) struct RowsReader {
     bytes: StreamFile,
     rows: RowsFile,
-    /// The first and the last node, and the least and the largest id; of no meaning where there are no rows.
+    /// The first and the last node, and the smallest and the largest id. Not meaningful without
+    /// rows.
     nodes: (u32, u32),
     ids: (u64, u64),
 }
 
-/// What was read last of each part of a file, for who reads what is nearby next.
+/// The last bytes read of each part of a file, for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct RowWindows {
     entries: Window,
@@ -64,12 +65,12 @@ impl RowsReader {
         Ok(reader)
     }
 
-    /// The file as errors name it.
+    /// The file's name in errors.
     pub(crate) fn file(&self) -> &str {
         &self.bytes.file
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(crate) fn rows(&self) -> u64 {
         self.rows.rows()
     }
@@ -102,7 +103,7 @@ impl RowsReader {
         Ok(self.rows.entry(bytes, at, self.file())?)
     }
 
-    /// The `n`-th of the ids, and its entry.
+    /// The `n`-th of the ids, and the number of its entry.
     ///
     /// # Errors
     /// As [`entry`](RowsReader::entry).
@@ -113,7 +114,7 @@ impl RowsReader {
         Ok(self.rows.id(bytes, n, self.file())?)
     }
 
-    /// The row that an entry says.
+    /// The row of an entry.
     ///
     /// # Errors
     /// As [`entry`](RowsReader::entry).
@@ -144,7 +145,7 @@ impl RowsReader {
         }
     }
 
-    /// The entry of an outside id, if it has one here.
+    /// The entry of an id, if it has one here.
     ///
     /// # Errors
     /// As [`entry`](RowsReader::entry).
@@ -167,7 +168,9 @@ impl RowsReader {
         }
     }
 
-    /// Where a key stands among all, which ascend, or would: by guesses from the keys at both ends of what is left, block by block.
+    /// The position of a key among all keys, which ascend, or the position at which it would be
+    /// inserted. It reads block by block, and guesses by interpolation between the keys at both
+    /// ends.
     fn search(
         &self,
         key: u64,
@@ -182,7 +185,7 @@ impl RowsReader {
         if key > most {
             return Ok(Err(rows));
         }
-        // Places whose keys are not known to be less or more.
+        // The positions whose keys are not known to be less or greater.
         let (mut low, mut high) = (0, rows);
         let (mut least, mut most) = (least, most);
         let mut guesses = 0;
@@ -192,7 +195,7 @@ impl RowsReader {
                 true => low + between(key, least, most, high - low),
                 false => low + (high - low) / 2,
             };
-            // The ends of the block that it is in: one read.
+            // The ends of the block of the guess, which is one read.
             let first = (middle / block * block).max(low);
             let last = (middle / block * block + block).min(high) - 1;
             let (first_key, last_key) = (key_at(first)?, key_at(last)?);
@@ -218,10 +221,11 @@ impl RowsReader {
         Ok(Err(low))
     }
 
-    /// Calls `each` with every row from entry `first` on, by ascending node, until it says that it has enough.
+    /// Calls `each` with every row from entry `first` on, by ascending node, until it returns
+    /// false.
     ///
     /// # Errors
-    /// As [`entry`](RowsReader::entry), or `each`'s.
+    /// As [`entry`](RowsReader::entry), or an error of `each`.
     pub(crate) fn each(&self, first: u64, each: &mut EachRow<'_>) -> Result<(), Error> {
         let mut windows = RowWindows::default();
         let mut last = None;
@@ -246,7 +250,7 @@ impl RowsReader {
     }
 }
 
-/// Where `key` would be among `count` places from `least` to `most` if all were equally far from each other.
+/// The position of `key` among `count` positions if keys from `least` to `most` were evenly spaced.
 fn between(key: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(key.saturating_sub(least)) * u128::from(count) / span;

@@ -1,4 +1,4 @@
-//! Segments against a model of them, and what damage to their files costs.
+//! Segments compared with a model of them, and the effect of damage to their files.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use crate::{
     BuildOptions, Index, Layout, OpenOptions, RepairOptions, build_with_rows, repair, verify,
 };
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -30,7 +30,7 @@ impl Numbers {
     }
 }
 
-/// A row with values of all types, some missing, some in many rows and some in one.
+/// A row with values of all types: some missing, some in many rows and some in one.
 fn any_row(numbers: &mut Numbers) -> Row {
     let mut row = Row::default();
     let mut put = |name: &str, value| _ = row.attributes.insert(name.to_owned(), value);
@@ -50,7 +50,7 @@ fn any_row(numbers: &mut Numbers) -> Row {
             Value::Float(numbers.next(1_000) as f64 / 7.0 - 60.0),
         );
         let long = numbers.next(9) > 7;
-        // Keys that begin alike, longer than what the directory has of them.
+        // Keys with a common prefix, longer than the part that the directory keeps.
         let name = format!(
             "{}{}",
             if long { "x".repeat(50) } else { String::new() },
@@ -92,10 +92,10 @@ const FILTERS: [&str; 20] = [
     "numbers contains -3 and not numbers contains 4",
 ];
 
-/// What a node has: its id and its row.
+/// For each node, its id and its row.
 type Model = BTreeMap<u32, (u64, Row)>;
 
-/// That columns are what the model is, of nodes below a number.
+/// Asserts that columns equal the model, for nodes below a number.
 fn is_the_model(columns: &Columns, model: &Model, nodes: u32) {
     let mut windows = Windows::default();
     for node in 0..nodes + 3 {
@@ -134,14 +134,14 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
         let checkpoint = Checkpoint::begin(&volume, true).unwrap();
         let columns = Columns::default();
         let mut model = Model::new();
-        // The build, of all nodes but some; a checkpoint after the other; rows in memory.
+        // The build, with all nodes except some; successive checkpoints; rows in memory.
         let nodes = 1_500;
         let mut made = 0;
         for (turn, count) in [(0, 1_000), (1, 3), (2, 60), (3, 40), (4, 200), (5, 30)] {
             for _ in 0..count {
                 let node = match turn {
                     0 => made,
-                    // Some are new, and others have a row already.
+                    // Some nodes are new, and others have a row already.
                     _ if numbers.next(2) > 0 && made < nodes => made,
                     _ => numbers.next(made.into()) as u32,
                 };
@@ -161,7 +161,7 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
                 columns.committed(written.unwrap().unwrap());
                 is_the_model(&columns, &model, nodes);
                 let held = columns.held.read();
-                // Small ones go into those that they are as large as.
+                // Small segments are merged into ones of about their size.
                 let rows: Vec<u64> = held.segments.iter().map(|s| s.rows.rows()).collect();
                 assert!(
                     rows[1..].windows(2).all(|two| two[0] > 2 * two[1]),
@@ -231,7 +231,7 @@ fn a_segment_is_the_same_however_little_memory_it_is_made_in() {
     };
     let (expected, few) = made(u64::MAX);
     let (found, many) = made(100_000);
-    // Some hundred KiB had no room.
+    // Some hundred KiB did not fit into memory.
     assert!(many > few + 10, "{many} operations, {few} with memory");
     assert!(found == expected);
 }
@@ -265,7 +265,8 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let (few, of_few) = look("number >= 16000000");
     assert_eq!(most + few, u64::from(nodes));
     assert!(half > 14_000 && few < 1_600, "{half} {few}");
-    // Together, and what most have by those that are left, and the set of all that have a value.
+    // Many matches are read together. If most nodes match, the others are read, and the set of all
+    // nodes with a value.
     assert!(of_half.bytes > 20_000 && of_half.reads <= 2, "{of_half:?}");
     assert!(of_most.bytes < of_half.bytes / 2, "{of_most:?} {of_half:?}");
     assert!(
@@ -312,7 +313,7 @@ fn columns_of_rows_that_were_not_logged_go_again_but_for_those_of_others() {
     let (text, number) = (Value::String("x".into()), Value::Integer(1));
     drop(columns.declare(&mut row("a", text.clone())).unwrap());
     assert!(columns.schema().is_empty());
-    // What is on its way keeps its type until it is logged, or comes to nothing.
+    // A declared column keeps its type until its rows are logged or dropped.
     let one = columns.declare(&mut row("a", number.clone())).unwrap();
     columns.declare(&mut row("a", text.clone())).unwrap_err();
     let other = columns.declare(&mut row("a", number.clone())).unwrap();
@@ -352,7 +353,7 @@ fn a_row_that_came_to_nothing_leaves_what_its_id_had() {
 
 const ROWS: usize = 700;
 
-/// Builds an index with rows, whose ids are no row numbers; gives the rows.
+/// Builds an index with rows whose ids are no row numbers, and returns the rows.
 fn build(layout: Layout, path: &Path) -> Vec<Row> {
     let mut numbers = Numbers(9);
     let vectors = (0..ROWS * 8).map(|_| numbers.next(256) as u8).collect();
@@ -371,7 +372,7 @@ fn build(layout: Layout, path: &Path) -> Vec<Row> {
     rows
 }
 
-/// What an index has beside its vectors, in their order.
+/// The attributes of an index's vectors, in order.
 fn read(path: &Path) -> Vec<Row> {
     let index = Index::open(path, &OpenOptions::default()).unwrap();
     let ids: Vec<u64> = (0..ROWS as u32).map(|row| id_of(row + 1)).collect();
@@ -422,7 +423,7 @@ fn an_index_has_the_rows_that_it_was_built_with_in_any_layout() {
     }
 }
 
-/// Damages a block of the first file of a kind; the number of blocks that it has.
+/// Damages a block of the first file of a kind, and returns its number of blocks.
 fn damage(path: &Path, kind: &str, block: u64) -> u64 {
     let mut entries = path.read_dir().unwrap().map(Result::unwrap);
     let is_it = |name: &str| name.starts_with(kind);
@@ -475,25 +476,25 @@ fn damage_is_found_in_every_block_and_costs_the_rows_that_are_there() {
         let found = read(&path);
         let lost = found.iter().zip(&rows).filter(|(found, row)| found != row);
         let lost: Vec<&Row> = lost.map(|(found, _)| found).collect();
-        // What is not as it was has nothing.
+        // A row that is lost is empty, and never wrong.
         assert!(
             lost.iter().all(|row| row.is_empty()),
             "{kind}, block {block}"
         );
         lost.len()
     };
-    // An index part is made again, and so is a header.
+    // An index part is rebuilt, and so is a header.
     let blocks = damage(&whole, "columns", u64::MAX);
     for block in [0, 1, blocks / 2, blocks - 1] {
         assert_eq!(repaired("columns", block), 0, "block {block}");
     }
     assert_eq!(repaired("rows", 0), 0);
-    // Ids are those of the entries.
+    // Ids are rebuilt from the entries.
     let blocks = damage(&whole, "rows", u64::MAX);
     assert_eq!(repaired("rows", blocks - 1), 0);
     let lost = repaired("rows", 5);
     assert!((1..ROWS / 3).contains(&lost), "{lost} rows");
-    // Entries: those of a block.
+    // A damaged block of entries loses its rows.
     let lost = repaired("rows", blocks - 4);
     assert!((1..=186).contains(&lost), "{lost} rows");
 }

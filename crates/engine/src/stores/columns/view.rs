@@ -1,4 +1,5 @@
-//! What is seen of columns at one moment: segments, of whose rows the newest of a node counts, and rows in memory on top of them.
+//! A view of columns at one time: segments, in which the newest row of a node counts, and newer
+//! rows in memory.
 
 use std::collections::HashMap;
 use std::ops::{Bound, RangeInclusive};
@@ -16,7 +17,7 @@ use super::{Found, PartReader, RowWindows, Segment, Windows, decoded};
 use crate::Error;
 use crate::filter::{Atom, Checked, NodeSet, Wanted};
 
-/// Columns at a moment: whoever has it goes by that, whatever comes.
+/// Columns at one time. Later changes do not affect it.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     segments: Arc<Vec<Arc<Segment>>>,
@@ -68,7 +69,7 @@ impl View {
         }
     }
 
-    /// What `read` makes of the newest entry of a node in segments.
+    /// The result of `read` for the newest entry of a node in segments.
     fn in_segments<T>(
         &self,
         node: u32,
@@ -91,7 +92,7 @@ impl View {
         Ok(None)
     }
 
-    /// The newest node of an id, if any node of it has a row.
+    /// The newest node of an id, if a node of the id has a row.
     ///
     /// # Errors
     /// As [`row_of`](View::row_of).
@@ -108,7 +109,8 @@ impl View {
         Ok(None)
     }
 
-    /// Calls `each` with all nodes of some ids, ascending, that have rows in segments, and with all new ones, of whatever id.
+    /// Calls `each` with the nodes of ascending `ids` that have rows in segments, and with the
+    /// nodes of all new rows, whatever their ids.
     ///
     /// # Errors
     /// A file of rows cannot be read, or is damaged.
@@ -129,10 +131,11 @@ impl View {
         Ok(())
     }
 
-    /// The nodes, of so many, that match a filter: exact, each by its newest row; one without a row has nothing.
+    /// The nodes below `nodes` that match a filter, exactly, each by its newest row. A node without
+    /// a row has no values.
     ///
     /// # Errors
-    /// An index part cannot be read, or is damaged, or a row in memory does not decode.
+    /// An index part cannot be read, or is damaged; a row in memory does not decode.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         let mut found = filter.nodes(&self.stored(nodes), |atom| self.atom(atom))?;
         for (node, _, row) in self.new.iter().filter(|new| new.0 < nodes) {
@@ -143,7 +146,7 @@ impl View {
         Ok(found)
     }
 
-    /// The nodes, of so many, of which no row in memory says what they have.
+    /// The nodes below `nodes` without a row in memory.
     fn stored(&self, nodes: u32) -> NodeSet {
         let mut stored = NodeSet::below(nodes);
         for node in self.new.nodes() {
@@ -152,7 +155,8 @@ impl View {
         stored
     }
 
-    /// The nodes in segments that match an atom, each by its newest row; those with new rows left out.
+    /// The nodes in segments that match an atom, each by its newest row. Nodes with new rows are
+    /// left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -169,19 +173,19 @@ impl View {
     }
 }
 
-/// What an atom asks of an index part.
+/// The look-up in an index part that an atom needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
     /// One of some keys, of strings, booleans or lists.
     Keys(Vec<Vec<u8>>),
-    /// A number or time in one of some ranges, by their keys.
+    /// A number or time in one of some ranges, given by keys.
     Ranges(Vec<RangeInclusive<u64>>),
-    /// A value.
+    /// Any value.
     Any,
 }
 
 impl Asked {
-    /// The nodes of an index part that match it, in a column.
+    /// The nodes of an index part that match, in a column.
     ///
     /// # Errors
     /// The part cannot be read, or is damaged.
@@ -199,7 +203,7 @@ impl Asked {
         Ok(found)
     }
 
-    /// Bytes of its keys and ranges, about.
+    /// About the bytes of its keys and ranges.
     pub(super) fn memory_bytes(&self) -> u64 {
         let bytes = match self {
             Self::Keys(keys) => keys
@@ -220,7 +224,7 @@ impl Asked {
         };
         let number = |value: &Value| {
             let mut eight = [0; 8];
-            // Keys of numbers have no other length.
+            // Keys of numbers always have this length.
             each_key(value, &mut |key| {
                 if let Ok(key) = key.try_into() {
                     eight = key;
@@ -257,8 +261,8 @@ impl Asked {
     }
 }
 
-/// Calls `each` with the newest rows of some segments, the oldest of which is the first, and of new rows on top of them, by ascending node: of an id
-/// that several nodes have, the last of them.
+/// Calls `each` with the newest rows of some segments, oldest first, and of new rows, by ascending
+/// node. If an id has several nodes, only its last node counts.
 pub(super) fn each_newest(
     segments: &[Arc<Segment>],
     new: Vec<Found>,
@@ -269,7 +273,8 @@ pub(super) fn each_newest(
             .iter()
             .try_for_each(|found| each(found.node, found.id, &found.row));
     }
-    // Where the newest row of each node is: its segment, or behind them the new rows, and its number there.
+    // The place of the newest row of each node: the number of its segment, or of the new rows
+    // behind them, and its index there.
     let mut newest: HashMap<u64, u32> = HashMap::new();
     let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
     let mut add = |node: u32, id: u64, source: usize, at: u64| {
@@ -291,7 +296,7 @@ pub(super) fn each_newest(
     nodes.sort_unstable();
     let mut windows: Vec<RowWindows> = segments.iter().map(|_| Default::default()).collect();
     for (at, &(node, source, number)) in nodes.iter().enumerate() {
-        // The last of a node is the newest.
+        // The last entry of a node is the newest.
         if nodes.get(at + 1).is_some_and(|next| next.0 == node) {
             continue;
         }

@@ -1,11 +1,12 @@
-//! Writes a segment: its rows, which come by node, and then the index part, which is made of them.
+//! Writes a segment: its rows in node order, and then the index part, which is made from them.
 //!
 //! ```text
-//!   push ──> rows, as they come       finish ──> entries by node, ids by id   ┐
-//!       └──> entries, ids                   └──> columns by name, key and node ┴ sorted in the memory that there is (`sorter.rs`)
+//!   push ──> rows, as they come     finish ──> entries by node, ids by id     ┐ sorted in a
+//!       └──> entries, ids                 └──> columns by name, key and node  ┴ budget (`sorter`)
 //! ```
 //!
-//! However many rows come, a bounded number of bytes is in memory, and a bit or two bytes a row of the column at hand: its sets of nodes.
+//! Memory is bounded, whatever the number of rows, except for the sets of nodes of the current
+//! column. These take a bit to two bytes a row.
 
 use std::collections::BTreeMap;
 
@@ -27,19 +28,20 @@ use crate::durable::Checkpoint;
 use crate::filter::Schema;
 use crate::sorter::Sorter;
 
-/// Memory that a segment is sorted in, where nobody says how much there is, and of a budget the share and the least.
+/// The default memory for sorting a segment; and for a budget, the divisor and the least memory.
 const MEMORY: u64 = 64 << 20;
 const SHARE: u64 = 16;
 const LEAST_MEMORY: u64 = 1 << 20;
 
-/// Memory that a segment is sorted in, of a budget for all.
+/// The memory for sorting a segment, given a budget for everything.
 pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
     budget.map_or(MEMORY, |budget| {
         (budget / SHARE).clamp(LEAST_MEMORY, MEMORY)
     })
 }
 
-/// The scratch files of the sorters that a segment needs at the same time; segments have lower numbers.
+/// The temporary files of the sorters that a segment needs at the same time. Segments have lower
+/// numbers.
 const ENTRIES: (FileKind, u32) = (FileKind::Columns, u32::MAX);
 const IDS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 1);
 const COLUMNS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 2);
@@ -67,7 +69,7 @@ impl Stream {
         Ok(stream.push(bytes, &mut |blocks| file.write(blocks))?)
     }
 
-    /// Appends a part, and says where it stands.
+    /// Appends a part, and returns its place.
     pub(super) fn part(&mut self, bytes: &[u8]) -> Result<Span, Error> {
         let length = u32::try_from(bytes.len()).map_err(|_| {
             let expected = "fewer than 4 GiB of a column's values together";
@@ -109,7 +111,7 @@ pub(crate) struct SegmentWriter<'a> {
     number: u32,
     memory: u64,
     stream: Stream,
-    /// Of each row its entry, by node, and its number by id.
+    /// For each row its entry, by node, and its number by id.
     entries: Sorter<'a>,
     ids: Sorter<'a>,
     rows: u32,
@@ -117,8 +119,8 @@ pub(crate) struct SegmentWriter<'a> {
 }
 
 impl<'a> SegmentWriter<'a> {
-    /// Segment `number` of the index, in `volume`, whose files are a checkpoint's, made in about so much memory. All columns of `schema` are in it,
-    /// whether its rows have values of them or not.
+    /// Segment `number` of the index in `volume`, as files of a checkpoint, built in about `memory`
+    /// bytes. It has all columns of `schema`, whether or not its rows have values in them.
     pub(crate) fn create(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -140,10 +142,11 @@ impl<'a> SegmentWriter<'a> {
         })
     }
 
-    /// Takes the row of a node, which is behind all before it; none but the newest of an id. A row without anything has no bytes.
+    /// Adds the row of a node. Nodes must ascend, and only the newest row of an id is given. An
+    /// empty row has no bytes.
     ///
     /// # Errors
-    /// It cannot be written, or does not decode; more rows than nodes.
+    /// The row cannot be written, or does not decode; more rows than nodes.
     pub(crate) fn push(&mut self, node: u32, id: u64, row: &[u8]) -> Result<(), Error> {
         for (name, value) in decoded(row)?.attributes {
             let kind = value.column_type();
@@ -169,10 +172,11 @@ impl<'a> SegmentWriter<'a> {
         self.stream.push(row)
     }
 
-    /// Writes what is behind the rows, and the index part; and opens both, so that nothing is left to fail when they count.
+    /// Writes the tables behind the rows, and the index part. Then opens both, so that nothing can
+    /// fail once they count.
     ///
     /// # Errors
-    /// They cannot be written, or read again; more columns than an index may have.
+    /// The files cannot be written or read again; more columns than an index may have.
     pub(crate) fn finish(self) -> Result<(Segment, [FileEntry; 2]), Error> {
         let Self {
             volume,
@@ -218,7 +222,7 @@ impl<'a> SegmentWriter<'a> {
     }
 }
 
-/// Makes an index part of the rows of a segment.
+/// Builds an index part from the rows of a segment.
 fn write_part(
     checkpoint: &Checkpoint<'_>,
     number: u32,

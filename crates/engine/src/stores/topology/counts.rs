@@ -1,15 +1,17 @@
-//! How many lists lead to each node, of those that came after the build.
+//! The number of lists that link to each node inserted after the build.
 //!
-//! A build sees to it that every node can be reached. Inserts only ever ask lists that are full to give somebody up, who is the
-//! farthest as a rule; and far from everybody is what an outlier is, in every list that it is in. So who is asked for last is not given
-//! up: the last list that leads to a node keeps it. Under OdinANN's rules alone (§3.3), of 9,000 rows of photo-sift inserted into 2,000
-//! with lists of 16, three or four are led to by none at the end.
+//! A build ensures that every node can be reached. An insert asks full lists to drop a neighbour,
+//! which is usually the farthest. An outlier is the farthest neighbour in every list that has it,
+//! so all lists might drop it. Therefore the last list that links to a node keeps it.
+//!
+//! Under OdinANN's rules alone (§3.3), 9,000 rows of photo-sift were inserted into 2,000 with lists
+//! of 16. In the end, no list linked to three or four of them.
 
 use std::sync::atomic::Ordering;
 
 use super::placement::Words;
 
-/// Numbers of lists, a byte for each node: 0 is not known, 255 is that or more.
+/// Numbers of lists, a byte for each node: 0 means unknown, and 255 means that or more.
 #[derive(Default)]
 pub(crate) struct ListCounts(Words);
 
@@ -19,13 +21,13 @@ fn place(node: u32) -> (u32, u32) {
 }
 
 impl ListCounts {
-    /// Lists that lead to a node; 0 if nobody knows.
+    /// The number of lists that link to a node; 0 if it is unknown.
     pub(crate) fn get(&self, node: u32) -> u8 {
         let (word, shift) = place(node);
         (self.0.get(word) >> shift) as u8
     }
 
-    /// Says how many lead to a node.
+    /// Sets the number of lists that link to a node.
     pub(crate) fn set(&self, node: u32, count: u8) {
         let (word, shift) = place(node);
         let with = |word: u32| Some(word & !(0xff << shift) | u32::from(count) << shift);
@@ -35,7 +37,7 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
     }
 
-    /// Another list leads to a node.
+    /// Counts another list that links to a node.
     pub(crate) fn join(&self, node: u32) {
         let (word, shift) = place(node);
         let more = |word: u32| ((word >> shift) as u8 != u8::MAX).then(|| word + (1 << shift));
@@ -45,7 +47,7 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// A list is about to give a node up. False if it must not: it is the last.
+    /// Counts a list that is about to drop a node. False if the list must keep it, as the last one.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,
@@ -61,7 +63,7 @@ impl ListCounts {
         left.is_ok()
     }
 
-    /// Bytes that it takes.
+    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.0.memory_bytes()
     }
@@ -85,7 +87,7 @@ mod tests {
             [4, 5, 6, 7, 8].map(|node| counts.get(node)),
             [1, 1, 1, 1, 0]
         );
-        // More than there is room for: it is not counted any more.
+        // More than a byte can count, so it is not counted any more.
         counts.set(6, 254);
         counts.join(6);
         counts.join(6);

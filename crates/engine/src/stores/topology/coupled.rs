@@ -57,7 +57,7 @@ pub(crate) struct CoupledPages {
     pub(crate) placement: Placed,
 }
 
-/// One of them.
+/// A page of a coupled index.
 #[derive(Clone, Copy)]
 pub(crate) struct CoupledView<'p> {
     view: LayoutView<'p>,
@@ -168,7 +168,7 @@ impl Composable for CoupledPages {
     }
 }
 
-/// Puts relocated coupled pages together.
+/// Builds coupled pages of relocated records.
 pub(crate) struct CoupledComposer {
     builder: PageBuilder,
     list: Vec<u32>,
@@ -183,7 +183,7 @@ impl Composer for CoupledComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // A page that names a node twice is damaged, and its records are not put together again.
+        // A page that names a node twice is damaged, so its records are not composed again.
         if self.nodes.contains(&node) {
             return false;
         }
@@ -200,7 +200,7 @@ impl Composer for CoupledComposer {
     }
 }
 
-/// Reads a list of which each neighbour is a word.
+/// Reads a list with a word for each neighbour.
 #[inline]
 pub(crate) fn words(list: &[u8], out: &mut Vec<u32>) {
     out.clear();
@@ -223,7 +223,7 @@ impl PageFormat for CoupledShape {
         Some(self)
     }
 
-    /// A word for the degree and one for each link there is room for.
+    /// A word for the degree, and one for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         4 * (1 + self.degree())
     }
@@ -277,7 +277,7 @@ impl NodeWriter for CoupledShape {
         let (mut builder, mut page) = (PageBuilder::new(*self), 0);
         Sweep::with_codes(build, graph, codebook, |sweep| {
             write_raw(build, self, &header, sweep, |nodes, place, last, pages| {
-                // The neighbours stay in the order of the graph: no code asks for another.
+                // The neighbours stay in the order of the graph, since no code needs another.
                 builder.push(nodes.id(place), nodes.vector(place), nodes.list(place));
                 if builder.is_full() || last {
                     pages.extend_from_slice(builder.finish(page));

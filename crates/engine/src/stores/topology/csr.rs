@@ -1,7 +1,8 @@
-//! Rows of a CSR graph: what stands beside a list is read with it, to the byte, and nothing is between them (second-tier memory, §5).
+//! Rows of a CSR graph: list and vector of a node are read together, to the byte, and rows have no
+//! padding between them (second-tier memory, §5).
 //!
-//! A row is what the other layouts have as a page: it has one node, whose number it has, and a search reads it alone. Whatever reads, checks
-//! or merges pages does so with rows.
+//! A row takes the place of a page of other layouts. It has one node and the number of that node,
+//! and a search reads it alone. All code that reads, checks or merges pages uses rows here.
 
 use std::borrow::Cow;
 
@@ -54,7 +55,7 @@ pub(crate) struct CsrPages {
     file: String,
 }
 
-/// One of them.
+/// A row of a CSR index.
 #[derive(Clone, Copy)]
 pub(crate) struct CsrView<'p> {
     row: CsrRow<'p>,
@@ -109,7 +110,7 @@ impl NodePages for CsrPages {
     #[inline]
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool) -> Result<CsrView<'p>, Error> {
         let row = CsrRow::open(&self.shape, bytes, page, check, &self.file)?;
-        // A row that is there is of a node.
+        // An existing row belongs to a node.
         let node = page as u32;
         Ok(CsrView { row, node })
     }
@@ -117,7 +118,7 @@ impl NodePages for CsrPages {
     fn file(&self, nodes: u64) -> PageFile {
         let row = self.shape.row_bytes();
         PageFile {
-            // A device that reads blocks brings all those that a row touches.
+            // A device that reads blocks transfers all blocks that a row touches.
             several: row.next_multiple_of(BLOCK) + BLOCK,
             ..PageFile::new(nodes, row)
         }
@@ -154,7 +155,7 @@ impl PageFormat for CsrShape {
         CsrShape::padding(self)
     }
 
-    /// The degree, and each link that there is room for.
+    /// The degree, and each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         CsrShape::list_bytes(self)
     }

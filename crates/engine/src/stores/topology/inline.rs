@@ -1,7 +1,7 @@
-//! Inline pages: as coupled ones, and beside each list stand the codes of its nodes (AiSAQ §3.1).
+//! Inline pages: as coupled pages, with the codes of the neighbours beside each list (AiSAQ §3.1).
 //!
-//! No codes are in memory, and nothing else that grows with the index: so a node's page follows from its number also when vectors
-//! are inserted, and pages are written anew in their places.
+//! No codes are in memory, and no other data that grows with the index. So a node's page follows
+//! from its number even if vectors are inserted, and pages are rewritten in place.
 
 use stratann_layout::{
     EntryPoints, FileHeader, FileKind, Geometry, InlineBuilder, InlineShape,
@@ -60,7 +60,7 @@ pub(crate) struct InlinePages {
     pub(crate) file: String,
 }
 
-/// One of them.
+/// A page of an inline index.
 #[derive(Clone, Copy)]
 pub(crate) struct InlineView<'p> {
     view: LayoutView<'p>,
@@ -121,7 +121,8 @@ impl NodePages for InlinePages {
         page: u64,
         check: bool,
     ) -> Result<InlineView<'p>, Error> {
-        // The last page of an index that takes vectors, here or in another process, may have any number of them.
+        // The last page of an index that takes vectors, here or in another process, may have any
+        // number of nodes.
         let view = LayoutView::open(&self.shape, bytes, page, None, check, &self.file)?;
         let first = self.shape.first_node(page) as u32;
         Ok(InlineView { view, first })
@@ -193,7 +194,7 @@ impl PageFormat for InlineShape {
         Some(self)
     }
 
-    /// A word for the degree and one for each link there is room for.
+    /// A word for the degree, and one for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         4 * (1 + self.degree())
     }
@@ -224,7 +225,7 @@ impl PageFormat for InlineShape {
             records: records
                 .map(|slot| {
                     let node = first.saturating_add(slot as u64);
-                    // Behind the last number that a node may have, a record is none's.
+                    // A record behind the largest node number belongs to no node.
                     let node = u32::try_from(node).map_err(|_| LayoutError::Field {
                         file: file.to_owned(),
                         offset: self.file_offset(page),
@@ -245,7 +246,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
-/// Writes pages of nodes, as many on each as fit, or as many blocks for each as it needs, and the entry points with their codes.
+/// Writes pages of nodes, as many on each as fit, or as many blocks for each node as it needs. Also
+/// writes the entry points with their codes.
 impl NodeWriter for InlineShape {
     fn write(
         &self,
@@ -254,10 +256,10 @@ impl NodeWriter for InlineShape {
         codebook: &Codebook,
         _: &PagePlan,
     ) -> Result<Written, Error> {
-        // A node may have any other as a neighbour, so all codes come first.
+        // A node may have any other node as a neighbour, so all codes are made first.
         let rows = graph.rows.in_order(&graph.order, build.source);
         let codes = NodeCodes::encode(build, &rows, codebook)?;
-        // Of which the first is the medoid.
+        // The first entry point is the medoid.
         let entries = build.entry_points(graph.entry);
         let mut sweep = Sweep::new(build, graph, None, "writing")?;
         let header = self.header(build.source.rows() as u64);

@@ -1,6 +1,8 @@
-//! Layered pages: beside a node's compressed list the leading part of its vector, near enough to rank by, so that a page holds several
-//! times as many nodes as whole vectors would leave room for. The trailing part, which gives back every bit with it, is in a
-//! segment, and is read of the few nodes that are in doubt when a search ends.
+//! Layered pages: a node's compressed list beside the leading part of its vector.
+//!
+//! The leading part is exact enough for ranking, and a page holds several times as many nodes as
+//! with whole vectors. The trailing part, which completes the exact vector, is in a segment. It is
+//! read only for the few nodes that are in doubt when a search ends.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes
@@ -69,13 +71,14 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct LayeredPages {
     pub(crate) pages: SlottedPages,
     lists: ListModel,
-    /// One for each `segment_vectors` nodes.
+    /// One model for each `segment_vectors` nodes.
     vectors: Vec<NestedModel>,
     segment_vectors: u32,
 }
 
 impl LayeredPages {
-    /// The model of a node's vector. Nodes that came after the build have that of its last segment.
+    /// The model of a node's vector. Nodes inserted after the build use the model of its last
+    /// segment.
     #[inline]
     fn model(&self, node: u32) -> &NestedModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -176,13 +179,14 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// The leading part. The trailing one joins the last segment, whose model is that of all nodes which came after the build.
+    /// Appends the leading part. The trailing part joins the last segment, whose model is that of
+    /// all nodes inserted after the build.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
     }
 }
 
-/// What decides where everything stands.
+/// The format of the layout, which decides the place of everything.
 struct LayeredFormat {
     pages: SlottedShape,
     segments: SegmentFormat,

@@ -1,5 +1,5 @@
-//! Pages of compressed adjacency lists alone: the graph of the decoupled layout (DecoupleVS §3.3, "block-based
-//! auxiliary index organization").
+//! Pages of compressed adjacency lists only: the graph of the decoupled layout (DecoupleVS §3.3,
+//! "block-based auxiliary index organization").
 
 use stratann_codec::{ListModel, elias_fano};
 
@@ -101,13 +101,13 @@ impl Composable for ListPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Nothing: vectors are in segments.
+    /// Appends nothing, since vectors are in segments.
     fn encode_vector(&self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// What decides where everything stands.
+/// The format of the layout, which decides the place of everything.
 struct DecoupledFormat {
     lists: SlottedShape,
     segments: SegmentFormat,
@@ -128,7 +128,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 ///   vectors-…-0000   segments of vectors ([`crate::stores::vectors::write`])
 /// ```
 ///
-/// A merge may keep the files of some segments: they come first, and of each only the chunks are written.
+/// A merge may keep the files of some segments. These come first, and only their chunks are
+/// written.
 impl NodeWriter for DecoupledFormat {
     fn write(
         &self,

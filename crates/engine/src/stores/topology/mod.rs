@@ -1,11 +1,14 @@
-//! Topology: a node's neighbours, and what stands beside them. A file for each layout of pages; this one lists them.
+//! Topology: a node's neighbours, and the data beside them. Each layout of pages has a file, and
+//! this file lists them.
 //!
-//! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of a layout each, how they are opened, and how a build writes them
-//! - [`placement`], [`pending`], [`counts`]: where nodes are, what waits to be written, and how many lists lead to them, in an
-//!   index that takes direct inserts
+//! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of a layout
+//!   each, with the code that opens them, and the code by which a build writes them
+//! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts, the places of
+//!   nodes, the pending changes, and the number of links to each new node
 //!
-//! A new layout of pages is a file here, and its name in the lists of this file: in the enum that users choose from, in that of
-//! open pages, and in [`on_pages`]. Its pages of bytes are a file of `stratann-layout`, and their kind of file says the layout's name.
+//! A new layout of pages is a file here, with its name in the lists of this file: the enum for
+//! users, the enum of open pages, and [`on_pages`]. Its page format is a file of `stratann-layout`,
+//! and the kind of its file gives the layout's name.
 
 pub(crate) mod counts;
 pub(crate) mod coupled;
@@ -38,7 +41,7 @@ use super::{Composition, NodePages, clusters};
 use crate::Error;
 use crate::plan::PageFile;
 
-/// How a node's list and vector become bytes.
+/// The layout of a node's list and vector as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -48,37 +51,43 @@ pub enum Layout {
     Packed,
     /// The lists in pages of their own, the vectors in segments of their own: DecoupleVS §3.3.
     Decoupled,
-    /// As coupled, and beside each list the codes of its nodes, of which none stay in memory: AiSAQ §3.1.
+    /// As coupled, with the codes of the neighbours beside each list, so that no codes stay in
+    /// memory: AiSAQ §3.1.
     Inline,
-    /// As packed, but of a vector the leading part alone, by which nodes are ranked; the trailing parts are in segments of their own.
+    /// As packed, but with only the leading part of the vector, by which nodes are ranked. The
+    /// trailing parts are in segments of their own.
     Layered,
-    /// Id, vector and list of one node after the other without padding, for memory that is read to the byte (second-tier memory §5).
+    /// Id, vector and list of each node without padding, for memory that is read to the byte
+    /// (second-tier memory §5).
     Csr,
-    /// No graph but clusters, each with all its members: SPANN's.
+    /// Clusters in place of a graph, each with all its members: SPANN's.
     Replicated,
-    /// No graph but clusters, each with the numbers of its members, and every vector once: the decoupled layout of the second-tier paper, §6.1.
+    /// Clusters in place of a graph, each with the numbers of its members, and every vector once.
+    /// It is the decoupled layout of the second-tier paper, §6.1.
     Addressed,
-    /// As addressed, with each vector in the group of one of its clusters, which is read at once: the second-tier paper, §6.2.
+    /// As addressed, with each vector in the group of one of its clusters, which is read at once:
+    /// the second-tier paper, §6.2.
     Grouped,
 }
 
-/// The pages of a graph that is open, by layout.
+/// The pages of an open graph, by layout.
 pub(crate) enum Pages {
-    /// Those of [`Layout::Coupled`].
+    /// Pages of [`Layout::Coupled`].
     Coupled(CoupledPages),
-    /// Those of [`Layout::Packed`].
+    /// Pages of [`Layout::Packed`].
     Packed(PackedPages),
-    /// Those of [`Layout::Decoupled`].
+    /// Pages of [`Layout::Decoupled`].
     Lists(ListPages),
-    /// Those of [`Layout::Inline`].
+    /// Pages of [`Layout::Inline`].
     Inline(InlinePages),
-    /// Those of [`Layout::Layered`].
+    /// Pages of [`Layout::Layered`].
     Layered(LayeredPages),
-    /// Those of [`Layout::Csr`].
+    /// Pages of [`Layout::Csr`].
     Csr(CsrPages),
 }
 
-/// Does something with the pages of a graph, compiled once for each layout: `on_pages!(&graph.pages, pages => search(pages))`.
+/// Evaluates an expression on the pages of a graph, compiled once for each layout:
+/// `on_pages!(&graph.pages, pages => search(pages))`.
 macro_rules! on_pages {
     ($which:expr, $pages:ident => $done:expr) => {
         match $which {
@@ -107,7 +116,7 @@ impl Layout {
         Self::Grouped,
     ];
 
-    /// What stores an index of this layout is made of, and what they can do.
+    /// The stores of an index of this layout, with their abilities.
     pub(crate) fn composition(self) -> &'static Composition {
         match self {
             Self::Coupled => &coupled::COMPOSITION,
@@ -122,34 +131,35 @@ impl Layout {
         }
     }
 
-    /// The name that it is asked for by.
+    /// The name of the layout in options and on the command line.
     pub fn name(self) -> &'static str {
         self.composition().name()
     }
 
-    /// One line about it.
+    /// One line about the layout.
     pub fn about(self) -> &'static str {
         self.composition().about
     }
 
-    /// Whether it is one of clusters, which a search probes, and not of a graph.
+    /// Whether the layout has clusters, which a search probes, in place of a graph.
     pub fn has_clusters(self) -> bool {
         matches!(self.composition().made, Made::Clusters { .. })
     }
 
-    /// Whether a node's whole vector stands beside its list, so that it is ranked when its list is read; else vectors, or the trailing
-    /// parts of them, are in segments of their own.
+    /// Whether a node's whole vector is beside its list, so that the node is ranked when its list
+    /// is read. If not, vectors or their trailing parts are in segments of their own.
     pub fn has_vectors_in_records(self) -> bool {
         self.composition().has_vectors_in_records()
     }
 
-    /// Whether the codes of a node's neighbours stand beside its list; else those of all nodes are in memory.
+    /// Whether the codes of a node's neighbours are beside its list. If not, the codes of all nodes
+    /// are in memory.
     pub fn has_codes_in_records(self) -> bool {
         self.composition().has_codes_in_records()
     }
 
-    /// Whether lists and vectors are encoded; else they stand as they are, and [`Raw`](crate::Compression::Raw) is the only
-    /// compression that it knows.
+    /// Whether lists and vectors are encoded. If not, [`Raw`](crate::Compression::Raw) is the only
+    /// compression that the layout supports.
     pub fn is_encoded(self) -> bool {
         self.composition().is_encoded()
     }
@@ -174,12 +184,12 @@ impl fmt::Display for Layout {
 }
 
 impl Pages {
-    /// Pages in a file of `nodes` nodes, and the bytes of one.
+    /// The number of pages in a file of `nodes` nodes, and the bytes of a page.
     pub(crate) fn file(&self, nodes: u64) -> PageFile {
         on_pages!(self, pages => pages.file(nodes))
     }
 
-    /// How they are read from a tier: where pages are no blocks, to the byte.
+    /// The tier for these pages. If pages are no whole blocks, it is read to the byte.
     pub(crate) fn tier(&self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         match self.file(1).page_bytes.is_multiple_of(BLOCK) {
             true => tier,
@@ -197,7 +207,7 @@ impl Pages {
         on_pages!(self, pages => pages.cached_bytes())
     }
 
-    /// Bytes of the tables in memory that say which page holds which node.
+    /// Bytes in memory of the tables that map nodes to pages.
     pub(crate) fn table_bytes(&self) -> usize {
         on_pages!(self, pages => pages.table_bytes())
     }

@@ -58,13 +58,14 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct PackedPages {
     pub(crate) pages: SlottedPages,
     pub(crate) lists: ListModel,
-    /// One for each `segment_vectors` nodes.
+    /// One model for each `segment_vectors` nodes.
     pub(crate) vectors: Vec<SegmentModel>,
     pub(crate) segment_vectors: u32,
 }
 
 impl PackedPages {
-    /// The model of a node's vector. Nodes that came after the build have that of its last segment.
+    /// The model of a node's vector. Nodes inserted after the build use the model of its last
+    /// segment.
     #[inline]
     fn model(&self, node: u32) -> &SegmentModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -153,7 +154,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(PackedFormat::new(choices)?), nodes))
 }
 
-/// What decides where everything stands.
+/// The format of the layout, which decides the place of everything.
 struct PackedFormat {
     shape: SlottedShape,
     coding: Coding,
@@ -162,7 +163,8 @@ struct PackedFormat {
 }
 
 impl PackedFormat {
-    /// Pages that hold the largest record there can be; segments of so many bytes of vectors as were asked for, but of one at least.
+    /// Pages that hold the largest possible record. Segments have the bytes of vectors that the
+    /// options request, and at least one vector.
     fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let coding = choices.coding()?;
         let largest = coding.largest_list() + coding.largest_vector();
@@ -175,8 +177,8 @@ impl PackedFormat {
     }
 }
 
-/// Writes slotted pages of all nodes, as many on each as fit, and the directory: what lists and vectors are coded with, and the
-/// nodes of each page.
+/// Writes slotted pages of all nodes, each with as many as fit, and the directory. It has the
+/// models of lists and vectors, and the nodes of each page.
 impl NodeWriter for PackedFormat {
     fn write(
         &self,
@@ -201,7 +203,8 @@ impl NodeWriter for PackedFormat {
     }
 }
 
-/// Encodes all nodes and calls `each` with every batch of them, encoded. Gives the encoder and the models of vectors.
+/// Encodes all nodes, and calls `each` with every encoded batch. Returns the encoder and the models
+/// of vectors.
 fn encode(
     build: &Build<'_>,
     format: &PackedFormat,
@@ -213,7 +216,8 @@ fn encode(
     let mut vector_models = Vec::new();
     for segment in sweep.segments(format.segment_nodes) {
         let end = segment.end;
-        // No bases: one belongs to a chunk of vectors (DecoupleVS §3.3), and packed pages have none.
+        // There are no bases, since a base belongs to a chunk of vectors (DecoupleVS §3.3), and
+        // packed pages have no chunks.
         let vectors = format
             .coding
             .learn_vectors(build, &sweep.rows(), segment, None)?;

@@ -1,4 +1,5 @@
-//! Changes that wait for their page to be written: neighbours to add and to drop, and nodes that are on no page yet.
+//! Pending changes, which wait for their page to be written: neighbours to add and to remove, and
+//! nodes that are on no page yet.
 //!
 //! ```text
 //!   page 17    node 4: + 9001          a new node asked 4 to link back
@@ -6,18 +7,22 @@
 //!              record of node 9001     the new node itself
 //! ```
 //!
-//! An insert asks tens of nodes to link back to it, and these are on about as many pages: to write each of them is what
-//! OdinANN §3.2 avoids by writing the changed records together on other pages. Here they stay where they are, near
-//! their neighbours, and changes wait in memory until a page has enough of them to be worth a write: some ten bytes a
-//! change, where the record that it changes takes some hundred. The log has the vectors that they come from, so that
-//! losing them costs nothing but time. Searches see them at once: a list that was read is amended.
+//! An insert adds a back link to tens of nodes, which are on about as many pages. OdinANN §3.2
+//! avoids writing each page, and writes the changed records together to other pages. Here records
+//! stay near their neighbours, and changes wait in memory until a page has enough of them. A change
+//! takes some ten bytes, and the record that it changes some hundred.
 //!
-//! Where codes stand beside lists (`inline`), a search that meets such a neighbour needs its code as well: codes of neighbours to
-//! add are here too, and what is on the page is amended list and codes together. Nothing grows with the index there: a bit
-//! stands for all pages whose numbers end alike.
+//! The log has the vectors from which changes follow, so a loss of pending changes costs only time.
+//! Searches see the changes at once, since a list that was read is updated.
 //!
-//! Changes are of sets, so that none is wrong if it is seen twice, or in another order: a neighbour that is there is not
-//! added, one that is not there is not dropped, and a node is added to a list once, when it is new.
+//! If codes are beside lists (`inline`), a search that meets such a neighbour needs its code as
+//! well. So the codes of neighbours to add are kept here, and list and codes are updated together.
+//! This memory does not grow with the index: one bit stands for all pages whose numbers are equal
+//! modulo 65,536.
+//!
+//! Changes apply to sets, so order and repetition do no harm. A neighbour that is present is not
+//! added again, and a missing one is not removed. A node is added to a list only once, when it is
+//! new.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,21 +35,21 @@ use super::placement::Words;
 /// Parts of the map, each with a lock.
 const SHARDS: usize = 64;
 
-/// Bits of pages, where codes stand beside lists.
+/// Bits of pages, if codes are beside lists.
 const PAGE_BITS: u32 = 1 << 16;
 const _: () = assert!(PAGE_BITS.is_multiple_of(SHARDS as u32));
 
 /// No node.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What a list is to become.
+/// A change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Whose list.
+    /// The node with the list.
     pub(crate) node: u32,
-    /// Who joins it.
+    /// The neighbour to add.
     pub(crate) add: u32,
-    /// Who leaves it, or [`NONE`].
+    /// The neighbour to remove, or [`NONE`].
     pub(crate) remove: u32,
 }
 
@@ -52,28 +57,29 @@ pub(crate) struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewRecord {
     pub(crate) node: u32,
-    /// The outside id.
+    /// The id.
     pub(crate) id: u64,
-    /// The vector's bytes, as they came.
+    /// The vector's bytes as inserted.
     pub(crate) vector: Box<[u8]>,
     /// Its neighbours.
     pub(crate) list: Box<[u32]>,
 }
 
-/// What waits for one page.
+/// The pending changes of one page.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) changes: Vec<Change>,
     pub(crate) records: Vec<Arc<NewRecord>>,
-    /// Someone is composing the page.
+    /// Whether a thread is building the page.
     taken: bool,
 }
 
-/// What a new record weighs beside a change: a page with one is written sooner, since reading it takes two looks.
+/// The weight of a new record, in changes. A page with a new record is written sooner, since
+/// reading such a node takes two look-ups.
 const RECORD_WEIGHT: usize = 2;
 
 impl Waiting {
-    /// How much waits, in changes.
+    /// The weight of the pending changes.
     fn weight(&self) -> usize {
         self.changes.len() + RECORD_WEIGHT * self.records.len()
     }
@@ -87,14 +93,15 @@ impl Waiting {
     }
 }
 
-/// Everything that waits, by page.
+/// All pending changes, by page.
 pub(crate) struct Pending {
-    /// A bit for each node whose list is to change, or where codes stand beside lists for each page of one, so that a search takes a
-    /// lock for those only. A bit that is set in vain costs a look; none is cleared before its change is on a page.
+    /// A bit for each node with pending list changes, or for each page of such a node if codes are
+    /// beside lists. A search takes a lock only for these. A superfluous bit costs a look-up, and a
+    /// bit is cleared only when its change is on a page.
     bits: Words,
-    /// Codes of nodes that lists are to lead to, where codes stand beside lists.
+    /// Codes of nodes that lists will link to, if codes are beside lists.
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
-    /// The same for pages with records.
+    /// A bit for each page with pending records.
     pages: Words,
     bytes: AtomicU64,
     shards: [RwLock<HashMap<u32, Waiting>>; SHARDS],
@@ -128,7 +135,7 @@ fn marked(bits: &Words, at: u32) -> bool {
 }
 
 impl Pending {
-    /// Where codes stand beside lists.
+    /// For layouts with codes beside lists.
     pub(crate) fn coded() -> Self {
         Self {
             codes: Some(RwLock::default()),
@@ -140,7 +147,7 @@ impl Pending {
     #[inline]
     fn bit(&self, page: u32, node: u32) -> u32 {
         match self.codes {
-            // As many bits for any number of pages; those of one bit are in one shard.
+            // The number of bits is fixed. All pages of a bit are in one shard.
             Some(_) => page % PAGE_BITS,
             None => node,
         }
@@ -150,24 +157,24 @@ impl Pending {
         &self.shards[page as usize % SHARDS]
     }
 
-    /// Bytes that wait.
+    /// Bytes of the pending changes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that it takes, about.
+    /// About the bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let codes = self.codes.as_ref().map_or(0, |codes| {
             let codes = codes.read();
             let entry = size_of::<(u32, Box<[u8]>)>() + 16;
             codes.values().map(|code| code.len() + entry).sum()
         });
-        // Vectors grow by half on average beyond what they hold.
+        // The capacity of a vector exceeds its length by half on average.
         let waits = self.bytes() * 3 / 2 + codes as u64;
         waits + self.bits.memory_bytes() + self.pages.memory_bytes()
     }
 
-    /// Amends a list that was read from `page`.
+    /// Applies pending changes to a list that was read from `page`.
     #[inline]
     pub(crate) fn amend(&self, page: u32, node: u32, list: &mut Vec<u32>) {
         if marked(&self.bits, self.bit(page, node)) {
@@ -178,8 +185,8 @@ impl Pending {
         }
     }
 
-    /// Amends a list that was read from `page` together with the `codes` that stand beside it, which go to `amended`. False if
-    /// nothing waits for it.
+    /// Applies pending changes to a list that was read from `page`, and to its `codes`. The new
+    /// codes go to `amended`. False if there are no changes.
     #[inline]
     pub(crate) fn amend_coded(
         &self,
@@ -207,19 +214,20 @@ impl Pending {
         true
     }
 
-    /// The code of a node that lists are to lead to; before the first of them does.
+    /// Adds the code of a node, before any list links to it.
     pub(crate) fn learn(&self, node: u32, code: &[u8]) {
         if let Some(codes) = &self.codes {
             codes.write().insert(node, code.into());
         }
     }
 
-    /// Whether something waits for a page.
+    /// Whether a page has pending changes.
     pub(crate) fn has(&self, page: u32) -> bool {
         self.shard(page).read().contains_key(&page)
     }
 
-    /// What waits for a page is on it now, where codes stand beside lists and pages stay in their places.
+    /// Removes the changes of a page that are now on it, in layouts with codes beside lists and
+    /// pages rewritten in place.
     pub(crate) fn settled(&self, page: u32) {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.remove(&page) {
@@ -231,21 +239,21 @@ impl Pending {
         }
     }
 
-    /// Nothing waits any more: codes are of no use.
+    /// Drops all codes, since no change is pending.
     pub(crate) fn forget_codes(&self) {
         if let Some(codes) = &self.codes {
             *codes.write() = HashMap::new();
         }
     }
 
-    /// The record of a node that is said to be on `page` and is not there.
+    /// The pending record of a node that belongs to `page`, and is not on it yet.
     pub(crate) fn record(&self, page: u32, node: u32) -> Option<Arc<NewRecord>> {
         let shard = self.shard(page).read();
         let records = &shard.get(&page)?.records;
         records.iter().find(|record| record.node == node).cloned()
     }
 
-    /// Nodes that belong to a page and are not on it yet, at the end of `out`.
+    /// Appends the nodes that belong to a page and are not on it yet to `out`.
     #[inline]
     pub(crate) fn records_of(&self, page: u32, out: &mut Vec<u32>) {
         if marked(&self.pages, page)
@@ -255,8 +263,8 @@ impl Pending {
         }
     }
 
-    /// Adds to what waits for `page`, if `still` says, under the page's lock, that it is the right one. Gives how much
-    /// waits for it now.
+    /// Adds to the pending changes of `page`, if `still` confirms under the page's lock that it is
+    /// the right page. Returns the new weight.
     fn add(
         &self,
         page: u32,
@@ -268,10 +276,10 @@ impl Pending {
         if !still() {
             return None;
         }
-        // Under the lock, as they are cleared.
+        // Bits are set under the lock, as they are cleared.
         mark(bits, at);
         let waiting = shard.entry(page).or_default();
-        // One that was made for the taking is counted already.
+        // An entry that was created when its page was taken is already counted.
         let known = waiting.taken || waiting.weight() > 0;
         let before = if known { waiting.bytes() } else { 0 };
         add(waiting);
@@ -280,8 +288,8 @@ impl Pending {
         Some(waiting.weight())
     }
 
-    /// Adds a change to what waits for `page`, if `still` says, under the page's lock, that its node is there. Gives how
-    /// much waits for the page now.
+    /// Adds a change for `page`, if `still` confirms under the page's lock that its node is there.
+    /// Returns the new weight.
     pub(crate) fn change(
         &self,
         page: u32,
@@ -292,8 +300,8 @@ impl Pending {
         self.add(page, bit, still, |waiting| waiting.changes.push(change))
     }
 
-    /// Adds a record to what waits for `page`, if `still` says, under the page's lock, that the page is in use; `then` is done
-    /// under the same lock.
+    /// Adds a record for `page`, if `still` confirms under the page's lock that the page is in use.
+    /// `then` runs under the same lock.
     pub(crate) fn append(
         &self,
         page: u32,
@@ -307,14 +315,15 @@ impl Pending {
         })
     }
 
-    /// How much waits for a page, in changes.
+    /// The weight of a page's pending changes.
     pub(crate) fn weight(&self, page: u32) -> usize {
         let shard = self.shard(page).read();
         shard.get(&page).map_or(0, Waiting::weight)
     }
 
-    /// What waits for a page, to be written now. It goes on to wait until [`settle`](Pending::settle). None if nothing does,
-    /// or someone else is writing it.
+    /// Takes the pending changes of a page to write them. They stay pending until
+    /// [`settle`](Pending::settle). `None` if there are none, or another thread is writing the
+    /// page.
     pub(crate) fn take(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         let waiting = shard.get_mut(&page)?;
@@ -325,8 +334,8 @@ impl Pending {
         Some(waiting.clone())
     }
 
-    /// As [`take`](Pending::take), of a page that is written for another's sake: perhaps nothing waits for it. None if
-    /// someone else is writing it.
+    /// As [`take`](Pending::take), for a page that is written together with others and may have no
+    /// changes. `None` if another thread is writing it.
     pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.get_mut(&page) {
@@ -345,8 +354,9 @@ impl Pending {
         Some(waiting)
     }
 
-    /// What was taken of a page is to be on others: `leave` takes its nodes off the page under the page's lock, and is told what
-    /// came meanwhile; gives that.
+    /// Ends the writing of a page whose taken changes are now on other pages. `leave` gets the
+    /// changes that were added meanwhile, and moves the nodes off the page, under the page's lock.
+    /// Returns those changes.
     pub(crate) fn settle(
         &self,
         page: u32,
@@ -358,8 +368,9 @@ impl Pending {
         self.bytes.fetch_sub(rest.bytes(), Ordering::Relaxed);
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
-        // First: a search that finds a list not marked any more sees that its node has left the page. Nobody marks it until it
-        // is on another: what came meanwhile, and what comes then, is marked for that one.
+        // `leave` comes first: a search that finds a list without its mark then sees that the node
+        // has left the page. No thread marks the list until the node is on another page. Later
+        // changes are marked for that page.
         leave(&rest);
         for change in &taken.changes {
             clear(&self.bits, change.node);
@@ -368,14 +379,14 @@ impl Pending {
         rest
     }
 
-    /// Gives back what was taken: its page could not be written.
+    /// Gives back the taken changes, because the page could not be written.
     pub(crate) fn give_back(&self, page: u32) {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;
         }
     }
 
-    /// All that waits: the changes, and the records, each with its page.
+    /// All pending changes, and all pending records with their pages.
     pub(crate) fn all(&self) -> (Vec<Change>, Vec<(u32, Arc<NewRecord>)>) {
         let (mut changes, mut records) = (Vec::new(), Vec::new());
         for shard in &self.shards {
@@ -402,7 +413,7 @@ pub(crate) fn apply(changes: &[Change], node: u32, list: &mut Vec<u32>) {
     }
 }
 
-/// Applies a change to a list and the codes beside it, in place where a neighbour leaves for the new one.
+/// Applies a change to a list and its codes. A new neighbour takes the place of a removed one.
 fn apply_coded(change: &Change, code: &[u8], list: &mut Vec<u32>, codes: &mut Vec<u8>) {
     let place = |node: u32, list: &[u32]| list.iter().position(|&link| link == node);
     let leaves = match change.remove {
@@ -461,10 +472,11 @@ mod tests {
         let pending = Pending::default();
         pending.change(17, change(4, 9, NONE), || true);
         let taken = pending.take(17).unwrap();
-        // A search that reads the list on page 17 meanwhile waits for the lock, and sees then that the node is elsewhere.
+        // A search that reads the list on page 17 meanwhile waits for the lock. Then it sees that
+        // the node is elsewhere.
         pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
         assert!(!marked(&pending.bits, 4));
-        // The node is on page 18 from here on, and another thread has it link to 11.
+        // From here on the node is on page 18, and another thread adds a link to 11.
         assert_eq!(pending.change(18, change(4, 11, NONE), || true), Some(1));
         let mut list = vec![1];
         pending.amend(18, 4, &mut list);
@@ -499,11 +511,11 @@ mod tests {
             Some((vec![1, 2, 3, 8], vec![10, 20, 30, 80]))
         );
         assert!(pending.has(page) && !pending.has(page + 1));
-        // What stands on the page already is not added again.
+        // A neighbour on the page is not added again.
         let (mut list, mut codes) = (vec![9, 3, 8], Vec::new());
         assert!(pending.amend_coded(page, 4, &mut list, &[90, 30, 80], &mut codes));
         assert_eq!((list, codes), (vec![9, 3, 8], vec![90, 30, 80]));
-        // The other page of the bit keeps it.
+        // The other page with the same bit keeps it set.
         pending.settled(page);
         assert_eq!(amended(page, 4), None);
         assert!(amended(alike, 6).is_some());

@@ -1,20 +1,22 @@
-//! Where nodes are in an index that takes direct inserts: a table from node to page, and what of the pages is not on
-//! storage yet.
+//! The placement of nodes in an index that takes direct inserts: a table from nodes to pages, and
+//! the pages and changes that are not on storage yet.
 //!
 //! ```text
-//!   page_of     node -> page            changed when a record is written anew: always on another page
-//!   unwritten   page -> its bytes       composed, and not on storage yet (the write-back cache of OdinANN §3.3)
-//!   pending     page -> changes         of lists, and records that are on no page yet (see `pending`)
-//!   pins        searches that go on     a page that nobody needs any more rests until those are over
+//!   page_of     node -> page         changes when a record is rewritten, always on another page
+//!   unwritten   page -> its bytes    dirty pages (the write-back cache of OdinANN §3.3)
+//!   pending     page -> changes      of lists, and records that are on no page yet (see `pending`)
+//!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** What is written anew goes to a page that no node is on, no search is reading and no checkpoint
-//! names. So a search needs no lock: the page that the table names holds the node's record, now and until the search
-//! ends, and a record that was replaced meanwhile is merely a bit older (OdinANN §3.3: a consistent snapshot of each
+//! **A page never changes.** A changed record is written to a free page: no node is on that page,
+//! no search reads it and no checkpoint names it. So a search needs no lock. The page that the
+//! table names has the node's record, now and until the search ends. If the record is replaced
+//! meanwhile, the search merely sees an older version (OdinANN §3.3: a consistent snapshot of each
 //! record, not of the graph).
 //!
-//! Where pages stay in their places there is no table, which takes memory for each node (see [`inline`](super::inline)): a page
-//! that was composed anew is unwritten until no search is left that began before, and a read that ends finds it here.
+//! Layouts whose pages are rewritten in place have no table, which would take memory for each node
+//! (see [`inline`](super::inline)). There a rewritten page stays dirty until no search is left that
+//! began before. A read that completes meanwhile finds the page here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -28,15 +30,17 @@ use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
 use crate::cache::SlotCache;
 
-/// Words of a leaf, and leaves of a branch, as shifts: together with the branches of a root, all that a `u32` tells apart.
+/// Bits of a word's position in its leaf, and of a leaf's position in its branch. The root has the
+/// remaining bits of a `u32`.
 const LEAF_BITS: u32 = 12;
 const BRANCH_BITS: u32 = 10;
 
 type Leaf = Box<[AtomicU32]>;
 type Branch = Box<[OnceLock<Leaf>]>;
 
-/// An array of words that any number of threads read and write, with a place for every `u32`; those never written are 0.
-/// Takes memory where it was written, in steps of 16 KiB.
+/// An array of words that any number of threads read and write, with a place for every `u32`. Words
+/// that were never written are 0. Memory is taken only where words were written, in steps of 16
+/// KiB.
 pub(crate) struct Words {
     root: Box<[OnceLock<Branch>]>,
 }
@@ -53,7 +57,7 @@ impl Default for Words {
     }
 }
 
-/// The places of a word: of its branch, of its leaf, and in the leaf.
+/// The positions of a word: of its branch, of its leaf, and in the leaf.
 #[inline]
 fn places(at: u32) -> (usize, usize, usize) {
     let leaf = at >> LEAF_BITS;
@@ -65,7 +69,7 @@ fn places(at: u32) -> (usize, usize, usize) {
 }
 
 impl Words {
-    /// The word in a place.
+    /// The word at a position.
     #[inline]
     pub(crate) fn get(&self, at: u32) -> u32 {
         let (branch, leaf, word) = places(at);
@@ -75,7 +79,7 @@ impl Words {
         leaf.map_or(0, |leaf| leaf[word].load(Ordering::Acquire))
     }
 
-    /// A place that is written from now on.
+    /// The word at a position, allocated if needed.
     #[inline]
     pub(crate) fn word(&self, at: u32) -> &AtomicU32 {
         let (branch, leaf, word) = places(at);
@@ -84,13 +88,13 @@ impl Words {
         &branch[leaf].get_or_init(zeros)[word]
     }
 
-    /// Writes a word; what was written before it is seen by whoever reads it.
+    /// Writes a word. A thread that reads it sees all earlier writes of this thread.
     #[inline]
     pub(crate) fn set(&self, at: u32, word: u32) {
         self.word(at).store(word, Ordering::Release);
     }
 
-    /// Bytes that it takes.
+    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let branches = self.root.iter().filter_map(OnceLock::get);
         let bytes = branches.map(|branch| {
@@ -101,28 +105,29 @@ impl Words {
     }
 }
 
-/// A page's bytes, which searches read while it waits to be written.
+/// The bytes of a page, which searches read while the page is dirty.
 pub(crate) type PageBytes = Arc<[u8]>;
 
-/// Parts of the map of unwritten pages, each with a lock.
+/// Parts of the map of dirty pages, each with a lock.
 const SHARDS: usize = 16;
 
-/// Pages that are composed and not on storage yet.
+/// Dirty pages: pages that are built and not on storage yet.
 #[derive(Default)]
 pub(crate) struct Unwritten {
-    /// A bit for each page, so that a search takes a lock only for a page that is here.
+    /// A bit for each page, so that a search takes a lock only for a dirty page.
     bits: Words,
-    /// Whether a bit stands for all pages whose numbers end alike, so that bits do not grow with the file.
+    /// Whether a bit stands for all pages whose numbers are equal modulo [`FEW_BITS`], so that the
+    /// bits do not grow with the file.
     few: bool,
     shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
 }
 
-/// Bits, where one stands for several pages; those are in one shard.
+/// The number of bits, if one stands for several pages. All pages of a bit are in one shard.
 const FEW_BITS: u32 = 1 << 16;
 const _: () = assert!(FEW_BITS.is_multiple_of(SHARDS as u32));
 
 impl Unwritten {
-    /// Of a few pages of a file of any length.
+    /// For a few pages of a file of any length.
     fn of_few() -> Self {
         Self {
             few: true,
@@ -130,7 +135,7 @@ impl Unwritten {
         }
     }
 
-    /// A page's bit.
+    /// The bit of a page.
     #[inline]
     fn bit(&self, page: u32) -> u32 {
         if self.few { page % FEW_BITS } else { page }
@@ -140,7 +145,7 @@ impl Unwritten {
         &self.shards[page as usize % SHARDS]
     }
 
-    /// A page's bytes, if it is here.
+    /// The bytes of a page, if it is dirty.
     #[inline]
     pub(crate) fn get(&self, page: u32) -> Option<PageBytes> {
         let bit = self.bit(page);
@@ -150,9 +155,10 @@ impl Unwritten {
         self.shard(page).read().get(&page).cloned()
     }
 
-    /// Puts a page here, before any node is said to be on it.
+    /// Adds a dirty page. This must happen before any node is placed on it.
     pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
-        // Bit and entry change together, under the lock: one that leaves must not take with it what comes after it.
+        // Bit and entry change together under the lock. So the removal of a page cannot clear the
+        // bit of a newer one.
         let mut shard = self.shard(page).write();
         shard.insert(page, bytes);
         let bit = self.bit(page);
@@ -161,7 +167,7 @@ impl Unwritten {
             .fetch_or(1 << (bit % 32), Ordering::Release);
     }
 
-    /// All of them.
+    /// All dirty pages.
     pub(crate) fn all(&self) -> Vec<(u32, PageBytes)> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -171,7 +177,7 @@ impl Unwritten {
         all
     }
 
-    /// Takes a page out that is on storage, unless other bytes have come in its place.
+    /// Removes a page that is on storage, unless newer bytes have replaced it.
     pub(crate) fn remove(&self, page: u32, written: &PageBytes) {
         let mut shard = self.shard(page).write();
         if shard
@@ -190,14 +196,14 @@ impl Unwritten {
     }
 }
 
-/// Searches that go on, each with the moment at which it began.
+/// Running searches, each with the epoch in which it began.
 #[derive(Default)]
 pub(crate) struct Pins {
     now: AtomicU64,
     begun: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// A search that goes on. It may read every page that was in use when it began.
+/// A running search. It may read every page that was in use when it began.
 pub(crate) struct Pin<'a> {
     pins: &'a Pins,
     since: u64,
@@ -212,14 +218,15 @@ impl Pins {
         Pin { pins: self, since }
     }
 
-    /// Ends a moment, and gives it: who begins from now on does not see what was given up in it.
+    /// Ends an epoch and returns it. A search that begins later does not use pages that were
+    /// released in it.
     pub(crate) fn advance(&self) -> u64 {
-        // Under the lock: a search that reads the moment before is registered when this returns.
+        // With the lock held, a search that read the old epoch is registered when this returns.
         let _begun = self.begun.lock();
         self.now.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The first moment of which a search goes on; that to come if none does.
+    /// The epoch of the oldest running search, or the current one if there is no search.
     pub(crate) fn oldest(&self) -> u64 {
         let begun = self.begun.lock();
         let oldest = begun.first_key_value().map(|(&since, _)| since);
@@ -239,36 +246,37 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// The page of a node that is on its way from one page to another, or whose insert has not come so far.
+/// The page of a node that is moving to another page, or whose insert has no page yet.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// What the table has for one that is on its way: its insert has come so far, and it is an answer.
+/// The table's entry for a moving node. Its insert has finished, and the node may be an answer.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
 
-/// Where a node stands at one moment.
+/// The current place of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// On a page, or waiting to be put on it.
+    /// On a page, or waiting to be written to it.
     On(u64),
-    /// On its way from one page to another.
+    /// Moving from one page to another.
     Moves,
-    /// On none: its insert has not come so far, or was given up. Whoever inserts it has not heard that it is in.
+    /// On no page: its insert has not got so far, or was given up. The insert was not acknowledged.
     NotYet,
 }
 
-/// How often a thread lets others run while a node is on its way from one page to another.
+/// How often a thread yields while it waits for a moving node.
 const YIELDS: u32 = 1_000;
-/// How often it sleeps then, and how long: 100 ms in all. A node that is on no page even then has an insert that was given up.
+/// How often it sleeps then: 100 ms in all. A node that is still on no page belongs to an insert
+/// that was given up.
 const NAPS: u32 = 500;
-/// How often for one that was on a page before: 10 s in all.
+/// How often it sleeps for a node that was on a page before: 10 s in all.
 const NAPS_OF_MOVED: u32 = 50_000;
 const NAP: Duration = Duration::from_micros(200);
 
-/// Where nodes are.
+/// The placement of nodes.
 #[derive(Default)]
 pub(crate) struct Placement {
     nodes: AtomicU32,
-    /// Nodes of a page, where a node's page follows from its number; 0 where it is in the table.
+    /// Nodes of a page, if a node's page follows from its number. 0 if pages are in the table.
     a_page: u32,
     page_of: Words,
     /// Pages of the file that were ever in use.
@@ -276,14 +284,15 @@ pub(crate) struct Placement {
     pub(crate) unwritten: Unwritten,
     pub(crate) pending: Pending,
     pub(crate) pins: Pins,
-    /// Of nodes that came after the build.
+    /// The number of links to each node inserted after the build.
     pub(crate) lists: ListCounts,
-    /// The cache of hot records, if there is one: what is written anew must not be found there as it was.
+    /// The cache of hot records, if there is one. It must not return old versions of rewritten
+    /// records.
     pub(crate) cache: OnceLock<Arc<SlotCache>>,
 }
 
 impl Placement {
-    /// Nodes `0..n` on the pages that are given, of a file of so many pages.
+    /// Nodes `0..n` on the given pages of a file of `pages` pages.
     pub(crate) fn new(page_of: impl Iterator<Item = u32>, pages: u32) -> Self {
         let placement = Self::default();
         let mut nodes = 0;
@@ -296,7 +305,7 @@ impl Placement {
         placement
     }
 
-    /// So many nodes whose pages follow from their numbers, `a_page` on each.
+    /// `nodes` nodes whose pages follow from their numbers, `a_page` on each page.
     pub(crate) fn even(nodes: u32, a_page: u32) -> Self {
         Self {
             nodes: AtomicU32::new(nodes),
@@ -307,19 +316,19 @@ impl Placement {
         }
     }
 
-    /// Takes on how many lists lead to nodes.
+    /// Applies the numbers of links to nodes.
     pub(crate) fn count(&self, file: &PlacementFile) {
         for (node, &count) in (file.built..).zip(&file.lists) {
             self.lists.set(node, count);
         }
     }
 
-    /// Whether nodes' pages follow from their numbers.
+    /// Whether the page of a node follows from its number.
     pub(crate) fn is_even(&self) -> bool {
         self.a_page > 0
     }
 
-    /// As a checkpoint has it: where nodes are, and what waits for their pages.
+    /// The placement of a checkpoint: the pages of nodes, and the pending changes.
     pub(crate) fn restore(file: &PlacementFile, pending: PendingFile) -> Self {
         let placement = Self::new(file.page_of.iter().copied(), file.pages);
         placement.count(file);
@@ -342,13 +351,14 @@ impl Placement {
         placement
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     #[inline]
     pub(crate) fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Acquire)
     }
 
-    /// Adds the next node, on a page. What else there is of it, its code first of all, is in its place.
+    /// Adds the next node, on a page. All other data of the node, above all its code, must be in
+    /// place.
     pub(crate) fn push(&self, node: u32, page: u32) {
         if self.a_page == 0 {
             self.page_of.set(node, page);
@@ -356,11 +366,11 @@ impl Placement {
         self.nodes.store(node + 1, Ordering::Release);
     }
 
-    /// The page that a node is on.
+    /// The page of a node.
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u32 {
         match self.a_page {
-            // No file has so many pages.
+            // No file has this many pages.
             0 => match self.page_of.get(node) {
                 ON_ITS_WAY => NOWHERE,
                 page => page,
@@ -369,7 +379,7 @@ impl Placement {
         }
     }
 
-    /// Where a node of the table stands.
+    /// The place of a node in the table.
     pub(crate) fn standing(&self, node: u32) -> Standing {
         match self.page_of.get(node) {
             ON_ITS_WAY => Standing::Moves,
@@ -378,8 +388,8 @@ impl Placement {
         }
     }
 
-    /// The page of a node. One that is on its way from one page to another is there in a moment, which no read is part of, but which
-    /// may be long where the thread that moves it has lost its processor.
+    /// Waits for the page of a node that is moving. A move needs no read, so it is short, unless
+    /// the thread that moves the node is preempted.
     #[cold]
     pub(crate) fn page_soon(&self, node: u32) -> u32 {
         for turn in 0..YIELDS + NAPS_OF_MOVED {
@@ -397,10 +407,11 @@ impl Placement {
         NOWHERE
     }
 
-    /// Says that a node's record is on another page now, which is in [`unwritten`](Placement::unwritten), or [`NOWHERE`] for
-    /// a moment.
+    /// Records that a node's record is now on another page, which is in
+    /// [`unwritten`](Placement::unwritten), or on [`NOWHERE`] for a short time.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
-        // Before the page that it is on now is asked for: it may have been on it long ago.
+        // This comes before the new page is stored, since the cache may have a record from an
+        // earlier stay on that page.
         if let Some(cache) = self.cache.get() {
             cache.remove(node);
         }
@@ -409,19 +420,19 @@ impl Placement {
             .set(node, if leaves { ON_ITS_WAY } else { page });
     }
 
-    /// Puts a page that was composed anew, where pages stay in their places, before the one that is there.
+    /// Replaces a page by a rewritten version, in layouts with pages rewritten in place.
     pub(crate) fn replace(&self, page: u32, bytes: PageBytes) {
         self.unwritten.insert(page, bytes);
         if let Some(cache) = self.cache.get() {
-            // A search that puts a record there from now on sees that the page is unwritten.
+            // A search that caches a record from now on sees that the page is dirty.
             fence(Ordering::SeqCst);
             let first = page.saturating_mul(self.a_page);
             (first..first.saturating_add(self.a_page)).for_each(|node| cache.remove(node));
         }
     }
 
-    /// A search has put a record into the cache from a page that it read. If that page was composed anew in its place meanwhile, the record
-    /// is taken out again, here or by who composed it.
+    /// Called after a search has cached a record from a page. If that page was rewritten in place
+    /// meanwhile, the record is removed again, here or by the thread that rewrote the page.
     pub(crate) fn was_cached(&self, cache: &SlotCache, node: u32, page: u32) {
         if self.is_even() {
             fence(Ordering::SeqCst);
@@ -431,7 +442,7 @@ impl Placement {
         }
     }
 
-    /// Pages of the file.
+    /// The number of pages of the file.
     pub(crate) fn pages(&self) -> u32 {
         match self.a_page {
             0 => self.pages.load(Ordering::Acquire),
@@ -451,12 +462,12 @@ impl Placement {
         in_use
     }
 
-    /// Adds a page behind the others.
+    /// Adds a page at the end of the file.
     pub(crate) fn add_page(&self) -> u32 {
         self.pages.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Bytes that it takes in memory, about.
+    /// About the bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.page_of.memory_bytes()
             + self.unwritten.bits.memory_bytes()
@@ -513,7 +524,7 @@ mod tests {
                     for round in 0..20_000u32 {
                         let bytes = PageBytes::from(round.to_le_bytes());
                         unwritten.insert(page, bytes.clone());
-                        // Whoever sees that it has gone may put the next one here at once.
+                        // A thread that sees the page gone may add the next one at once.
                         unwritten.remove(page, &bytes);
                         let next = PageBytes::from([1]);
                         unwritten.insert(page, next.clone());

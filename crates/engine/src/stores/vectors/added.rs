@@ -1,19 +1,23 @@
-//! Vectors that came after the build of a decoupled index: the mutable end of its last segment (DecoupleVS §3.3).
+//! Vectors inserted after the build of a decoupled index: the mutable end of its last segment
+//! (DecoupleVS §3.3).
 //!
 //! ```text
 //!   vectors-…-0003    | pages of the build ... | added page | added page | open page
-//!   firsts                                       9000         9007         9013        in memory, 4 bytes a page; and a bit
+//!   firsts                                       9000         9007         9013
+//!                     in memory, 4 bytes a page; and a bit
 //! ```
 //!
-//! DecoupleVS appends raw vectors to a mutable segment, and compresses it when it is full. Here a page is what is sealed:
-//! a vector is encoded when it comes, with the model of the last segment, and joins the **open page**, which is in memory alone until
-//! the next vector does not fit it. Then it is written, once, behind the others. So no vector is written raw and read again, and what is
-//! in memory is a page. A checkpoint seals the open page as it is, since a page that a checkpoint names is not written
-//! again.
+//! DecoupleVS appends raw vectors to a mutable segment, and compresses the segment when it is full.
+//! Here the unit is a page. A new vector is encoded at once with the model of the last segment, and
+//! joins the **open page**, which is only in memory. When the next vector does not fit, the page is
+//! sealed, and written once behind the others. So no raw vector is written and read again, and only
+//! a page is in memory. A checkpoint seals the open page early, since a page that a checkpoint
+//! names is not rewritten.
 //!
-//! Nodes are numbered as they come, so an added page holds consecutive nodes as those of the build do, and where one
-//! begins is all that has to be known; and whether its last vector goes on on the next page. That one is the open page then, and
-//! the first of both stays in memory until the other is on storage: so a vector is all in memory or all there.
+//! Nodes are numbered in insertion order, so an added page has consecutive nodes, as pages of the
+//! build have. Two facts are kept of each page: its first node, and whether its last vector
+//! continues on the next page. If it does, the next page is the open one. The first page then stays
+//! in memory until the next is on storage. So a vector is all in memory or all on storage.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,35 +33,37 @@ use crate::stores::topology::placement::{PageBytes, Unwritten, Words};
 /// The added pages of a segment.
 pub(crate) struct Added {
     shape: SlottedShape,
-    /// The first node that came after the build.
+    /// The first node inserted after the build.
     built: u32,
-    /// Pages of the build, behind which the added ones are.
+    /// The number of pages of the build, which precede the added ones.
     behind: u32,
-    /// The first node of each added page, by its place among them; of one on which none starts that of the next.
+    /// The first node of each added page. If no vector starts on a page, it is the first node of
+    /// the next one.
     firsts: Words,
-    /// A bit for each of them: whether its last vector goes on on the next.
+    /// A bit for each added page: whether its last vector continues on the next one.
     runs: Words,
-    /// Added pages, the open one among them.
+    /// The number of added pages, including the open one.
     pages: AtomicU32,
-    /// Those that are not on storage yet: the open one, and those that are sealed.
+    /// Dirty pages: the open one, and sealed ones that are not on storage yet.
     unwritten: Unwritten,
     open: Mutex<Open>,
 }
 
-/// The page that the next vector joins, and what is to be written.
+/// The page that the next vector joins, and the pages to be written.
 struct Open {
     builder: SlottedBuilder,
-    /// The node that comes next.
+    /// The next node.
     next: u32,
-    /// Pages that are sealed, by number, in the order in which they are written.
+    /// Numbers of the sealed pages, in the order of writing.
     sealed: VecDeque<u32>,
-    /// Pages that are written, and whose last vector goes on on pages that are not all.
+    /// Pages that are written, and whose last vector continues on pages that are not all written.
     kept: Vec<u32>,
 }
 
 impl Added {
-    /// Of a segment whose pages have this shape and which ends, `behind` pages from its start, before node `built`; `firsts`
-    /// are the first nodes of the pages that were added before, of which some go on, and `next` the node that comes next.
+    /// For a segment with pages of this shape, whose build has `behind` pages and ends before node
+    /// `built`. `firsts` has the first nodes of pages added before, and `runs` marks those whose
+    /// last vector continues. `next` is the next node.
     pub(crate) fn new(
         shape: SlottedShape,
         built: u32,
@@ -89,18 +95,18 @@ impl Added {
         }
     }
 
-    /// Whether a node's vector is here.
+    /// Whether a node's vector is on an added page.
     #[inline]
     pub(crate) fn has(&self, node: u32) -> bool {
         node >= self.built
     }
 
-    /// The page of the segment's file on which a node's vector starts, and how many it stands on.
+    /// The page of the segment's file on which a node's vector starts, and the number of its pages.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> (u64, u32) {
         let all = self.pages.load(Ordering::Acquire);
         let (mut low, mut high) = (0, all);
-        // The last that begins with the node, or before it.
+        // Finds the last page that begins with the node or before it.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if self.firsts.get(middle) <= node {
@@ -114,16 +120,16 @@ impl Added {
         (u64::from(self.behind) + u64::from(low), pages)
     }
 
-    /// Pages that the last vector which starts on a page of the segment's file stands on.
+    /// The number of pages of the last vector that starts on a page of the segment's file.
     pub(crate) fn pages_from(&self, page: u64) -> u32 {
         let at = page.saturating_sub(self.behind.into()) as u32;
         self.run(at, self.pages.load(Ordering::Acquire))
     }
 
-    /// The same of an added page, of `all` that there are.
+    /// As [`pages_from`](Self::pages_from), for an added page out of `all`.
     fn run(&self, at: u32, all: u32) -> u32 {
         let mut last = at;
-        // A bit may be there before the page behind it.
+        // A bit may be set before its next page exists.
         while last + 1 < all && self.goes_on(last) {
             last += 1;
             if last + 1 < all && self.starts(last) {
@@ -133,15 +139,15 @@ impl Added {
         last + 1 - at
     }
 
-    /// What is wrong with tables that have a vector on more pages than one may stand on, of which a read would take more memory than is
-    /// planned.
+    /// The error of tables that give a vector more pages than allowed. A read of it would exceed
+    /// the planned memory.
     pub(crate) fn too_long(&self) -> Option<String> {
         let all = self.pages.load(Ordering::Acquire);
         let run = |at| (u64::from(self.behind) + u64::from(at), self.run(at, all));
         too_long(&self.shape, (0..all).map(run))
     }
 
-    /// Whether a vector starts on an added page, which is not the last one.
+    /// Whether a vector starts on an added page. The page must not be the last.
     fn starts(&self, at: u32) -> bool {
         self.firsts.get(at) != self.firsts.get(at + 1)
     }
@@ -150,7 +156,7 @@ impl Added {
         self.runs.get(at / 32) >> (at % 32) & 1 != 0
     }
 
-    /// Pages that are not all on storage yet. That of the open one has the vectors that had come by now.
+    /// Pages that are not all on storage yet. The open page has the vectors inserted so far.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64, pages: u32) -> Option<PageBytes> {
         let first = u32::try_from(page).ok()?;
@@ -161,7 +167,7 @@ impl Added {
         }
     }
 
-    /// A page with those behind it, if these are not all on storage yet.
+    /// A page joined with the pages behind it, if these are not all on storage yet.
     fn put_together(&self, first: PageBytes, behind: Range<u32>) -> Option<PageBytes> {
         let mut all = first.to_vec();
         for page in behind {
@@ -170,10 +176,11 @@ impl Added {
         Some(all.into())
     }
 
-    /// Appends the vector of the next node, encoded. Whoever is told of the node afterwards finds it.
+    /// Appends the encoded vector of the next node. A thread that learns of the node afterwards
+    /// finds it.
     ///
     /// # Panics
-    /// If it is not the next.
+    /// If the node is not the next one.
     pub(crate) fn append(&self, node: u32, id: u64, code: &[u8]) {
         let mut open = self.open.lock();
         assert_eq!(
@@ -201,18 +208,18 @@ impl Added {
             pages += 1;
             self.show(&mut open.builder, pages - 1);
         }
-        // All pages of the vector at once.
+        // All pages of the vector become visible at once.
         self.pages.store(pages, Ordering::Release);
     }
 
-    /// Has searches find an added page as it is now.
+    /// Publishes an added page to searches in its current form.
     fn show(&self, builder: &mut SlottedBuilder, at: u32) {
         let number = self.behind + at;
         self.unwritten
             .insert(number, Arc::from(builder.finish(number.into())));
     }
 
-    /// Takes no more vectors onto the open page.
+    /// Seals the open page, so that it takes no more vectors.
     pub(crate) fn seal(&self) {
         let mut open = self.open.lock();
         if !open.builder.is_empty() {
@@ -223,10 +230,11 @@ impl Added {
         }
     }
 
-    /// Writes the pages that are sealed. `file` is locked by whoever writes, one at a time; inserts go on.
+    /// Writes the sealed pages. The lock on `file` lets one thread write at a time, while inserts
+    /// go on.
     ///
     /// # Errors
-    /// A page cannot be written; it stays in memory, and is tried again.
+    /// A page that cannot be written. It stays in memory, and the next call tries again.
     pub(crate) fn write(&self, file: &Mutex<Box<dyn VolumeFile>>) -> Result<u64, TierError> {
         let mut written = 0;
         if self.open.lock().sealed.is_empty() {
@@ -247,12 +255,13 @@ impl Added {
         }
     }
 
-    /// A page is on storage now, as all before it are: lets go of those whose vectors are all there. `kept` are the others.
+    /// Called when a page, and all before it, are on storage. Releases the pages whose vectors are
+    /// complete there. `kept` has the others.
     fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);
         kept.push(page);
-        // Where none starts, it is the middle of one that goes on.
+        // If no vector starts here, the page is in the middle of one.
         let starts = !goes_on || self.starts(at);
         let whole = match (starts, goes_on) {
             (true, true) => kept.len() - 1,
@@ -266,13 +275,13 @@ impl Added {
         }
     }
 
-    /// The first node of each added page. None may be open.
+    /// The first node of each added page. No page may be open.
     pub(crate) fn firsts(&self) -> Vec<u32> {
         let pages = self.pages.load(Ordering::Acquire);
         (0..pages).map(|at| self.firsts.get(at)).collect()
     }
 
-    /// Those of the added pages that go on on the next.
+    /// Marks the added pages whose last vector continues on the next page.
     pub(crate) fn runs(&self) -> RunsOn {
         let mut runs = RunsOn::default();
         for at in (0..self.pages.load(Ordering::Acquire)).filter(|&at| self.goes_on(at)) {
@@ -287,14 +296,15 @@ impl Added {
         behind..behind + u64::from(self.pages.load(Ordering::Acquire))
     }
 
-    /// Bytes that it takes in memory, about.
+    /// About the bytes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let words = self.firsts.memory_bytes() + self.runs.memory_bytes();
         words as usize + (1 + self.shape.pages_per_record()) * self.shape.page_bytes()
     }
 }
 
-/// What is wrong with pages, given with how many the last vector on each stands on, if these are more than the shape has.
+/// The error of pages whose last vector spans more pages than the shape allows. `runs` has pages
+/// with those numbers.
 pub(super) fn too_long(
     shape: &SlottedShape,
     mut runs: impl Iterator<Item = (u64, u32)>,
@@ -306,7 +316,7 @@ pub(super) fn too_long(
     ))
 }
 
-/// Sets the bit of an added page. One thread does at a time.
+/// Sets the bit of an added page. Only one thread may call this at a time.
 fn set(bits: &Words, at: u32) {
     bits.word(at / 32)
         .fetch_or(1 << (at % 32), Ordering::Release);
@@ -354,7 +364,8 @@ mod tests {
             self.added.append(node, u64::from(node) + 1000, &vector);
         }
 
-        /// A node's vector is there, on no more pages than it stands on; says whether it is in memory.
+        /// Checks that a node's vector is readable, and spans only its own pages. Returns whether
+        /// it is in memory.
         fn find(&self, node: u32, length: usize) -> bool {
             let (page, pages) = self.added.place_of(node);
             let unwritten = self.added.unwritten(page, pages);
@@ -375,7 +386,7 @@ mod tests {
             let mut scratch = Vec::new();
             let vector = view.whole(slot, behind, true, &mut scratch).unwrap();
             assert_eq!(vector, Self::vector(node, length));
-            // As few as it needs.
+            // No more pages than it needs.
             let end = view.vector_bytes(slot).unwrap() as usize;
             assert!(pages == 1 || end > 4064 * (pages as usize - 2), "{node}");
             unwritten.is_some()
@@ -404,7 +415,7 @@ mod tests {
         for node in 50..60 {
             assert!(!place.find(node, 1000), "{node}");
         }
-        // As after it was opened again.
+        // As after a reopening.
         let runs = added.runs();
         assert!(runs.is_empty());
         let again = Added::new(old, 50, 7, (&firsts, &runs), 60);
@@ -443,7 +454,7 @@ mod tests {
                     place.added.write(&place.file).unwrap();
                     assert!(place.added.unwritten.all().is_empty());
                     sealed = node + 1;
-                    // Whoever opens it now finds the same, and what comes next.
+                    // A later opening finds the same vectors, and takes new ones.
                     let (firsts, runs) = (place.added.firsts(), place.added.runs());
                     assert!(!runs.is_empty());
                     let again = Added::new(shape, 50, 7, (&firsts, &runs), sealed);
@@ -472,7 +483,7 @@ mod tests {
         assert_eq!(again(long), None);
         let what = again(short).unwrap();
         assert!(what.starts_with("a vector goes on from page "), "{what}");
-        // A file on whose pages none runs on at all.
+        // A file on whose pages no record continues.
         let text = again(200).unwrap();
         assert!(text.ends_with("none stands on more than 1"), "{text}");
     }

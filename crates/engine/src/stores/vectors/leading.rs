@@ -1,10 +1,10 @@
-//! The leading parts of vectors whose trailing parts are in segments, for who reads all vectors: node after node, off the pages that have
-//! them beside the lists.
+//! Leading parts of vectors whose trailing parts are in segments, for code that reads all vectors.
+//! Nodes are read in order, from the pages that have the parts beside lists.
 //!
 //! ```text
-//!   nodes ascend, and so do the pages of the build:     a window of them, read at once
-//!   a node that moved since, or came later:             its page alone; or what is to be written there, in memory
-//!   a node whose record waits for its page:             encoded as it will stand there
+//!   nodes ascend, and so do the pages of the build:  a window of them, read at once
+//!   a node that moved or was inserted since:         a single page, or its dirty version in memory
+//!   a node whose record waits for its page:          encoded as it will be stored there
 //! ```
 
 use stratann_layout::BLOCK;
@@ -14,44 +14,44 @@ use crate::Error;
 use crate::stores::topology::placement::Placement;
 use crate::stores::{NodePages, PageView, Pages, on_pages};
 
-/// Bytes of pages that are read at a time, about.
+/// About the bytes of pages that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// Where leading parts stand.
+/// The place of leading parts.
 #[derive(Clone, Copy)]
 pub(crate) struct LeadingFile<'f> {
-    /// What reads the file.
+    /// The volume of the file.
     pub(crate) volume: &'f dyn Volume,
-    /// Its name there.
+    /// Its name in the volume.
     pub(crate) name: &'f str,
     /// Its pages.
     pub(crate) pages: &'f Pages,
-    /// Where nodes are, if it took direct inserts.
+    /// The placement of nodes, if the file took direct inserts.
     pub(crate) placement: Option<&'f Placement>,
 }
 
-/// Pages with leading parts, some at a time.
+/// A reader of pages with leading parts, a window at a time.
 #[derive(Default)]
 pub(crate) struct LeadingParts {
     window: Vec<u8>,
-    /// The first page that is in the window, and how many are.
+    /// The first page in the window, and the number of pages in it.
     first: u64,
     count: u64,
     /// The page of the window that was verified last.
     verified: Option<u64>,
-    /// A page alone; which it is, if it is as it stands on storage, and whether it was verified.
+    /// A single page; its number, if it is the version on storage; and whether it was verified.
     alone: Vec<u8>,
     alone_is: Option<u64>,
     alone_verified: bool,
-    /// The part of a node that is on no page.
+    /// The leading part of a node that is on no page.
     part: Vec<u8>,
 }
 
 impl LeadingParts {
-    /// The outside id of a node and the leading part of its vector. Quick where nodes ascend.
+    /// The id of a node and the leading part of its vector. It is fast if nodes ascend.
     ///
     /// # Errors
-    /// A page that cannot be read or is damaged, or has not the node.
+    /// A page that cannot be read, is damaged, or does not have the node.
     pub(crate) fn of<'s>(
         &'s mut self,
         file: &LeadingFile<'s>,
@@ -108,8 +108,8 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Brings a page here, from storage: alone, if what is wanted of it has moved there. Says whether it is still to be verified, and
-    /// whether it is in the window.
+    /// Reads a page from storage: as a single page if its node has moved there, and otherwise with
+    /// a window. Returns whether it must still be verified, and whether it is in the window.
     fn read<N: NodePages>(
         &mut self,
         file: &LeadingFile<'_>,
@@ -132,7 +132,7 @@ impl LeadingParts {
         if !is_here {
             let all = file.volume.len(file.name)?.saturating_sub(BLOCK as u64);
             let step = (PIECE / page_bytes).max(1) as u64;
-            // One behind the end is an error of the read.
+            // A page behind the end is left to the read, which fails.
             let count = (all / page_bytes as u64)
                 .saturating_sub(page)
                 .clamp(1, step);

@@ -1,4 +1,5 @@
-//! What vectors are coded with: whole, or in two parts of which the leading one stands elsewhere.
+//! The models that code vectors: whole vectors, or trailing parts whose leading parts are stored
+//! elsewhere.
 
 use stratann_codec::{CodecError, NestedModel, SegmentModel, Shape, VectorCodec};
 use stratann_layout::Manifest;
@@ -7,14 +8,14 @@ use crate::stores::VectorsAt;
 
 /// The model of a file's vectors.
 pub(crate) enum VectorModel {
-    /// Each vector is decoded alone.
+    /// Each vector is decoded by itself.
     Whole(SegmentModel),
-    /// Each is the trailing part of one, beside whose list the leading part stands.
+    /// Each record is the trailing part of a vector, whose leading part is beside its list.
     Trailing(NestedModel),
 }
 
 impl VectorModel {
-    /// The model that these bytes are, where vectors are so.
+    /// Parses the model of vectors that are stored in this way.
     pub(crate) fn from_bytes(bytes: &[u8], vectors: VectorsAt) -> Result<Self, CodecError> {
         Ok(match vectors {
             VectorsAt::Records | VectorsAt::Segments => {
@@ -24,7 +25,8 @@ impl VectorModel {
         })
     }
 
-    /// As [`from_bytes`](VectorModel::from_bytes); refuses one that is for other vectors than those of an index.
+    /// As [`from_bytes`](VectorModel::from_bytes). Refuses a model that does not fit the vectors of
+    /// an index.
     pub(crate) fn of_index(
         bytes: &[u8],
         vectors: VectorsAt,
@@ -58,7 +60,7 @@ impl VectorModel {
         }
     }
 
-    /// Bytes that its tables take in memory; those of whole vectors are few, and not counted.
+    /// Bytes of its tables in memory. The tables for whole vectors are small, and not counted.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Whole(_) => 0,
@@ -74,7 +76,8 @@ impl VectorModel {
         }
     }
 
-    /// Decodes a vector into `out`, of which `bytes` stand in the file and `leading`, unless it is whole, elsewhere.
+    /// Decodes a vector into `out`. `bytes` are its bytes in the file. If the model is for trailing
+    /// parts, `leading` is its leading part.
     #[inline]
     pub(crate) fn decode(
         &self,

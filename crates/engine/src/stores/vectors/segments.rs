@@ -1,14 +1,17 @@
-//! Segments of compressed vectors: where the decoupled layout re-ranks from (DecoupleVS §3.3).
+//! Segments of compressed vectors, which the decoupled layout reads for re-ranking (DecoupleVS
+//! §3.3).
 //!
-//! A node's segment and chunk are divisions; its page is found in the segment's directory, made from the chunk metadata's
-//! boundaries. The record of a vector holds its outside id. Vectors that came after the build are on pages that were added behind
-//! those of the last segment.
+//! Divisions give a node's segment and chunk. The segment's directory, which is made from the
+//! boundaries in the chunk metadata, gives its page. The record of a vector has its id. Vectors
+//! inserted after the build are on pages behind the last segment.
 //!
-//! A segment whose file a merge [kept](Kept) has fewer nodes than records, and numbers them otherwise than its pages do: then its
-//! nodes are looked up by where segments begin, and a node's slot is counted over the dead ones of its page.
+//! A segment whose file a merge [kept](Kept) has fewer nodes than records, and other node numbers
+//! than its pages. Its nodes are then found by the first node of each segment. A node's slot is
+//! counted over the dead slots of its page.
 //!
-//! A record that does not fit the rest of its page goes on on the next. So a node's vector stands on an [`Extent`]: the page on which it
-//! starts, and as many behind that as it goes on on, which are read at once.
+//! A record that does not fit the rest of its page continues on the next one. So a node's vector
+//! lies on an [`Extent`]: the page on which it starts, and the pages over which it continues. They
+//! are read at once.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -30,68 +33,69 @@ use crate::{Error, stored};
 pub(crate) struct Segment {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) pages: SlottedPages,
-    /// The pages of its build whose last record goes on on the next.
+    /// The pages of its build whose last record continues on the next page.
     runs: RunsOn,
     pub(crate) model: VectorModel,
     /// Vectors of a chunk.
     pub(crate) chunk_vectors: u32,
-    /// The base vector of each chunk that is stored as its difference from one.
+    /// For each chunk that is stored as differences, its base vector.
     pub(crate) bases: Vec<Option<Vec<u8>>>,
     /// Its first node.
     pub(crate) first: u32,
-    /// The node behind its last one of the build.
+    /// The end of its nodes from the build.
     pub(crate) end: u32,
     /// The file's name in the volume.
     pub(crate) name: String,
     /// Pages that are in memory.
     pub(crate) resident: Resident,
-    /// What its file says otherwise, where a merge kept it.
+    /// The differences between nodes and file, if a merge kept the file.
     pub(crate) kept: Option<Kept>,
 }
 
-/// What the file of a segment that a merge kept says otherwise.
+/// The differences between the nodes of a segment and its file, which a merge kept.
 pub(crate) struct Kept {
-    /// Its first node, as the pages number nodes.
+    /// Its first node in the numbering of the pages.
     pub(crate) first: u32,
-    /// The records that are garbage.
+    /// The garbage records.
     pub(crate) dead: DeadSlots,
 }
 
 /// The segments of an index.
 pub(crate) struct Segments {
     segments: Vec<Segment>,
-    /// Vectors of every segment but the last; of no use where `firsts` is.
+    /// Vectors of every segment except the last. It is not used if `firsts` is not empty.
     capacity: u32,
-    /// The first node of each segment, where these hold not equally many; empty where they do.
+    /// The first node of each segment, if segments have different sizes; otherwise empty.
     firsts: Vec<u32>,
-    /// The end of the last one, once it takes vectors or has taken some.
+    /// The end of the last segment, once it takes vectors or has taken some.
     added: OnceLock<Added>,
 }
 
-/// Pages of a segment behind one another: those that a vector stands on, or all that start on a page.
+/// Consecutive pages of a segment: the pages of a vector, or the pages of all vectors that start on
+/// a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) segment: usize,
-    /// The first of them.
+    /// The first page.
     pub(crate) page: u64,
-    /// How many there are.
+    /// The number of pages.
     pub(crate) pages: u32,
 }
 
 impl Extent {
-    /// The page behind its last.
+    /// The page behind the last one.
     #[inline]
     pub(crate) fn end(self) -> u64 {
         self.page + u64::from(self.pages)
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether this range contains all of `other`.
     #[inline]
     pub(crate) fn covers(self, other: Extent) -> bool {
         self.segment == other.segment && self.page <= other.page && other.end() <= self.end()
     }
 
-    /// The bytes of `other` in `bytes`, which are its own, if it covers it.
+    /// The bytes of `other`, out of the bytes of this range. It must contain `other`.
     #[inline]
     pub(crate) fn part(self, bytes: &[u8], other: Extent) -> &[u8] {
         let size = bytes.len() / self.pages as usize;
@@ -100,7 +104,7 @@ impl Extent {
     }
 }
 
-/// A page of vectors, read in place, with those behind it that its last record goes on on.
+/// A page of vectors, read in place, with the following pages that hold the end of its last record.
 #[derive(Clone, Copy)]
 pub(crate) struct VectorPage<'p> {
     view: SlottedView<'p>,
@@ -108,7 +112,8 @@ pub(crate) struct VectorPage<'p> {
 }
 
 impl Segments {
-    /// Opens those that the manifest names; `vectors` says whether they have whole ones. Reads tables and models; no pages.
+    /// Opens the segments that the manifest names. `vectors` says whether they have whole vectors.
+    /// It reads tables and models, but no pages.
     ///
     /// # Errors
     /// A file that is missing, damaged, of a later format or of another index.
@@ -127,8 +132,8 @@ impl Segments {
         })
     }
 
-    /// Takes segments in the order of their nodes. They hold equally many each, but the last, unless they may be
-    /// `uneven`; else there are none.
+    /// Takes segments in node order. All except the last must have the same number of vectors,
+    /// unless they may be `uneven`. `None` if they do not.
     pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
         let capacity = segments.first().map_or(0, |first| first.end - first.first);
         let starts = |n: usize| n as u64 * u64::from(capacity);
@@ -148,7 +153,7 @@ impl Segments {
         })
     }
 
-    /// The segment that new vectors go to.
+    /// The segment that takes new vectors.
     pub(crate) fn last(&self) -> &Segment {
         &self.segments[self.segments.len() - 1]
     }
@@ -159,8 +164,9 @@ impl Segments {
         self.added.get()
     }
 
-    /// Makes the last segment take vectors, behind those that a checkpoint has: the first nodes of the pages that were added before, those
-    /// of them that go on, and the node that comes next.
+    /// Lets the last segment take vectors behind the vectors of a checkpoint. `firsts` has the
+    /// first nodes of the pages added before, `runs` marks those whose last record continues, and
+    /// `next` is the next node.
     pub(crate) fn grow(&self, firsts: &[u32], runs: &RunsOn, next: u32) -> &Added {
         self.added.get_or_init(|| {
             let Segment { pages, end, .. } = self.last();
@@ -169,7 +175,7 @@ impl Segments {
         })
     }
 
-    /// Pages that are not all on storage yet.
+    /// Pages of a vector that are not all on storage yet.
     #[inline]
     pub(crate) fn unwritten(&self, place: Extent) -> Option<PageBytes> {
         let added = self.added.get()?;
@@ -178,7 +184,7 @@ impl Segments {
             .flatten()
     }
 
-    /// Where a node's vector stands.
+    /// The place of a node's vector.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> Extent {
         let last = self.segments.len() - 1;
@@ -203,7 +209,7 @@ impl Segments {
         }
     }
 
-    /// A page of a segment, with those behind it that its last record goes on on.
+    /// A page of a segment, with the following pages that hold the end of its last record.
     pub(crate) fn extent_of(&self, segment: usize, page: u64) -> Extent {
         let added = self
             .added
@@ -220,7 +226,8 @@ impl Segments {
         }
     }
 
-    /// The nodes of a segment, in an index of `all` nodes: those of the last one go on behind its build.
+    /// The nodes of a segment in an index of `all` nodes. Nodes of the last segment continue behind
+    /// its build.
     pub(crate) fn nodes_of(&self, segment: usize, all: u32) -> Range<u32> {
         let Segment { first, end, .. } = self.segments[segment];
         match segment + 1 == self.segments.len() {
@@ -229,30 +236,31 @@ impl Segments {
         }
     }
 
-    /// How many there are.
+    /// The number of segments.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// One of them.
+    /// A segment by number.
     #[inline]
     pub(crate) fn get(&self, segment: usize) -> &Segment {
         &self.segments[segment]
     }
 
-    /// All of them.
+    /// All segments.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter()
     }
 
-    /// All of them, to give them other tiers.
+    /// All segments, so that a test can replace their tiers.
     #[cfg(test)]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Segment> {
         self.segments.iter_mut()
     }
 
-    /// Puts the hottest `share` of all pages into memory, those among them that were added behind the build's; without `heat`, the first ones.
-    /// Nobody else has them yet, and nothing is added.
+    /// Loads the hottest `share` of all pages into memory, including pages added after the build.
+    /// Without `heat`, it loads the first ones. No other thread may use the segments yet, and no
+    /// vector is added meanwhile.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -268,7 +276,7 @@ impl Segments {
         let all = vec![true; (built.sum::<u64>() + added) as usize];
         let mut hot = hottest(heat, &all, share);
         let last = self.segments.len() - 1;
-        // Pages are numbered through all segments, and the added ones are behind the last.
+        // Pages are numbered through all segments, and the added ones follow the last.
         let mut before = 0;
         for (n, segment) in self.segments.iter_mut().enumerate() {
             let more = if n == last { added } else { 0 };
@@ -324,7 +332,7 @@ impl Segment {
             model: model(&file, VectorModel::from_bytes(&chunks.model, vectors))?,
             chunk_vectors: chunks.chunk_vectors,
             first: span.first,
-            // Both are the manifest's, whose nodes are `u32`.
+            // Both are from the manifest, whose nodes are `u32`.
             end: span.first + span.nodes as u32,
             name: entry.name.clone(),
             resident: Resident::default(),
@@ -342,7 +350,8 @@ impl Segment {
         }
     }
 
-    /// Bytes that a read of a vector takes, about: its page, and as many more as a vector has, but no more than it may stand on.
+    /// About the bytes of a read of a vector: its page and the mean length of a vector, but at most
+    /// the pages that a vector may span.
     pub(crate) fn read_bytes(&self) -> usize {
         let shape = &self.pages.shape;
         let all = self.pages.directory.pages() * shape.page_bytes() as u64;
@@ -350,7 +359,7 @@ impl Segment {
         (shape.page_bytes() + vector).min(shape.page_bytes() * shape.pages_per_record())
     }
 
-    /// The page on which a node of the build starts, and how many it stands on.
+    /// The page on which a node of the build starts, and the number of its pages.
     #[inline]
     fn place_of(&self, node: u32) -> (u64, u32) {
         let page = self.pages.page_of(node);
@@ -360,7 +369,7 @@ impl Segment {
         (page, 1)
     }
 
-    /// Pages that the last record which starts on a page of the build stands on.
+    /// The number of pages of the last record that starts on a page of the build.
     fn pages_from(&self, page: u64) -> u32 {
         let dead = |kept: &Kept, page| !kept.dead.of_page(page).is_empty();
         self.runs.pages(page, |page| {
@@ -369,7 +378,7 @@ impl Segment {
         })
     }
 
-    /// Whether no other record starts behind that of a node on its page.
+    /// Whether a node's record is the last that starts on its page.
     fn is_last(&self, node: u32, page: u64) -> bool {
         let directory = &self.pages.directory;
         let dead_behind = |kept: &Kept| {
@@ -381,14 +390,15 @@ impl Segment {
         directory.is_last(node) && !self.kept.as_ref().is_some_and(dead_behind)
     }
 
-    /// Where pages stand in the file: offset and length in bytes.
+    /// The place of pages in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn span(&self, place: Extent) -> (u64, usize) {
         let (offset, size) = self.pages.place(place.page);
         (offset, place.pages as usize * size)
     }
 
-    /// Reads a page in place. `bytes` may go on behind it, with pages that its last record goes on on.
+    /// Reads a page in place. `bytes` may continue with following pages that hold the end of its
+    /// last record.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -405,7 +415,7 @@ impl Segment {
         Ok(VectorPage { view, behind })
     }
 
-    /// The slot of `node`, which stands on page `number`.
+    /// The slot of `node`, which is on page `number`.
     #[inline]
     fn slot_of(&self, node: u32, number: u64, page: &VectorPage<'_>) -> usize {
         match &self.kept {
@@ -418,8 +428,9 @@ impl Segment {
         }
     }
 
-    /// Decodes the vector of `node`, which starts on this page, the segment's `number`-th, into `out`; `leading` is its leading part,
-    /// where only trailing ones are here. Returns its outside id. `scratch` is for one that goes on on the next.
+    /// Decodes into `out` the vector of `node`, which starts on page `number` of the segment, and
+    /// returns its id. `leading` is its leading part, if the segment has only trailing parts.
+    /// `scratch` is for a record that spans several pages.
     #[inline]
     pub(crate) fn vector(
         &self,
@@ -433,7 +444,7 @@ impl Segment {
         let slot = self.slot_of(node, number, page);
         let id = page.view.id(slot)?;
         let vector = page.view.whole(slot, page.behind, false, scratch)?;
-        // Chunks are so many records, whatever became of their nodes.
+        // Chunks count records, including garbage.
         let at = match &self.kept {
             None => node.saturating_sub(self.first),
             Some(kept) => page
@@ -443,7 +454,7 @@ impl Segment {
                 .wrapping_sub(kept.first),
         };
         let chunk = (at / self.chunk_vectors) as usize;
-        // What came later is coded for itself.
+        // Vectors inserted later are coded without a base.
         let base = self.bases.get(chunk).filter(|_| node < self.end);
         let base = base.and_then(Option::as_deref);
         match self.model.decode(leading, vector, base, out) {
@@ -452,7 +463,7 @@ impl Segment {
         }
     }
 
-    /// The nodes that start on a page, the segment's `number`-th, in the order of their slots.
+    /// The nodes that start on page `number` of the segment, in slot order.
     pub(crate) fn nodes(&self, number: u64, page: &VectorPage<'_>) -> Range<u32> {
         let (first, garbage) = match &self.kept {
             None => (page.view.first(), 0),
@@ -461,11 +472,12 @@ impl Segment {
                 (first, kept.dead.of_page(number).len())
             }
         };
-        // A file that has other records than its tables say is refused when they are read.
+        // If a file has other records than its tables say, reading them fails.
         first..first.saturating_add(page.view.len().saturating_sub(garbage) as u32)
     }
 
-    /// The slot of a node on this page, the segment's `number`-th; its outside id, and the bytes of its vector as it stands.
+    /// The slot of a node on page `number` of the segment, its id, and the length of its stored
+    /// vector in bytes.
     pub(crate) fn record(
         &self,
         node: u32,
@@ -476,13 +488,13 @@ impl Segment {
         Ok((slot as u16, view.id(slot)?, view.vector_bytes(slot)?))
     }
 
-    /// The records of its file, of which some may be garbage.
+    /// The number of records in its file, including garbage.
     pub(crate) fn records(&self) -> u32 {
         let garbage = self.kept.as_ref().map_or(0, |kept| kept.dead.count());
         self.end - self.first + garbage as u32
     }
 
-    /// Appends a new vector as it stands on a page.
+    /// Appends a new vector in the form in which pages store it.
     pub(crate) fn encode(&self, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         let encoded = match &self.model {
             VectorModel::Whole(model) => model.encode(vector, None, out),

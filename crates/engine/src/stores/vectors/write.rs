@@ -1,9 +1,10 @@
-//! Writing segments of vectors (DecoupleVS §3.3), which are coded each for itself.
+//! Writes segments of vectors (DecoupleVS §3.3). Each segment is coded by itself.
 //!
 //! ```text
-//!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..   a chunk begins on a new page, and in it
-//!                    a vector that does not fit the rest of a page goes on on the next (but in the paper's compression)
-//!   chunks-…-0000    what they are coded with; pages, last nodes and base of each chunk
+//!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..
+//!                    A chunk begins on a new page. In a chunk, a vector that does not fit the rest
+//!                    of a page continues on the next (except in the paper's compression).
+//!   chunks-…-0000    the model; pages, last nodes and base of each chunk
 //!   vectors-…-0001   ..
 //! ```
 
@@ -19,7 +20,7 @@ use crate::build::{Build, BuildOptions, Choices};
 use crate::data::VectorSource;
 use crate::{Compression, Error};
 
-/// What decides where everything stands.
+/// The format of segments, which decides the place of everything.
 pub(crate) struct SegmentFormat {
     vectors: SlottedShape,
     pub(crate) coding: Coding,
@@ -28,8 +29,8 @@ pub(crate) struct SegmentFormat {
     segment_nodes: u32,
 }
 
-/// Nodes of a chunk and of a segment of so many bytes of vectors, rounded down to whole vectors and chunks, but of one
-/// at least.
+/// The nodes of a chunk and of a segment, from their bytes of vectors. They are rounded down to
+/// whole vectors and chunks, but are at least one.
 fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32) {
     let nodes = |bytes: u64| bytes / vector_bytes as u64;
     let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
@@ -37,32 +38,34 @@ fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32
     (chunk_nodes as u32, (segment_chunks * chunk_nodes) as u32)
 }
 
-/// The vectors of each segment that a build with these options writes, but of the last, which may have fewer; a vector
-/// takes so many bytes.
+/// The vectors of each segment that a build with these options writes, except the last, which may
+/// have fewer. A vector has `vector_bytes` bytes.
 pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u32 {
     sizes(vector_bytes, options.chunk_bytes, options.segment_bytes).1
 }
 
-/// A segment whose file goes over into the next checkpoint as it is.
+/// A segment whose file the next checkpoint keeps unchanged.
 #[derive(Debug)]
 pub(crate) struct KeptSegment {
     /// Its file.
     pub(crate) vectors: FileEntry,
-    /// What the next manifest says of it.
+    /// Its facts in the next manifest.
     pub(crate) facts: SegmentFacts,
     /// Its chunks, with the nodes of the next checkpoint.
     pub(crate) chunks: ChunksFile,
-    /// Encoded bytes of its vectors, garbage left out.
+    /// Encoded bytes of its vectors, without garbage.
     pub(crate) bytes: u64,
 }
 
 impl SegmentFormat {
-    /// Pages on which a vector runs on, as far as the largest vector there can be, or in the paper's compression such as hold it whole; chunks
-    /// and segments of so many bytes of vectors as were asked for.
+    /// Pages over which the largest possible vector may continue. With the paper's compression,
+    /// pages hold whole vectors. Chunks and segments have the bytes of vectors that the options
+    /// request.
     pub(crate) fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let (options, coding) = (choices.options, choices.coding()?);
         let vectors = match choices.compression {
-            // A block of the paper's holds whole vectors, and its metadata names the last one of each.
+            // A block of the paper holds whole vectors, and its metadata names the last one of each
+            // block.
             Compression::Paper => {
                 check_memory(options, choices.source)?;
                 choices.slotted(FileKind::Vectors, coding.largest_vector())?
@@ -80,7 +83,7 @@ impl SegmentFormat {
         })
     }
 
-    /// The same for trailing parts of vectors.
+    /// As [`new`](Self::new), for trailing parts of vectors.
     pub(crate) fn of_parts(choices: &Choices<'_>) -> Result<Self, Error> {
         let format = Self::new(choices)?;
         let (_, trailing) = format.coding.largest_parts();
@@ -90,13 +93,14 @@ impl SegmentFormat {
         })
     }
 
-    /// Vectors of a segment, but of the last, which may have fewer.
+    /// Vectors of a segment, except the last, which may have fewer.
     pub(crate) fn segment_nodes(&self) -> u32 {
         self.segment_nodes
     }
 }
 
-/// Refuses chunks that do not fit the memory: a chunk is held to find the base of its vectors.
+/// Refuses chunks that do not fit into memory. A build holds a chunk to find the base of its
+/// vectors.
 fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(), Error> {
     let vectors = (source.rows() as u64).saturating_mul(source.row_bytes() as u64);
     let needs = options.chunk_bytes.min(vectors).saturating_mul(4);
@@ -113,7 +117,7 @@ fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(),
     }
 }
 
-/// Names of the codecs of segments, in the order in which they come up.
+/// Names of the codecs of segments, in order of first use.
 pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for segment in segments {
@@ -125,7 +129,7 @@ pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
 }
 
 impl KeptSegment {
-    /// Its files as those of segment `n`: the one that is there, and that of its chunks, which is written.
+    /// Its files under the number `n`: the existing file, and a new file of its chunks.
     pub(crate) fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),
@@ -137,19 +141,19 @@ impl KeptSegment {
     }
 }
 
-/// A segment being written.
+/// A segment that is being written.
 pub(crate) struct SegmentWriter {
     n: u32,
     range: Range<u32>,
     pub(crate) code: SegmentCode,
     file: SlottedFile,
     chunk_nodes: u32,
-    /// The chunks that are complete.
+    /// The complete chunks.
     chunks: Vec<Chunk>,
 }
 
 impl SegmentWriter {
-    /// Learns what the vectors of the `n`-th segment are coded with, and begins its file.
+    /// Learns the code for the vectors of the `n`-th segment, and begins its file.
     pub(crate) fn begin(
         build: &Build<'_>,
         format: &SegmentFormat,
@@ -164,7 +168,7 @@ impl SegmentWriter {
         Self::with(build, format, n, range, code)
     }
 
-    /// Begins the file of the `n`-th segment, whose vectors are coded with this.
+    /// Begins the file of the `n`-th segment, whose vectors are coded with `code`.
     pub(crate) fn with(
         build: &Build<'_>,
         format: &SegmentFormat,
@@ -182,7 +186,7 @@ impl SegmentWriter {
         })
     }
 
-    /// The node behind its last.
+    /// The node behind its last one.
     pub(crate) fn end(&self) -> u32 {
         self.range.end
     }
@@ -197,7 +201,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// The chunk whose last node is `last` is complete.
+    /// Completes the chunk whose last node is `last`.
     fn end_chunk(&mut self, last: u32) -> Result<(), Error> {
         self.file.end_page()?;
         let first_page = self
@@ -222,7 +226,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// What the manifest says of it.
+    /// Its facts for the manifest.
     pub(crate) fn facts(&self) -> SegmentFacts {
         SegmentFacts {
             first: self.range.start,
