@@ -1,8 +1,8 @@
 //! `stratann search INDEX.. QUERIES`
 
 use stratann::{
-    ByWay, ErrorKind, Explained, GroundTruth, Matrix, Preset, Press, SearchOptions, SearchResults,
-    VectorFile, VectorSource, Way,
+    ByWay, Error, ErrorKind, Explained, GroundTruth, Matrix, Preset, Press, SearchOptions,
+    SearchResults, VectorFile, VectorSource, Way,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
 use stratann_terminal::failure::Failure;
@@ -154,11 +154,12 @@ impl Searcher<'_> {
                     let paths = Target::paths(self.arguments);
                     self.target = Target::open(paths, self.arguments, self.beside)?;
                 }
-                found => return Ok(found?),
+                found => return found.map_err(|error| refused(error, self.arguments)),
             }
         }
         let filter = self.arguments.filter.as_ref();
-        Ok(self.target.search(&*self.queries, options, filter)?)
+        let found = self.target.search(&*self.queries, options, filter);
+        found.map_err(|error| refused(error, self.arguments))
     }
 
     fn measure(&mut self, width: Width) -> Result<(Detailed, SearchResults), Failure> {
@@ -170,7 +171,9 @@ impl Searcher<'_> {
                     recall,
                     ..self.options
                 };
-                (self.target.longest(&options)?, options)
+                let longest = self.target.longest(&options);
+                let longest = longest.map_err(|error| refused(error, self.arguments))?;
+                (longest, options)
             }
             Width::Probes(probes) => {
                 let probes = Some(probes);
@@ -345,6 +348,24 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
             ))),
         },
         preset => Ok(preset),
+    }
+}
+
+/// Why a search was refused: where an argument of the engine's came of --preset, by that.
+fn refused(error: Error, arguments: &SearchArguments) -> Failure {
+    let (Error::Unfit { what, reason, .. }, Some(preset)) = (&error, arguments.preset) else {
+        return error.into();
+    };
+    let typed = match what.split(' ').next() {
+        Some("strategy") => arguments.strategy.is_some(),
+        _ => Target::types_rerank(arguments),
+    };
+    match typed {
+        true => error.into(),
+        false => Failure::Wrong(format!(
+            "--preset {} is given with --recall; {reason}. Leave out --preset, or give --list in place of --recall",
+            preset.name
+        )),
     }
 }
 

@@ -42,7 +42,14 @@ impl Target {
         let mut paths = Vec::new();
         for path in arguments.indexes() {
             match indexes_in(path) {
-                Some((_, names)) => paths.extend(names.iter().map(|name| path.join(name))),
+                Some((_, names)) => {
+                    log::warn!(
+                        "{} is no index: the {} indexes in it are searched as one catalog",
+                        path.display(),
+                        names.len()
+                    );
+                    paths.extend(names.iter().map(|name| path.join(name)));
+                }
                 None => paths.push(path.clone()),
             }
         }
@@ -161,13 +168,18 @@ impl Target {
         }
     }
 
+    /// Whether anything of re-ranking was typed.
+    pub fn types_rerank(arguments: &SearchArguments) -> bool {
+        arguments.rerank_batch.is_some()
+            || arguments.benefit.is_some()
+            || arguments.rerank.is_some()
+            || arguments.rerank_ratio.is_some()
+    }
+
     /// The preset's re-ranking, with what was typed in its place. `None` is each index's own; where something was typed, the
     /// rest of several indexes is that of the first one's preset.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
-        let typed = arguments.rerank_batch.is_some()
-            || arguments.benefit.is_some()
-            || arguments.rerank.is_some()
-            || arguments.rerank_ratio.is_some();
+        let typed = Self::types_rerank(arguments);
         let own = match self {
             // What is typed of clusters nevertheless is refused when they are searched.
             _ if self.has_clusters() && !typed => return None,

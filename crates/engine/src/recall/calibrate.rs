@@ -76,6 +76,9 @@ pub struct Calibration {
     /// Recall@10 (or of fewer answers, where there are not so many vectors) with each list size that was tried, over all queries;
     /// of clusters with each number of probes.
     pub recalls: Vec<(u32, f64)>,
+    /// Whether the index has clusters, so that these are numbers of probes.
+    #[serde(skip)]
+    pub probes: bool,
 }
 
 /// Rows of an index that it may be measured with, from all over it: their nodes, and the rows one after the other.
@@ -102,6 +105,17 @@ pub(crate) fn own_queries(
     Ok((found.into_iter().map(|(node, _)| node).collect(), rows))
 }
 
+/// The numbers of answers that an index has vectors for; its own rows are no answers to themselves.
+fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
+    let vectors = index.live().saturating_sub(usize::from(of_rows));
+    KS.into_iter().filter(|&k| k as usize <= vectors).collect()
+}
+
+fn too_few(queries: usize) -> Error {
+    let expected = "a query at least, and 2 vectors in the index";
+    Error::call("queries", queries, expected)
+}
+
 /// Measures an index with queries, rows of its element type one after the other; `left_out` has their nodes where they are rows of its own.
 ///
 /// # Errors
@@ -115,11 +129,9 @@ pub(crate) fn measure(
 ) -> Result<RecallFile, Error> {
     let row_bytes = index.dim() * index.element().size();
     let count = queries.len() / row_bytes;
-    let vectors = index.live().saturating_sub(usize::from(left_out.is_some()));
-    let ks: Vec<u32> = KS.into_iter().filter(|&k| k as usize <= vectors).collect();
+    let ks = ks_of(index, left_out.is_some());
     let (Some(&most), false) = (ks.last(), count == 0) else {
-        let expected = "a query at least, and 2 vectors in the index";
-        return Err(Error::call("queries", count, expected));
+        return Err(too_few(count));
     };
     let truth = nearest(index, queries, left_out, most as usize, threads, progress)?;
     let searched = index.searched();
@@ -399,17 +411,21 @@ pub fn calibrate(
         stratann_layout::manifest::FILE_NAME,
     ))?;
     opened_from(&*volume, &manifest)?;
+    // What is refused is no work that began.
+    let given = queries
+        .map(|queries| rows_of(&index, queries))
+        .transpose()?;
+    if ks_of(&index, given.is_none()).is_empty() {
+        return Err(too_few(queries.map_or(0, VectorSource::rows)));
+    }
     let file = {
         let _stage = Stage::begin(progress, "calibrating", 1);
-        match queries {
+        match given {
             None => {
                 let (nodes, rows) = own_queries(&index, progress)?;
                 measure(&index, &rows, Some(&nodes), threads, progress)?
             }
-            Some(queries) => {
-                let rows = rows_of(&index, queries)?;
-                measure(&index, &rows, None, threads, progress)?
-            }
+            Some(rows) => measure(&index, &rows, None, threads, progress)?,
         }
     };
     let mut checkpoint = Checkpoint::begin(&*volume, true)?;
@@ -463,5 +479,6 @@ fn found_of(file: &RecallFile) -> Calibration {
     Calibration {
         queries: file.queries as usize,
         recalls: lists.map(|(at, &list)| (list, mean(at))).collect(),
+        probes: file.searched == Searched::Probes,
     }
 }

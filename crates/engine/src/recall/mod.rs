@@ -56,6 +56,16 @@ impl Recall {
     }
 }
 
+/// An argument that does not go with a recall.
+fn unfit(what: &str, found: impl ToString, reason: String) -> Error {
+    Error::Unfit {
+        what: what.to_owned(),
+        found: found.to_string(),
+        reason,
+        remedy: "Leave it out, or give a list size in place of the recall",
+    }
+}
+
 /// The table that k answers are looked up in: that of k, or of the next more, since of more answers fewer are found.
 fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
     file.tables.iter().find(|table| table.k as usize >= k)
@@ -140,10 +150,13 @@ impl Index {
             return Err(match searched == self.searched() {
                 // Measured by a version that knew one way only.
                 true => unknown("it was measured for another strategy"),
-                false => Error::call(
+                false => unfit(
                     "strategy",
                     options.strategy.unwrap_or(self.preset().strategy),
-                    "left out where a recall is asked for, which was measured for searches as the preset makes them; or give a list size",
+                    format!(
+                        "the recall of this index was measured with {}",
+                        self.preset().strategy
+                    ),
                 ),
             });
         }
@@ -172,8 +185,8 @@ impl Index {
         if let (true, Some(rerank)) = (is_late, options.rerank)
             && rerank != self.preset().rerank
         {
-            let expected = "the preset's where a recall is asked for, which was measured with it; or give a list size";
-            return Err(Error::call("rerank", "given", expected));
+            let reason = "the recall of this index was measured with the preset's".to_owned();
+            return Err(unfit("rerank", "not the preset's", reason));
         }
         let depth = match (is_late, file.are_rows) {
             // Queries like those to come: they are as far as these in the mean.

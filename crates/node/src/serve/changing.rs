@@ -113,7 +113,7 @@ impl Client {
     /// rows it had, and says whether to go on, as it does several times a second, with 0, while a part is waited for.
     ///
     /// # Errors
-    /// [`Unfinished`]: what `read` says; a part that was refused, failed, or was not answered in time: how much is in, and of how much nobody knows. Of a part that is not answered in time, or
+    /// [`Unfinished`]: an id that is there twice: then nothing is changed; what `read` says; a part that was refused, failed, or was not answered in time: how much is in, and of how much nobody knows. Of a part that is not answered in time, or
     /// interrupted, storage is asked what became of it, for a second more. The same change may be made again, since it replaces what is there. Whatever became of a change
     /// that ended so, it is not made behind a later change of this client that was acknowledged; where nothing is said to come [yet](Unfinished::yet), it is not made behind this call.
     pub fn upsert(
@@ -154,6 +154,16 @@ impl Client {
         mut goes_on: impl FnMut(usize) -> bool,
     ) -> Result<Done, Unfinished> {
         let (mut done, total) = (Done::default(), ids.len());
+        if let Some(id) = twice(ids) {
+            return Err(Unfinished {
+                done,
+                acknowledged: 0,
+                unknown: 0,
+                yet: false,
+                total,
+                why: ChangeError::Wrong(format!("id {id} is there twice: give each one once")),
+            });
+        }
         for (first, ids) in (0..).step_by(most).zip(ids.chunks(most)) {
             let made = match part(first, ids) {
                 Ok((upserts, rows, deletes)) => {
