@@ -26,6 +26,18 @@ pub enum Error {
         /// What would be right.
         expected: String,
     },
+    /// An argument that does not go with another one.
+    #[error("{what} is {found}; {reason}. {remedy}")]
+    Unfit {
+        /// The argument's name.
+        what: String,
+        /// The value that was given.
+        found: String,
+        /// Why it does not.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A filter that cannot be read, or that asks what the index's columns cannot answer.
     #[error("filter{}: {reason}", position.map(|at| format!(", at character {at}")).unwrap_or_default())]
     Filter {
@@ -361,7 +373,7 @@ impl Error {
     /// What caused it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Call { .. } | Self::Filter { .. } => ErrorKind::Call,
+            Self::Call { .. } | Self::Unfit { .. } | Self::Filter { .. } => ErrorKind::Call,
             Self::NotAnIndex { .. } | Self::NoSuchIndex { .. } => ErrorKind::NotFound,
             Self::Exists { .. } | Self::CutOff { .. } => ErrorKind::Exists,
             Self::Memory { .. } => ErrorKind::Memory,
@@ -433,6 +445,7 @@ impl Error {
     pub fn is_call_wrong(&self) -> bool {
         match self {
             Self::Call { .. }
+            | Self::Unfit { .. }
             | Self::Filter { .. }
             | Self::Memory { .. }
             | Self::Exists { .. }

@@ -205,6 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::FileKind;
 
     fn sample() -> RecallFile {
         let band = |distance, recalls: &[f32]| RecallBand {
@@ -267,6 +268,19 @@ mod tests {
         }
         let longer = [&bytes[..], &[0]].concat();
         assert!(RecallFile::decode(&longer, "r").is_err());
+    }
+
+    #[test]
+    fn a_file_of_version_1_is_read() {
+        let bytes = include_bytes!("../../../fixtures/recall-v1");
+        let (header, payload) = crate::stream::decode(FileKind::Recall, bytes, "r").unwrap();
+        assert_eq!(header.format_version, 1);
+        let walked = RecallFile {
+            searched: Searched::Walk,
+            are_rows: true,
+            ..sample()
+        };
+        assert_eq!(RecallFile::decode(&payload, "r").unwrap(), walked);
     }
 
     proptest! {

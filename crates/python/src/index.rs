@@ -186,6 +186,9 @@ impl Index {
     /// recall : float, optional
     ///     The share of the true `k` nearest that is to be found, above 0 and up to 1, in place of `list_size`: each query looks at as many candidates as
     ///     that takes, or probes as many clusters, by what was measured when the index was built, or by `stratann.calibrate` with queries of your own.
+    ///     It goes neither with `probes` nor with `stop_early`, and with no `strategy` that finds otherwise than the preset's: "press" and the others do,
+    ///     "best-first" and "pipelined" find the same. Where vectors stand apart from lists, as with "distvs" and "decouplevs", it goes with no other
+    ///     re-ranking than the preset's.
     /// filter : str or stratann.Filter, optional
     ///     What attributes answers have: "year >= 2020 and tags contains 'sea' and not sold == true". Where `k` vectors or more match there are `k` answers, and a
     ///     list that adapts to how many do. See `stratann.Filter`, and `Index.columns` for what there is to ask.

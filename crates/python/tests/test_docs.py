@@ -81,6 +81,13 @@ def test_every_public_name_is_on_the_page_or_has_its_own():
         assert f"stratann.{name}" in pages + readme, name
 
 
+def test_help_says_what_goes_with_a_recall():
+    text = stratann.Index.search.__doc__
+    told = text[text.index("recall : float") : text.index("filter : str")]
+    for word in ("`probes`", "`stop_early`", "`strategy`", "re-ranking"):
+        assert word in told, told
+
+
 @pytest.mark.parametrize("name", ["search", "search_async", "insert", "get", "ids"])
 def test_docstrings_say_shapes(name):
     text = getattr(stratann.Index, name).__doc__

@@ -8,7 +8,7 @@ use stratann_terminal::table::Table;
 
 use crate::args::{CalibrateArguments, threads_or_cores};
 
-/// Measures recall, and prints it by list size.
+/// Measures recall, and prints it by list size, or by probes.
 pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let queries = arguments
@@ -32,7 +32,11 @@ pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
         output.json_document(&found)?;
         return output.finish();
     }
-    let mut table = Table::new(&["list", "recall"]);
+    let width = match found.probes {
+        true => "probes",
+        false => "list",
+    };
+    let mut table = Table::new(&[width, "recall"]);
     for (list, recall) in &found.recalls {
         table.row(vec![list.to_string(), format!("{recall:.4}")]);
     }

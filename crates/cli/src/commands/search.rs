@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use stratann::{
-    ByWay, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Preset, Press, SearchOptions,
-    SearchResults, VectorFile, VectorSource, Way, bounds,
+    ByWay, Error, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Preset, Press,
+    SearchOptions, SearchResults, VectorFile, VectorSource, Way, bounds,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
 use stratann_terminal::failure::Failure;
@@ -165,11 +165,12 @@ impl Searcher<'_> {
                     let paths = Target::paths(self.arguments);
                     self.target = Target::open(paths, self.arguments, self.beside)?;
                 }
-                found => return Ok(found?),
+                found => return found.map_err(|error| refused(error, self.arguments)),
             }
         }
         let filter = self.arguments.filter.as_ref();
-        Ok(self.target.search(&*self.queries, options, filter)?)
+        let found = self.target.search(&*self.queries, options, filter);
+        found.map_err(|error| refused(error, self.arguments))
     }
 
     fn measure(&mut self, width: Width) -> Result<(Detailed, SearchResults), Failure> {
@@ -181,7 +182,9 @@ impl Searcher<'_> {
                     recall,
                     ..self.options
                 };
-                (self.target.longest(&options)?, options)
+                let longest = self.target.longest(&options);
+                let longest = longest.map_err(|error| refused(error, self.arguments))?;
+                (longest, options)
             }
             Width::Probes(probes) => {
                 let probes = Some(probes);
@@ -361,6 +364,24 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
             ))),
         },
         preset => Ok(preset),
+    }
+}
+
+/// The reason of a refusal. If the refused argument came from --preset, it names that option.
+fn refused(error: Error, arguments: &SearchArguments) -> Failure {
+    let (Error::Unfit { what, reason, .. }, Some(preset)) = (&error, arguments.preset) else {
+        return error.into();
+    };
+    let typed = match what.split(' ').next() {
+        Some("strategy") => arguments.strategy.is_some(),
+        _ => Target::types_rerank(arguments),
+    };
+    match typed {
+        true => error.into(),
+        false => Failure::Wrong(format!(
+            "--preset {} is given with --recall; {reason}. Leave out --preset, or give --list in place of --recall",
+            preset.name
+        )),
     }
 }
 

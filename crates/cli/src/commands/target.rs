@@ -42,7 +42,14 @@ impl Target {
         let mut paths = Vec::new();
         for path in arguments.indexes() {
             match indexes_in(path) {
-                Some((_, names)) => paths.extend(names.iter().map(|name| path.join(name))),
+                Some((_, names)) => {
+                    log::warn!(
+                        "{} is no index: the {} indexes in it are searched as one catalog",
+                        path.display(),
+                        names.len()
+                    );
+                    paths.extend(names.iter().map(|name| path.join(name)));
+                }
                 None => paths.push(path.clone()),
             }
         }
@@ -178,14 +185,19 @@ impl Target {
         }
     }
 
+    /// Whether an option of re-ranking was typed.
+    pub fn types_rerank(arguments: &SearchArguments) -> bool {
+        arguments.rerank_batch.is_some()
+            || arguments.benefit.is_some()
+            || arguments.rerank.is_some()
+            || arguments.rerank_ratio.is_some()
+    }
+
     /// The preset's re-ranking, with typed options in place of its own. `None` leaves each index
     /// its own. With typed options and several indexes, the other options are of the first index's
     /// preset.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
-        let typed = arguments.rerank_batch.is_some()
-            || arguments.benefit.is_some()
-            || arguments.rerank.is_some()
-            || arguments.rerank_ratio.is_some();
+        let typed = Self::types_rerank(arguments);
         let own = match self {
             // If an option is typed for clusters, the search refuses it.
             _ if self.has_clusters() && !typed => return None,

@@ -217,6 +217,39 @@ fn several_indexes_are_searched_as_one() {
 }
 
 #[test]
+fn a_folder_of_indexes_is_searched_and_said_to_be_one_without_what_is_hidden() {
+    let place = halves();
+    // A half-made copy of a backup, say.
+    fs::create_dir(place.path("shelf/.copy")).unwrap();
+    for file in fs::read_dir(place.path("shelf/low")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(
+            file.path(),
+            place.path("shelf/.copy").join(file.file_name()),
+        )
+        .unwrap();
+    }
+    let search = [
+        "search",
+        "shelf",
+        "queries.u8bin",
+        "--list",
+        "300",
+        "--print",
+        "--json",
+    ];
+    let found = place.run(&search).done();
+    let note = "shelf is no index: the 2 indexes in it are searched as one catalog";
+    assert!(found.stderr.contains(note), "{found:?}");
+    let both = ["search", "shelf/low", "shelf/high", "queries.u8bin"];
+    let both = place.run(&[&both[..], &search[3..]].concat()).done();
+    assert_eq!(found.stdout, both.stdout);
+    assert!(!both.stderr.contains("catalog"), "{both:?}");
+    let quiet = place.run(&[&["--quiet"][..], &search].concat()).done();
+    assert_eq!(quiet.stderr, "");
+}
+
+#[test]
 fn what_cannot_be_searched_as_one_is_refused() {
     let place = halves();
     let search = |what: &[&str], words: &[&str]| {

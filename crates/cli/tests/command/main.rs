@@ -21,6 +21,7 @@ mod linked;
 mod memory;
 mod parquet;
 mod places;
+mod recall;
 mod refusals;
 mod refused_memory;
 mod repair;

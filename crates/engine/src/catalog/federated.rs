@@ -289,6 +289,17 @@ fn of_index(error: Error, name: &str) -> Error {
             found,
             expected,
         },
+        Error::Unfit {
+            what,
+            found,
+            reason,
+            remedy,
+        } => Error::Unfit {
+            what: format!("{what} (index {name:?})"),
+            found,
+            reason,
+            remedy,
+        },
         error => error,
     }
 }

@@ -237,17 +237,23 @@ fn check(path: &Path, index: &Index) -> Result<(), Error> {
             expected,
         ))
     };
-    let built = "one that servers can share: build it with the preset distvs";
+    let built = || {
+        let path = path.display();
+        format!(
+            "an index of the preset distvs, which servers can share: `stratann export {path} --out VECTORS`, then \
+             `stratann build VECTORS NEW --preset distvs`, with the files of ids and attributes that the export names"
+        )
+    };
     if index.code_parts().is_none() {
-        return wrong("codes of one precision".into(), built.into());
+        return wrong("one with codes of one precision".into(), built());
     }
     if index.composition().vectors != VectorsAt::Segments {
-        return wrong("vectors beside lists".into(), built.into());
+        return wrong("one with vectors beside lists".into(), built());
     }
     let came = index.nodes() as u64 - index.manifest().vectors.min(index.nodes() as u64);
     if came > 0 {
         return wrong(
-            format!("{came} vectors inserted into its graph since its last merge"),
+            format!("one with {came} vectors inserted into its graph since its last merge"),
             format!(
                 "one that is merged, since servers have one checkpoint in common: run `stratann compact {}`, and start all of its servers anew",
                 path.display()

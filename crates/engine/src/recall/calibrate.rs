@@ -85,6 +85,20 @@ pub struct Calibration {
     /// Recall@10 with each list size, over all queries. If the index has fewer vectors, it is
     /// recall of fewer answers. For clusters, each entry is for a number of probes.
     pub recalls: Vec<(u32, f64)>,
+    /// Whether the index has clusters, so that these are numbers of probes.
+    #[serde(skip)]
+    pub probes: bool,
+}
+
+/// The values of k for which an index has enough vectors. A row is no answer to itself.
+fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
+    let vectors = index.live().saturating_sub(usize::from(of_rows));
+    KS.into_iter().filter(|&k| k as usize <= vectors).collect()
+}
+
+fn too_few(queries: usize) -> Error {
+    let expected = "a query at least, and 2 vectors in the index";
+    Error::call("queries", queries, expected)
 }
 
 /// Measures an index with queries.
@@ -103,11 +117,9 @@ pub(crate) fn measure(
     } = queries;
     let row_bytes = index.dim() * index.element().size();
     let count = queries.len() / row_bytes;
-    let vectors = index.live().saturating_sub(usize::from(!nodes.is_empty()));
-    let ks: Vec<u32> = KS.into_iter().filter(|&k| k as usize <= vectors).collect();
+    let ks = ks_of(index, !nodes.is_empty());
     let (Some(&most), false) = (ks.last(), count == 0) else {
-        let expected = "a query at least, and 2 vectors in the index";
-        return Err(Error::call("queries", count, expected));
+        return Err(too_few(count));
     };
     let truth = nearest(index, queries, nodes, most as usize, threads, progress)?;
     let searched = index.searched();
@@ -412,12 +424,19 @@ pub fn calibrate(
         stratann_layout::manifest::FILE_NAME,
     ))?;
     opened_from(&*volume, &manifest)?;
+    // What is refused is no work that began.
+    let given = queries
+        .map(|queries| rows_of(&index, queries))
+        .transpose()?;
+    if ks_of(&index, given.is_none()).is_empty() {
+        return Err(too_few(queries.map_or(0, VectorSource::rows)));
+    }
     let file = {
         let _stage = Stage::begin(progress, "calibrating", 1);
-        let queries = match queries {
+        let queries = match given {
             None => Queries::of(&index, progress)?,
-            Some(queries) => Queries {
-                vectors: rows_of(&index, queries)?,
+            Some(vectors) => Queries {
+                vectors,
                 nodes: Vec::new(),
             },
         };
@@ -474,6 +493,7 @@ fn found_of(file: &RecallFile) -> Calibration {
     Calibration {
         queries: file.queries as usize,
         recalls: lists.map(|(at, &list)| (list, mean(at))).collect(),
+        probes: file.searched == Searched::Probes,
     }
 }
 

@@ -73,6 +73,16 @@ impl Recall {
     }
 }
 
+/// The error of an argument that does not go with a recall.
+fn unfit(what: &str, found: impl ToString, reason: String) -> Error {
+    Error::Unfit {
+        what: what.to_owned(),
+        found: found.to_string(),
+        reason,
+        remedy: "Leave it out, or give a list size in place of the recall",
+    }
+}
+
 /// The table for k answers: that of k, or of the next larger number. Recall falls with the number
 /// of answers, so the larger one is safe.
 fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
@@ -160,10 +170,13 @@ impl Index {
             return Err(match searched == self.searched() {
                 // An earlier version, which knew only one kind of search, wrote this file.
                 true => unknown("it was measured for another strategy"),
-                false => Error::call(
+                false => unfit(
                     "strategy",
                     options.strategy.unwrap_or(self.preset().strategy),
-                    "left out where a recall is asked for, which was measured for searches as the preset makes them; or give a list size",
+                    format!(
+                        "the recall of this index was measured with {}",
+                        self.preset().strategy
+                    ),
                 ),
             });
         }
@@ -195,8 +208,8 @@ impl Index {
         if let (true, Some(rerank)) = (is_late, options.rerank)
             && rerank != self.preset().rerank
         {
-            let expected = "the preset's where a recall is asked for, which was measured with it; or give a list size";
-            return Err(Error::call("rerank", "given", expected));
+            let reason = "the recall of this index was measured with the preset's".to_owned();
+            return Err(unfit("rerank", "not the preset's", reason));
         }
         let depth = match (is_late, file.are_rows) {
             // The measured queries resemble those to come, so their mean applies.

@@ -100,7 +100,7 @@ pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// The names of the indexes in a directory, sorted.
+/// The names of the indexes in a directory, sorted, without hidden ones: such a folder is a copy in the making, or in a trash.
 ///
 /// # Errors
 /// It cannot be listed, or one of its directories may not be looked into.
@@ -111,6 +111,7 @@ pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
         // Names that are not UTF-8 cannot be asked for.
         if let Ok(name) = entry.map_err(failed)?.file_name().into_string()
             && name != LOST
+            && !name.starts_with('.')
             && is_index(&path.join(&name))?
         {
             indexes.push(name);

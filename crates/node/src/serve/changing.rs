@@ -121,8 +121,8 @@ impl Client {
     /// waited for, it is also called several times a second, with 0.
     ///
     /// # Errors
-    /// [`Unfinished`], with the durable part and the part in doubt. `read` failed; or a part was
-    /// refused, failed, or was not answered in time. If a part is not answered in time or is
+    /// [`Unfinished`], with the durable part and the part in doubt. An id is given twice: then
+    /// nothing is changed. `read` failed; or a part was refused, failed, or was not answered in time. If a part is not answered in time or is
     /// interrupted, storage is asked for its outcome, for one more second.
     ///
     /// The same change may be made again, since it replaces the rows that are there. An unfinished
@@ -167,6 +167,16 @@ impl Client {
         mut goes_on: impl FnMut(usize) -> bool,
     ) -> Result<Done, Unfinished> {
         let (mut done, total) = (Done::default(), ids.len());
+        if let Some(id) = twice(ids) {
+            return Err(Unfinished {
+                done,
+                acknowledged: 0,
+                unknown: 0,
+                yet: false,
+                total,
+                why: ChangeError::Wrong(format!("id {id} is there twice: give each one once")),
+            });
+        }
         for (first, ids) in (0..).step_by(most).zip(ids.chunks(most)) {
             let made = match part(first, ids) {
                 Ok((upserts, rows, deletes)) => {

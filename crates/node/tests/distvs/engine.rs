@@ -104,6 +104,14 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
+        // As an index does: an id that is there twice is refused, and nothing is deleted.
+        let twice = [&gone[..], &gone[..1]].concat();
+        let refused = client.delete(&twice, |_| true).unwrap_err().to_string();
+        let told = format!(
+            "id {} is there twice: give each one once; nothing was changed",
+            gone[0]
+        );
+        assert_eq!(refused, told);
         client.delete(&gone, |_| true).unwrap();
         // The description counts the vectors now, not at the last merge.
         let told = client.changeable_while(|| true).unwrap().unwrap();
