@@ -39,7 +39,7 @@ impl Slots {
         }
     }
 
-    /// Room for `nodes` nodes, taken now, so that [`Slots::clear`] need not.
+    /// Reserves memory for `nodes` nodes, so that [`Slots::clear`] need not allocate.
     pub(super) fn reserve(&mut self, nodes: usize) {
         let words = nodes * (self.slots + 1);
         self.words
@@ -87,7 +87,7 @@ impl Slots {
         list[1..=degree].iter().map(|word| word.load(Relaxed))
     }
 
-    /// Loads the start of a node's list, so that it is on its way to the cache when it is needed.
+    /// Loads the start of a node's list, so that it is in the cache when it is needed.
     #[inline]
     pub(super) fn touch(&self, node: u32) {
         std::hint::black_box(self.list(node)[0].load(Relaxed));
@@ -126,7 +126,7 @@ impl Slots {
         true
     }
 
-    /// Closes the gaps between the lists, in place: the peak is that of the slots alone.
+    /// Closes the gaps between the lists, in place, so that the peak memory is that of the slots.
     pub(super) fn into_graph(mut self) -> Graph {
         let nodes = self.nodes();
         let stride = self.slots + 1;
@@ -136,7 +136,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // The target never lies after the source: every list before it gave up at least its degree word.
+                // The target never lies after the source: every list before it freed at least its
+                // degree word.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;
@@ -151,7 +152,7 @@ impl Slots {
     }
 }
 
-/// A finished graph: the adjacency lists, one after the other.
+/// A finished graph: the adjacency lists, concatenated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     offsets: Vec<usize>,
@@ -169,7 +170,7 @@ impl Graph {
         self.len() == 0
     }
 
-    /// The neighbours of a node, nearest first as a rule.
+    /// The neighbours of a node, usually nearest first.
     #[inline]
     pub fn neighbours(&self, node: u32) -> &[u32] {
         let node = node as usize;
