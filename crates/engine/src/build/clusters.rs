@@ -46,8 +46,8 @@ const MEMBER: u64 = 16;
 /// Vectors for each cluster if whole clusters are read from an SSD. With their replicas, small
 /// vectors fill a block or two.
 const SIZE_REPLICATED: usize = 12;
-/// Vectors for each cluster if vectors are stored once. Larger, since the links of the heads' graph
-/// take memory, 32 times a head's bytes and more.
+/// Vectors for each cluster if vectors are stored once. Larger, since the heads and the links of
+/// their graph take memory.
 const SIZE_ONCE: usize = 32;
 /// The default for the most clusters that a vector is a member of (SPANN §4.1).
 const REPLICAS: usize = 8;
