@@ -186,14 +186,15 @@ mod tests {
                 .unwrap()
                 .stats();
             let (expected, found) = (lists.bits(32), stats.bits_per_edge);
-            // Without their samples 11.3 bits were expected in any order, where 8 to 9 come in locality order.
+            // Without their samples 11.3 bits are expected in any order; locality order takes 8 to
+            // 9.
             assert!(
                 found < expected && expected < found + 1.2,
                 "{order}: {expected}, {found}"
             );
             assert!(lists.bits(96) < lists.bits(64) && lists.bits(64) < expected);
         }
-        // Under a memory cap that has no room for samples, and in a small collection, it is the bound.
+        // Under a memory cap too low for samples, and in a small collection, it is the bound.
         let little = BuildOptions {
             memory: Some(1 << 20),
             ..BuildOptions::default()

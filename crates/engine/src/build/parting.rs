@@ -104,7 +104,7 @@ mod tests {
     use crate::{Compression, plan};
     use stratann_vector::Element;
 
-    /// Rows of Gaussian-like elements, each times what `scale` says of it.
+    /// Rows of Gaussian-like elements, each multiplied by its `scale`.
     fn rows(count: usize, dim: usize, scale: impl Fn(usize) -> f32) -> Matrix {
         let mut state = 7u64;
         let mut uniform = || {
@@ -149,7 +149,8 @@ mod tests {
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
-        // At 17 MB there is room for all lists and little else; at 18 for a third of the pages with leading parts.
+        // At 17 MB memory holds all lists and little else; at 18 also a third of the pages with
+        // leading parts.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 

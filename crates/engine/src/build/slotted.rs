@@ -154,7 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// Records on each page, of records of these sizes, with pages planned to begin with these nodes.
+    /// The number of records on each page, for records of these sizes, with pages planned to begin
+    /// with these nodes.
     fn counts(sizes: &[usize], firsts: &[u32]) -> Vec<u16> {
         let volume = SimVolume::new();
         let checkpoint = Checkpoint::begin(&volume, false).unwrap();
@@ -176,7 +177,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_carried_until_there_is_room() {
-        // Five on the first page do not fit: one is carried, and the next page, which has room for it, ends as planned.
+        // Five on the first page do not fit: one is carried, and the next page, which has space for
+        // it, ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
         // No page has room: each carries one, and the last but one two.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);

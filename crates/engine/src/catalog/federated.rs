@@ -56,7 +56,7 @@ impl Catalog {
     /// time. Each returns up to `k` answers from a candidate list of the size in `options`. If all
     /// together have fewer, the remaining answers have the id 2^64-1 and an infinite distance.
     /// Options that are left open follow each index's own preset. The counters and the latency of a
-    /// query are sums over the indexes. The seconds are those of the whole call, including the
+    /// query are sums over the indexes. The seconds count the whole call, including the
     /// opening of indexes.
     ///
     /// # Errors

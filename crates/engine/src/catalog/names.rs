@@ -119,8 +119,7 @@ impl IndexPaths {
         }
     }
 
-    /// The error for an index that does not exist; `why` says what is wrong with the name, if
-    /// something is.
+    /// The error for an index that does not exist; `why` is the fault of the name, if it has one.
     fn no_such(&self, name: &str, why: Option<&str>) -> Error {
         let there = match (self.names(), self) {
             (Err(error), _) => error.to_string(),

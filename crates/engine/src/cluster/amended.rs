@@ -439,7 +439,8 @@ mod tests {
         let rows: Vec<[u8; 2]> = (0..200).map(row).collect();
         let found = |heads: &AmendedHeads| heads.are_found(rows.iter().map(|row| &row[..]));
         assert!(found(&heads));
-        // One leads to the next: far from the entry a list is full of others long before it comes there.
+        // Each leads to the next one: far from the entry, a list is full of others long before a
+        // walk comes there.
         for cluster in 0..200 {
             heads.links[cluster] = vec![(cluster as u32 * 7 + 1) % 200];
         }

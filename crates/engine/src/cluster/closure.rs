@@ -1,4 +1,4 @@
-//! Closure: decides of which clusters a row is a member (SPANN §3.2).
+//! Closure: decides which clusters a row joins (SPANN §3.2).
 //!
 //! A query near the boundary of two clusters may have neighbours in both. So that it need not probe
 //! both, a row joins all clusters whose head is not much farther than the nearest, nearest first,

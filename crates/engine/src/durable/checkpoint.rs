@@ -546,7 +546,8 @@ mod tests {
         }
     }
 
-    /// The manifest of an index of one file, which the checkpoint has, for tests that do not look into it.
+    /// The manifest of an index of one file, which the checkpoint has, for tests that do not read
+    /// it.
     fn manifest_of(checkpoint: &Checkpoint<'_>) -> Manifest {
         let fixture = include_bytes!("../../../../fixtures/index-v1/MANIFEST");
         let mut manifest = Manifest::decode(fixture, "fixture").unwrap();
@@ -633,7 +634,8 @@ mod tests {
     #[test]
     fn until_a_commit_is_durable_both_checkpoints_are_there() {
         for discards in [false, true] {
-            // Syncs of names: at the begin, before the rename, behind it, and twice when it is done once more.
+            // Syncs of names: at the start, before the rename, behind it, and twice when it is
+            // repeated.
             for (operation, calls) in [(Operation::SyncNames, 0..6), (Operation::Rename, 0..2)] {
                 for (call, mishap) in
                     calls.flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)))

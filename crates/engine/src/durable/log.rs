@@ -180,7 +180,8 @@ impl Log {
     /// known to be durable.
     ///
     /// # Errors
-    /// [`Error::Exists`]: there is a log of this number or above that the replay does not know. The volume fails: then a replay finds the same records as before.
+    /// There is a log of this number or above that the replay does not know: [`Error::Exists`]. The
+    /// volume fails: then a replay finds the same records as before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,

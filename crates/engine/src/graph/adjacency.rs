@@ -1,4 +1,5 @@
-//! Adjacency lists: the growing, concurrently written form of the build, and the compact form it ends in.
+//! Adjacency lists: the growing form of the build, written by several threads, and the compact
+//! final form.
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
@@ -10,9 +11,9 @@
 //!   edges:   | n n n n | n n n n n n | ...
 //! ```
 //!
-//! Readers of [`Slots`] take no lock. They may see a list half replaced, but every word is at any time the id of some
-//! node, so what they see is a list of valid neighbours, which is all that a search of the growing graph needs.
-//! Writers take one of a fixed number of locks, chosen by the node.
+//! Readers of [`Slots`] take no lock. They may see a half-replaced list, but every word is always
+//! the id of some node. So they see a list of valid neighbours, which is enough for a search of the
+//! growing graph. Writers take one of a fixed number of locks, chosen by the node.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -108,7 +109,8 @@ impl Slots {
         list[0].store(neighbours.len() as u32, Relaxed);
     }
 
-    /// Appends a neighbour if it is not there yet; `false` when the list is full. The caller holds the node's lock.
+    /// Appends a neighbour if it is not in the list; `false` when the list is full. The caller
+    /// holds the node's lock.
     pub(super) fn append(&self, node: u32, neighbour: u32, _lock: &MutexGuard<'_, ()>) -> bool {
         let list = self.list(node);
         let degree = list[0].load(Relaxed) as usize;

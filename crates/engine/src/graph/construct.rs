@@ -115,8 +115,8 @@ pub(super) struct Renamed {
     row_of: Vec<u32>,
 }
 
-/// Lists in a scratch file. A record is a degree and `degree` words, of which the stored degree
-/// says how many count.
+/// Lists in a scratch file. A record is a degree and `degree` words; the stored degree says how
+/// many of the words count.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
@@ -336,7 +336,7 @@ pub fn construct(
     })
 }
 
-/// Builds a graph as [`construct`] does, in `free` bytes beyond those of the process so far.
+/// Builds a graph as [`construct`] does, in `free` bytes beyond the present memory of the process.
 pub(super) fn construct_within(
     source: &dyn VectorSource,
     task: &Task<'_>,

@@ -211,7 +211,7 @@ mod tests {
     use crate::progress::Silent;
     use stratann_vector::Element;
 
-    /// What becomes of lists of rows of one byte each.
+    /// The final lists for rows of one byte each.
     fn linked(rows: &[u8], degree: usize, lists: &[&[u32]]) -> Vec<Vec<u32>> {
         let points = Points::new(rows, Element::U8, 1);
         let slots = Slots::new(rows.len(), degree);
@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_full_list_gives_up_an_equal_row_or_else_the_farthest() {
-        // Of six equal rows the first leads to three others and one that is far; the second to far ones only.
+        // Of six equal rows the first leads to three others and a far one; the second to far ones
+        // only.
         let rows = [7, 7, 7, 7, 7, 7, 9, 10, 11, 12];
         let far = [6, 7, 8, 9];
         let full: &[&[u32]] = &[&[2, 3, 4, 9], &far, &far, &[2, 4, 6, 7], &far, &far];

@@ -47,8 +47,8 @@ use stratann_vector::{Element, Kernel, Metric};
 /// Marks "no part" in tables of parts.
 const NOWHERE: u16 = u16::MAX;
 
-/// Builds the graph in `free` bytes beyond those of the process so far. If it resumes a build,
-/// `divided` has that build's parts and sample size, and it uses the same.
+/// Builds the graph in `free` bytes beyond the present memory of the process. If it resumes a
+/// build, `divided` has that build's parts and sample size, and it uses the same.
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,

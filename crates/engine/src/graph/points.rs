@@ -69,7 +69,8 @@ impl<'a> Points<'a> {
         self.kernel.distance(self.row(a), self.row(b))
     }
 
-    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` is as long as `ids`.
+    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` is as
+    /// long as `ids`.
     #[inline]
     pub fn distances(&self, query: &[u8], ids: &[u32], out: &mut [f32]) {
         self.kernel.distances(query, self.bytes, ids, out);

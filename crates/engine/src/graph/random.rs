@@ -43,7 +43,7 @@ impl Random {
         }
     }
 
-    /// `count` of the numbers `0..bound`, distinct and ascending (all of them when `count >= bound`).
+    /// `count` of the numbers `0..bound`, distinct and ascending. If `count >= bound`, all of them.
     pub(crate) fn sample(&mut self, bound: usize, count: usize) -> Vec<usize> {
         if count >= bound {
             return (0..bound).collect();

@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn nodes_without_incoming_edges_are_linked_and_none_is_lost() {
-        // 0 -> 1 -> 2, full lists of 2; 3, 4 and 5 are reached from nowhere, 4 and 5 know only each other.
+        // 0 -> 1 -> 2, full lists of 2; no edge leads to 3, 4 and 5; 4 and 5 know only each other.
         let slots = Slots::new(6, 2);
         for (node, list) in [[1, 2], [0, 2], [1, 0], [1, 2], [5, 5], [4, 4]]
             .iter()

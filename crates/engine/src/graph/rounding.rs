@@ -4,7 +4,7 @@
 //!   byte i = round((x_i - mean_i) / step), from -63 to 63           one step for all dimensions, a mean for each
 //! ```
 //!
-//! With one step for all dimensions, squared distances of such points are those of the floats in
+//! With one step for all dimensions, squared distances of such points equal the floats' in
 //! units of step². A build only compares distances. Values beyond the largest byte are cut off, and
 //! the step is chosen so that almost none are.
 //!

@@ -355,8 +355,8 @@ fn finish(
     Ok(())
 }
 
-/// Links those of `nodes` that cannot be reached from `entry`. A search for such a node yields the
-/// nodes to link from.
+/// Links the nodes among `nodes` that cannot be reached from `entry`. A search for such a node
+/// yields the nodes to link from.
 fn link_from(
     points: &Points<'_>,
     slots: &Slots,

@@ -58,23 +58,23 @@ pub struct MergeWhen {
     /// without a vector count as vectors of the same size.
     pub logged: f64,
     /// Bytes of clusters that were rewritten elsewhere, as a share of the files of clusters. In a
-    /// graph of fewer vectors than ten times `least`: pages beyond those of a build. In a larger
-    /// graph, the limit for pages is 0.55, or this value if it is higher.
+    /// graph of fewer vectors than ten times `least`: pages beyond the number that a build takes.
+    /// In a larger graph, the limit for pages is 0.55, or this value if it is higher.
     pub garbage: f64,
     /// Reads of a single cluster in a grouped index, as a multiple of the reads after the build. A
     /// cluster that took vectors can no longer be read at once. A search reads several clusters
     /// with vectors in common, so a factor of 1.3 for one cluster is less for a search.
     pub scattered: f64,
-    /// Vectors, as a multiple of those of the last build or merge. It applies if that had fewer
-    /// than a codebook is trained on, and there are enough now.
+    /// Vectors, as a multiple of the vectors of the last build or merge. It applies if there were
+    /// fewer than a codebook is trained on, and there are enough now.
     pub grown: f64,
     /// Vectors inserted since the last build or merge that are unlike those the codes were trained
     /// on, as a share of all. Searches find such vectors badly.
     pub drifted: f64,
     /// The fewest vectors that are worth a merge. Lower limits apply in three cases, unless this
-    /// value is lower still: 256 drifted vectors; 64 deleted vectors, if they are twice the share
-    /// that is due; 32 vectors in an index that has grown by the given factor, since a search
-    /// examines so few in any case.
+    /// value is lower still. They are 256 drifted vectors, and 64 deleted vectors if these are
+    /// twice the share that is due. For an index that has grown by the given factor, the limit is
+    /// 32 vectors, since a search examines so few in any case.
     pub least: u64,
 }
 
@@ -104,7 +104,7 @@ pub enum Due {
     /// vectors of the same size.
     Logged(f64),
     /// This share of the files of clusters belongs to clusters rewritten since. In a graph: this
-    /// share of the pages is beyond those of a build.
+    /// share of the pages exceeds the number that a build takes.
     Garbage(f64),
     /// A cluster takes this many times the reads after the build, since vectors of groups are
     /// stored apart now.
@@ -167,8 +167,8 @@ const SMALL: u64 = 10;
 const CAME: u64 = 10;
 /// The fewest inserted vectors, however small the graph is.
 const LEAST_CAME: u64 = 32;
-/// The share of pages beyond those of a build with which a merge is due, for a graph that is not
-/// small: it takes 2.2 times the pages of a build.
+/// The share of pages that a build would not take with which a merge is due, for a graph that is
+/// not small: it takes 2.2 times the pages of a build.
 const LARGE_GARBAGE: f64 = 0.55;
 /// Share of deleted vectors up to which the index counts as having none deleted.
 const NOTHING: f64 = 0.01;

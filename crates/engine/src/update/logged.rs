@@ -16,8 +16,8 @@ use crate::stores::columns::row_charge;
 /// share.
 const BESIDE_FRESH: u64 = 300;
 
-/// Additional memory of the first vector: a segment of that graph, most of which is free, and
-/// tables.
+/// Additional memory of the first vector: tables, and a segment of that graph, which is mostly
+/// free.
 pub(crate) const FIRST_FRESH: u64 = 64 << 10;
 
 /// The charge of a waiting vector of so many bytes.

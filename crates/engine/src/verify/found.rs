@@ -1,5 +1,5 @@
-//! Checks whether searches find all vectors of an index as well as those of its last build or
-//! merge: later vectors may have drifted from the codes. That is no damage, but worth a warning.
+//! Checks whether searches find later vectors of an index as well as the vectors of its last build
+//! or merge: later ones may have drifted from the codes. That is no damage, but worth a warning.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub(super) struct NodeAt<'a> {
 
 impl Check<'_> {
     /// Reads all pages of a file. Calls `each` with the number, the offset and the bytes of each
-    /// page, with those of later pages that its records may need.
+    /// page, and the bytes of later pages that its records may need.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,

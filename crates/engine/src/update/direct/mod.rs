@@ -243,7 +243,7 @@ pub(crate) struct Direct {
     threads: usize,
     store: Arc<PageStore>,
     writers: Vec<JoinHandle<()>>,
-    /// The file of pages, for all writes except those of the writer threads.
+    /// The file of pages, for all writes outside the writer threads.
     file: Mutex<Box<dyn VolumeFile>>,
     /// The file of the segment for new vectors, if vectors are stored apart.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,

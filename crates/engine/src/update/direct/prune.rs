@@ -7,7 +7,7 @@
 //! node leaves, which may be the new one. If there is none, the old nodes are compared after all,
 //! the farthest first, and the first violator leaves. If there is none either, the farthest leaves.
 //!
-//! Distances are those of the codes in memory, as in the paper (§4.2.1), with one exception. The
+//! Distances go by the codes in memory, as in the paper (§4.2.1), with one exception. The
 //! owner's vector is known, so its distances go from the vector to the codes of its neighbours.
 //! Inner products become distances as in the build (see [`Space`]). The longest length there is the
 //! maximum over the vectors compared here, since any upper bound of the lengths works.
@@ -259,7 +259,7 @@ fn append(rows: &mut Vec<u8>, floats: &[f32]) {
     rows.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
 }
 
-/// The factor that makes squared distances equal to those of codes.
+/// The factor that brings squared distances to the scale of the codes' distances.
 pub(super) fn scale(metric: Metric) -> f32 {
     match metric.reduction() {
         // Between vectors of length 1.
@@ -274,7 +274,8 @@ mod tests {
     use crate::TrainOptions;
     use crate::data::Matrix;
 
-    /// Whether the vectors on a line, at `list`, let one at `new` join the list of the one at 0. Codes are exact here.
+    /// Whether vectors on a line, at `list`, let one at `new` join the list of the one at 0. Codes
+    /// are exact here.
     fn decide(list: &[f32], new: f32, degree: usize, pruning: Pruning) -> Decision {
         // Few values, each of which is a centroid.
         let values: Vec<f32> = (-64..64).map(|value| value as f32).collect();

@@ -8,7 +8,7 @@
 //!   (while pages have fewer than m records on average, rule 2 comes before rule 1)
 //! ```
 //!
-//! Pages have n slots, of which m = n/2 are filled on average (§3.2.3). So both the space and the
+//! Pages have n slots, and m = n/2 of them are filled on average (§3.2.3). So both the space and the
 //! bytes written are twice the minimum. Under rule 2 a page is written to a spare page with the
 //! records it keeps, since the last checkpoint may name the page itself (shadow pages, `store.rs`).
 //! The page that it leaves is the next spare one.
@@ -67,7 +67,8 @@ pub(super) fn link<N: Composable>(
     linked.map(|()| Some(node))
 }
 
-/// Collects the records that change: the new node's, and those of neighbours that link back to it.
+/// Collects the records that change: the record of the new node, and the records of neighbours that
+/// link back to it.
 fn change<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,

@@ -292,7 +292,7 @@ impl LiveIndex {
         Ok(deleted)
     }
 
-    /// Deletes those of some reserved ids whose vectors match a filter now. Returns how many.
+    /// Deletes some reserved ids: the ones whose vectors match a filter now. Returns how many.
     fn delete_if(&self, ids: &[u64], filter: &Checked) -> Result<u64, Error> {
         let _gate = self.gate.read();
         self.health.check()?;

@@ -171,8 +171,8 @@ impl Reserved {
         Ok((ids, reservation))
     }
 
-    /// Reserves those of some ids, all different, that no other call is changing. Waits until there
-    /// is one.
+    /// Reserves some of these ids, all different: the ones that no other call is changing. Waits
+    /// until there is one.
     ///
     /// # Errors
     /// `progress` ended the wait. Or calls have all of them, and this call comes from a callback of
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
 
-    /// Ends what it is told of once it is asked.
+    /// Interrupts at the first check for an interruption.
     #[derive(Default)]
     struct Ends(AtomicBool);
 

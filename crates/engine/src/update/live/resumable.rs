@@ -572,8 +572,8 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// Refuses ids of which some are not in the index. It is unknown whether these were deleted
-    /// since, or the last ones belong to other vectors.
+    /// Refuses ids if some are not in the index. It is unknown whether these were deleted since, or
+    /// the last ones belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,
