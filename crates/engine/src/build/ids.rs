@@ -231,7 +231,7 @@ mod tests {
                 assert_eq!(table.entries(), IdsFile::nodes_alone(count.into()));
             }
         }
-        // One id that is no row number, and one that stands twice.
+        // One id that is no row number, and one that occurs twice.
         let text =
             |entries: &[Entry]| sort(&SimVolume::new(), entries, LITTLE).map_err(|e| e.to_string());
         assert_eq!(
@@ -266,7 +266,7 @@ mod tests {
                     break;
                 }
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
-                // What is asked of a manifest that is not there may fail without harm.
+                // The facts of a missing manifest may fail without harm.
                 if let Ok(sorted) = sorted {
                     assert_eq!(sorted.len(), 1_500, "{operation:?} {met}");
                 }

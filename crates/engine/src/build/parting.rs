@@ -145,7 +145,7 @@ mod tests {
         );
         let texts = Matrix::read(&VectorFile::open(path).unwrap()).unwrap();
         let coding = Coding::new(&texts, 64, Compression::Best).unwrap();
-        // Those of 40,000 rows, with codes of 96 bytes.
+        // The memory for 40,000 rows, with codes of 96 bytes.
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));

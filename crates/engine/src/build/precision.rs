@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn room_that_would_be_lost_is_filled() {
-        // A page of eleven: half a step more would leave room for nine.
+        // A page of eleven records: half a step more would have space for nine.
         assert_eq!(finest_in_the_room(&[320.0, 368.0, 416.0], 0, 4032.0), 0);
-        // Of one, with room for three finer steps.
+        // A page of one record, with space for three finer steps.
         let sizes = [2_100.0, 2_500.0, 2_900.0, 3_300.0, 3_700.0];
         assert_eq!(finest_in_the_room(&sizes, 0, 4032.0), 4);
         assert_eq!(finest_in_the_room(&sizes, 2, 3_500.0), 3);
-        // One that fits none stays what it is.
+        // A record that fits no page keeps its step.
         assert_eq!(finest_in_the_room(&[5_000.0, 5_400.0], 0, 4032.0), 0);
         assert_eq!(finest_in_the_room(&[100.0], 0, 4032.0), 0);
     }

@@ -180,9 +180,9 @@ mod tests {
         // Five on the first page do not fit: one is carried, and the next page, which has space for
         // it, ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
-        // No page has room: each carries one, and the last but one two.
+        // No page has space: each carries one record over, and the last but one two.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
-        // What was carried is no reason to end a page: the plan goes on behind it.
+        // A record carried over does not end a page: the plan continues behind it.
         assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);
     }
 }

@@ -24,8 +24,8 @@ const SAMPLE_A_MEAN: usize = 192;
 const ROUNDS: usize = 10;
 /// A part of so many rows is divided by all threads together; smaller ones by a thread each.
 const LARGE: usize = 1 << 15;
-/// The exponent of the load in the update of a mean's weight. The load is the share of rows that
-/// the mean attracts.
+/// The exponent of the load in the update of a mean's weight. The load is the number of rows that
+/// the mean attracts, relative to an even share.
 const BALANCE: f32 = 0.5;
 /// The most that a weight may differ from 1, as a factor.
 const MOST_WEIGHT: f32 = 4.0;

@@ -576,7 +576,7 @@ mod tests {
             if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
                 let second = manifest_of(&checkpoint);
                 if checkpoint.create(FileKind::Graph, None).is_ok() {
-                    // Failed or not, what stands there afterwards is to be whole.
+                    // Whether it failed or not, the manifest must be whole afterwards.
                     drop(checkpoint.commit(&second));
                 }
             }
@@ -654,13 +654,14 @@ mod tests {
                             }
                             numbers.push(2);
                         } else {
-                            // Nobody can say that it is not there.
+                            // It may be there.
                             numbers.push(2);
                         }
                     }
                     crash_leaves(&volume, &numbers, &what);
                     let failed = volume.failed();
-                    // The next one makes sure of what counts before it removes anything.
+                    // The next checkpoint makes the counting manifest durable before it removes
+                    // anything.
                     let checkpoint = Checkpoint::begin(&volume, true).unwrap();
                     let now = stored::manifest(&volume).unwrap().checkpoint;
                     crash_leaves(&volume, &[now], &what);

@@ -357,7 +357,7 @@ mod tests {
         let (count, dim) = (2_000, 64);
         let mut floats = rows(count, dim, 4);
         assert!(rounded(&floats, dim, 8));
-        // A few of them, none of which is in the sample.
+        // A few of them; none is in the sample.
         let far = floats.chunks_exact_mut(dim).skip(1).step_by(40);
         far.flatten().for_each(|x| *x *= 50.0);
         assert!(!rounded(&floats, dim, 8));

@@ -30,8 +30,8 @@ use crate::threads;
 const STRETCH: usize = 128 << 10;
 /// Nodes of a window if memory is short.
 const LEAST_STRETCH: usize = 1 << 10;
-/// Bytes for each node of a window: its edges of both directions, twice over for nodes in many
-/// lists, and words of tables.
+/// Bytes for each node of a window: its own and its incoming edges, about [`RANKS`] of each, and
+/// words of tables.
 const NODE_BYTES: u64 = 2 * 4 * RANKS as u64 + 36;
 /// Neighbours of a node that count.
 const RANKS: usize = 32;
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn nodes_that_are_neighbours_come_together() {
-        // Neighbourhoods of eight, of which every page has one node at first.
+        // Neighbourhoods of eight nodes; every page has one node of each at first.
         let (hoods, size) = (64u32, 8u32);
         let of: Vec<Vec<u32>> = (0..hoods * size)
             .map(|node| {
@@ -570,7 +570,7 @@ mod tests {
         let one = with(little, 1);
         assert_eq!(one, with(little, 4));
         assert_ne!(one, with(None, 1));
-        // Nobody leaves its stretch.
+        // No node leaves its window.
         let stays =
             |(now, &was): (usize, &u32)| now / LEAST_STRETCH == was as usize / LEAST_STRETCH;
         assert!(

@@ -192,8 +192,8 @@ impl Files<'_, '_, '_> {
 
     /// Reads the posting lists of a segment. The table has their places and clusters. Without it,
     /// the clusters are only known by trying numbers. A checksum also covers the cluster's number,
-    /// and with enough tries it would match any bytes, so few are tried. All vectors in them except
-    /// new ones are in the files of the build too.
+    /// and with enough tries it would match any bytes, so the tries are bounded. All vectors in
+    /// them except new ones are in the files of the build too.
     fn later_extents(
         &mut self,
         entry: &FileEntry,

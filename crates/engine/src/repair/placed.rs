@@ -74,8 +74,8 @@ pub(super) type Table<T> = Result<T, String>;
 pub(super) struct Newest {
     /// The two halves of the id, and the node, inverted so that the highest comes first.
     records: Vec<[u32; 3]>,
-    /// The number of records at which superfluous ones are dropped: those with a higher node of the
-    /// same id.
+    /// The number of records at which superfluous ones are dropped: records with a lower node than
+    /// another one of the same id.
     limit: usize,
     /// For each record, whether its vector was taken.
     taken: Bits,

@@ -469,7 +469,8 @@ mod tests {
     const V: usize = 24;
     const FIRST: u32 = 1_000;
 
-    /// 40 chunks of 300 nodes, of which every third has no base and every other records that run on; 100 pages or so each.
+    /// 40 chunks of 300 nodes, with 100 pages or so each. Every third has no base, and every other
+    /// one has spanning records.
     fn file() -> ChunksFile {
         let (mut chunks, mut page) = (Vec::new(), 0);
         let mut runs = RunsOn::default();
@@ -478,7 +479,8 @@ mod tests {
             let nodes = if number == 39 { 120 } else { 300 };
             let mut boundaries: Vec<u32> = (1..nodes / 3).map(|n| first + 3 * n).collect();
             boundaries.push(first + nodes - 1);
-            // In every other chunk some pages go on, and on some of the next ones nothing starts.
+            // In every other chunk some pages continue on the next, and on some of the latter no
+            // record starts.
             for at in (3..boundaries.len() - 1)
                 .step_by(7)
                 .filter(|_| number % 2 > 0)

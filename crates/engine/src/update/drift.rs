@@ -60,7 +60,8 @@ const BESIDE_VECTOR: u64 = 256;
 const LEAST_BUDGET: u64 = 16 << 20;
 /// The fewest nodes of each half that allow a conclusion.
 const LEAST: usize = 32;
-/// A code is off if its error ratio exceeds that of this share of the others by this factor.
+/// A vector has drifted if its code's error ratio exceeds that ratio of this share of the older
+/// vectors by this factor: `TIMES`, and the share `BESIDE`.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
 /// The share of the inserted nodes from which on it is no chance.

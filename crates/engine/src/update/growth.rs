@@ -62,9 +62,10 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
 }
 
 /// The present number of vectors as a multiple of the last build's or merge's. `live` is the number
-/// of live vectors. It is given in two cases: a codebook would be trained on more vectors now, or a
-/// cluster index holds fewer than one rebalance takes. At least `least` vectors must have been
-/// inserted since, or somewhat more than a search examines in any case.
+/// of live vectors. It is given if the last build or merge had fewer vectors than a codebook is
+/// trained on; in a cluster index, fewer than one rebalance takes. The codebook must be the index's
+/// own. At least `least` vectors must have been inserted since, or somewhat more than a search
+/// examines in any case.
 pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     let manifest = index.manifest();
     let built = manifest.built_vectors();

@@ -2,10 +2,11 @@
 //!
 //! A full list drops one of its nodes when a new one joins. **Delta pruning** compares only the new
 //! node with all others: O(R) instead of O(R²). The old nodes were compared with each other before.
-//! Take two nodes of a list. The one farther from the list's owner violates the triangle rule if
-//! the nearer one is nearer to it than the owner, by the margin of the build. The farthest such
-//! node leaves, which may be the new one. If there is none, the old nodes are compared after all,
-//! the farthest first, and the first violator leaves. If there is none either, the farthest leaves.
+//! Take two nodes of a list. The one farther from the list's owner violates the triangle inequality,
+//! as the paper calls it, if the nearer one is nearer to it than the owner, by the margin of the
+//! build. The farthest such node leaves, which may be the new one. If there is none, the old nodes
+//! are compared after all, the farthest first, and the first violator leaves. If there is none
+//! either, the farthest leaves.
 //!
 //! Distances go by the codes in memory, as in the paper (§4.2.1), with one exception. The
 //! owner's vector is known, so its distances go from the vector to the codes of its neighbours.
@@ -277,7 +278,7 @@ mod tests {
     /// Whether vectors on a line, at `list`, let one at `new` join the list of the one at 0. Codes
     /// are exact here.
     fn decide(list: &[f32], new: f32, degree: usize, pruning: Pruning) -> Decision {
-        // Few values, each of which is a centroid.
+        // A few values, each of them a centroid.
         let values: Vec<f32> = (-64..64).map(|value| value as f32).collect();
         let bytes = |values: &[f32]| {
             values
@@ -317,7 +318,7 @@ mod tests {
     fn a_list_with_room_takes_everyone_and_a_full_one_gives_up_the_farthest_that_is_shielded() {
         let room = decide(&[10.0, 20.0], 30.0, 3, Pruning::Delta);
         assert_eq!(room, Decision::Add);
-        // The new one at 5 shields the ones at 10 and 20, of which 20 is the farther.
+        // The new node at 5 shields those at 10 and 20; 20 is the farther.
         let farthest = decide(&[10.0, 20.0, -30.0], 5.0, 3, Pruning::Delta);
         assert_eq!(farthest, Decision::Replace(1));
         // At 40, the one at 10 shields it, and it is the farthest that is shielded.
@@ -329,10 +330,10 @@ mod tests {
 
     #[test]
     fn where_the_new_one_shields_nobody_the_old_ones_are_compared() {
-        // -20 is shielded by -10; the new one at 8 by nobody, and it shields nobody.
+        // -20 is shielded by -10; the new node at 8 is not shielded, and shields none.
         let old = decide(&[-10.0, -20.0], 8.0, 2, Pruning::Delta);
         assert_eq!(old, Decision::Replace(1));
-        // Nobody shields anybody: the farthest goes.
+        // No node shields another: the farthest leaves.
         assert_eq!(
             decide(&[-30.0], 8.0, 1, Pruning::Delta),
             Decision::Replace(0)

@@ -503,7 +503,7 @@ mod tests {
         let written = placement.unwritten.get(page).unwrap();
         placement.unwritten.remove(page, &written);
         store.relocate(&placement, &[0], page, Use::Empty);
-        // Somebody is faster: the first has gone before the second comes.
+        // Another insert is faster: the first page has drained before the second arrives.
         let other = store.take_any(&placement);
         store.publish(&placement, other, bytes(), 8);
         store.relocate(&placement, &[0], other, Use::Empty);

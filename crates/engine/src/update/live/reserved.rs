@@ -281,7 +281,7 @@ mod tests {
                 });
                 reserved.wait_for(at + 1);
             }
-            // What nobody wants is free.
+            // Ids that no call wants are free.
             drop(reserved.all(&[4], &Silent));
             assert!(heard.try_recv().is_err());
             drop(first);
@@ -304,13 +304,13 @@ mod tests {
             };
             assert!(scope.spawn(waits).join().unwrap());
         });
-        // It waits no longer, and nobody waits behind it.
+        // The call waits no longer, and no other waits behind it.
         assert!(reserved.state.lock().waiting.is_empty());
         drop(held);
         drop(reserved.all(&[1, 2], &Silent).unwrap());
     }
 
-    /// Makes other changes when a wait asks whether it is to go on.
+    /// Makes other changes when a wait checks for an interruption.
     struct Changes<'a>(&'a Reserved);
 
     impl Progress for Changes<'_> {
