@@ -1,7 +1,8 @@
 //! Building a cluster index.
 //!
 //! ```text
-//!   rows ──> checked ──> clusters, heads, memberships (crate::cluster) ──> extents ──> table, heads, ids ──> MANIFEST
+//!   rows ──> checked ──> clusters, heads, memberships (crate::cluster)
+//!        ──> posting lists ──> table, heads, ids ──> MANIFEST
 //! ```
 //!
 //! The files follow from rows, options and seed, whatever the number of threads. Rows without

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Elias-Fano code of R of N numbers, at most:  2 + log2(N / R) bits each
-//!   what lists take                           :  that, less what it saves that neighbours are near each other in the order of the nodes
+//!   bytes of lists:  that, less the saving since neighbours are near in the order of nodes
 //! ```
 //!
 //! The saving in bits for each edge grows with the collection, by about as much with each doubling.

@@ -1,27 +1,32 @@
 //! Building an index: takes rows and makes a directory that opens.
 //!
 //! ```text
-//!   facts.rs ─> graph::construct ─> sharing.rs ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
-//!   format.rs   order, lists       pages, numbers                   one, in node order                commit
+//!   facts.rs ─> graph::construct ─> sharing.rs ─> codebook ─> sweep.rs ─> navigation ─> MANIFEST
+//!   format.rs   order, lists        pages, ids                pages                     commit
 //!
 //!   sweep.rs ──> batches of nodes ──> the layout's NodeWriter, beside its pages in `stores`
 //!     └──> PQ codes
 //!
 //!   clusters.rs  the whole build of a cluster index
 //!   codes.rs     rows to PQ codes
-//!   space.rs     the largest degree for a space budget; lists.rs: the expected size of lists
-//!   parting.rs   whether to store vectors in two parts;   precision.rs  how many bits lead
+//!   space.rs     the largest degree for a space budget
+//!   lists.rs     the expected size of lists
+//!   parting.rs   whether to store vectors in two parts
+//!   precision.rs how many bits lead
 //!   coding.rs    trains the codecs of lists and vectors on samples
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   sharing.rs   which nodes share a page
 //!   slotted.rs   codes to pages
 //!   raw.rs       records of one size to pages
-//!   train.rs     the codebook;   navigation.rs  the graph over a sample;   measuring.rs  facts for the planner
+//!   train.rs     the codebook
+//!   navigation.rs  the graph over a sample
+//!   measuring.rs facts for the planner
 //!   files.rs     bytes to files
 //!   ids.rs       the map between nodes and external ids, unless these are row numbers: ids-…
 //!   rows.rs      the attributes of vectors: a segment of columns
 //!   placeholder.rs  the one node of an index built of no rows
-//!   again.rs     the choices of a manifest, to rebuild its rows;   spool.rs  a file of such rows
+//!   again.rs     the choices of a manifest, to rebuild its rows
+//!   spool.rs     a file of such rows
 //! ```
 //!
 //! The manifest is written last and replaced atomically. So a build that is interrupted, fails or

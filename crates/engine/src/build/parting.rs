@@ -1,8 +1,9 @@
 //! Decides whether to store vectors in two parts, by a sample of the rows before anything is built.
 //!
 //! ```text
-//!   a sample ──> leading parts at a middling step ──> how many nodes with them a page would hold, against whole vectors
-//!           └──> lengths of rows ──────────────────> whether a step means the same to all of them
+//!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
+//!           │                                         compared with whole vectors
+//!           └──> lengths of rows ──────────────────> whether a step suits all of them
 //! ```
 //!
 //! The reads of searches were measured on package-text, with graphs of the same R and L. Memory

@@ -4,7 +4,8 @@
 //! ```text
 //!   vectors, encoded ──┐
 //!   lists, encoded ────┴─> sizes ──> shuffle ──> new numbers ─┐
-//!     └──────────────────────────────────────────────────────┘   twice: codes of lists change with the numbers
+//!     └──────────────────────────────────────────────────────┘
+//!                          twice, since codes of lists change with the numbers
 //! ```
 //!
 //! The codes of lists depend on the numbers of the nodes. On photo-sift-100k, lists are 3.6 %

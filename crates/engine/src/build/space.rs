@@ -1,7 +1,8 @@
 //! The largest degree of a graph that a space budget allows.
 //!
 //! ```text
-//!   bytes of a node  =  vector, as its codec makes it (measured on a sample)  +  code  +  list of R  +  what stands beside them
+//!   bytes of a node  =  vector, as its codec makes it (measured on a sample)
+//!                       +  code  +  list of R  +  ids, lengths and its share of headers
 //! ```
 //!
 //! Compressed lists are cheap: an edge takes 9 to 13 bits, and a vector of 384 floats takes 1.3 kB.

@@ -2,8 +2,8 @@
 //! batches of nodes. It also writes the PQ codes of the nodes, unless they already exist.
 //!
 //! ```text
-//!   rows  ──┬──> batch ──> coupled | packed | decoupled | inline ──> graph-… | packed-… | adjacency-… vectors-… | inline-…
-//!   lists ──┘      └─────> PQ codes, but for inline ───────────────> codes-…
+//!   rows  ──┬──> batch ──> coupled | packed | decoupled | inline ──> their files
+//!   lists ──┘      └─────> PQ codes, except for inline ────────────> codes-…
 //! ```
 
 use std::ops::Range;

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   100,000 ──> 16 parts ──> 16 parts of each ──> ... ──> clusters of about `size` rows
-//!                 means by Lloyd's rounds on a sample of the part; a mean that attracts more than its share counts as farther away
+//!                 means by Lloyd's rounds on a sample of the part; a mean that attracts more
+//!                 than its share counts as farther away
 //! ```
 //!
 //! If the rows of a part are all alike, it is cut into pieces of one size. Each part is near the

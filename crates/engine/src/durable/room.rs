@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   log.room        empty, with blocks for the deletes of the next log
-//!                   a delete that finds no space:    it becomes log-00000N
+//!                   a delete that finds no space:  it becomes log-00000N
 //!   MANIFEST.room   empty, with blocks for one small file
-//!                   opening for changes:             it becomes MANIFEST, whose old blocks are kept in its place
-//!                   forgetting an insert:            it becomes INSERTS
+//!                   opening for changes:           it becomes MANIFEST, whose old blocks are kept
+//!                   forgetting an insert:          it becomes INSERTS
 //! ```
 //!
-//! A rename keeps the blocks with the file, so no other program can take them in between. Both files
-//! are reserved again once there is space. Until `log.room` exists again, rows are refused and
+//! A rename keeps the blocks with the file, so no other program can take them in between. Both
+//! files are reserved again once there is space. Until `log.room` exists again, rows are refused and
 //! deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]), neither
 //! file exists, and a full disk takes no deletes.
 

@@ -1,7 +1,8 @@
 //! Divides the memory of a capped build: how many parts, how large, and which buffers.
 //!
 //! ```text
-//!   free bytes = overhead + tables (a few words a row of the collection) + buffers + one part of `capacity` rows
+//!   free bytes = overhead + tables (a few words a row of the collection)
+//!                + buffers + one part of `capacity` rows
 //! ```
 //!
 //! The memory for building a part is free before and after. At those times the sample, the read

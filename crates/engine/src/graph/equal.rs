@@ -7,7 +7,8 @@
 //! fail in the same way, so this pass compares the bytes of the rows.
 //!
 //! ```text
-//!   rows ──> hash and node, sorted ──> runs of one hash, told apart by bytes ──> groups of equal rows, each by number
+//!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
+//!        ──> groups of equal rows, each in the order of nodes
 //!
 //!   a group:    3 ⇄ 8 ⇄ 21 ⇄ 40 ⇄ (3)        two links a row, whatever the size of the group
 //! ```

@@ -2,15 +2,15 @@
 //! start.
 //!
 //! ```text
-//!                              order.rs                  vamana.rs, entry.rs
-//!   source ──> space.rs ──> ids in locality order ──> graph of all points ───────────────┐
-//!      │       (metric as                                                                ├─> construct.rs
-//!      │        squared L2)     partition.rs                                             │   order, rows,
-//!      └─ does not fit ──> parts with overlap ──> a graph for each part ──> merged lists ┘   lists, entry
-//!         the cap               budget.rs, scratch.rs, reach.rs
+//!                               order.rs                   vamana.rs, entry.rs
+//!   source ──> space.rs ──> ids in locality order ──> graph of all points ────────┐
+//!      │       (metric as                                                         ├─> construct.rs
+//!      │        squared L2)     partition.rs                                      │   order, rows,
+//!      └─ too large ──> parts with overlap ──> a graph of each ──> merged lists ──┘   lists, entry
+//!                         budget.rs, scratch.rs, reach.rs
 //!
-//!   the insert of one node in vamana.rs:   greedy.rs               prune.rs            adjacency.rs
-//!                                    search for itself  ──>  nearest, but apart  ──> its list, and back edges
+//!   an insert in vamana.rs:    greedy.rs              prune.rs             adjacency.rs
+//!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
 //! At the end `equal.rs` links equal rows, since the prune keeps one of them for all. Then

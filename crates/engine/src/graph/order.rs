@@ -1,11 +1,11 @@
 //! Locality order: assigns node ids to rows, so that nodes on one page are near each other.
 //!
 //! ```text
-//!   rows            [ . . . . . . . . . . . . . . . . . . . . ]      balanced 2-means: project on the line through
-//!                              /                  \                   two centroids, cut where both halves are
-//!   halves          [ . . . . . . . . . ]|[ . . . . . . . . . ]       whole pages
+//!   rows            [ . . . . . . . . . . . . . . . . . . . . ]   balanced 2-means: project on
+//!                              /                  \               the line through two centroids,
+//!   halves          [ . . . . . . . . . ]|[ . . . . . . . . . ]   cut between whole pages
 //!                       /         \            /        \
-//!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]        position in the end = new node id
+//!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]    final position = new node id
 //! ```
 //!
 //! At the end, neighbouring pages exchange rows if that makes both tighter.

@@ -2,10 +2,10 @@
 //! node, and for each list that is full ([`vamana`](super::vamana)).
 //!
 //! ```text
-//!        c            s was chosen (nearer to p than c). c is left out when going through s is shorter by a margin:
-//!       / \
-//!      /   \             alpha * d(s, c) < d(p, c), or s = c as rows
-//!     p ─── s
+//!        c            s was chosen (nearer to p than c). c is left out if the way through s is
+//!       / \           shorter by a margin:
+//!      /   \
+//!     p ─── s             alpha * d(s, c) < d(p, c), or s = c as rows
 //! ```
 //!
 //! The distances are *squared* Euclidean, and alpha applies to them directly, as in DiskANN: alpha

@@ -1,7 +1,8 @@
 //! Points with a byte for each dimension: rounded floats.
 //!
 //! ```text
-//!   byte i = round((x_i - mean_i) / step), from -63 to 63           one step for all dimensions, a mean for each
+//!   byte i = round((x_i - mean_i) / step), from -63 to 63
+//!            with one step for all dimensions, and a mean for each
 //! ```
 //!
 //! With one step for all dimensions, squared distances of such points equal the floats' in

@@ -2,9 +2,10 @@
 //! shuffling").
 //!
 //! ```text
-//!   pages of the locality order   [ a b c ][ d e f ][ g h i ]      filled by bytes, in the order of the nodes
-//!   edges, by rank in the list      a ═ e, d ─ b, ..               weight 1 / sqrt(rank), of both ways
-//!   two change places               [ e b c ][ d a f ][ g h i ]    while more weight ends on its own page; or one moves where there is room
+//!   pages of the locality order   [ a b c ][ d e f ][ g h i ]   filled by bytes, in node order
+//!   edges, by rank in the list      a ═ e, d ─ b, ..            weight 1 / sqrt(rank)
+//!   two nodes swap                [ e b c ][ d a f ][ g h i ]   while more weight ends on its
+//!                                 own page; or one node moves to a page with space
 //! ```
 //!
 //! Bisection of space ([`super::order`]) finds the neighbourhood of a node. But it divides where

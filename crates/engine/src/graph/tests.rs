@@ -1,4 +1,5 @@
-//! The graph as a whole: on clustered random rows, on equal rows, on very few rows, in memory and by parts.
+//! The graph as a whole: on clustered random rows, on equal rows, on very few rows, in memory and
+//! in parts.
 
 use super::adjacency::Graph;
 use super::points::Points;

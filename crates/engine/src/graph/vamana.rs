@@ -2,10 +2,12 @@
 //! search met, and asks them to link back.
 //!
 //! ```text
-//!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, random shares of the nodes
-//!   pass 2   full parameters:                 every node again, now in a graph that has all nodes;
+//!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, in random
+//!                                             shares of the nodes
+//!   pass 2   full parameters:                 every node again, in a graph of all nodes;
 //!                                             blocks of consecutive ids in random order
-//!   finish   lists that grew beyond R are pruned; equal rows are linked (`equal.rs`), and nodes that cannot be reached (`reach.rs`)
+//!   finish   lists longer than R are pruned; equal rows are linked (`equal.rs`), and nodes
+//!            that cannot be reached (`reach.rs`)
 //! ```
 //!
 //! Back edges go into spare slots. A list is pruned again only when its slots are full, since a

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   placement is whole    added pages that it names; dead records are left out
-//!   placement is lost     pages that continue the one before, up to the last node; of an id the highest node's record
+//!   placement is lost     pages that continue the one before, up to the last node;
+//!                         of an id the highest node's record
 //! ```
 //!
 //! A page has the number of its first node, so added pages are found without the placement. Pages

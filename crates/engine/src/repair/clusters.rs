@@ -251,7 +251,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Reads vectors that are stored by themselves, behind those of the build. The table has the
+    /// Reads vectors that are stored by themselves, behind the vectors of the build. The table has the
     /// first number of the file. Without it, the number is found for which the checksum of one of
     /// them is right.
     fn later_members(
@@ -427,7 +427,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a group, each of which has a checksum.
+    /// Passes on the vectors of a group; each has a checksum.
     fn group(
         &mut self,
         entry: &FileEntry,

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   journal is whole      its pages, and the others of the file, up to the last node's page
-//!   journal is lost       pages as they are in the file: torn ones are lost, and old ones lack nodes inserted since
+//!   journal is lost       pages as they are in the file: torn ones are lost, and old ones lack
+//!                         nodes inserted since
 //!   placement is whole    dead records are left out
 //!   placement is lost     all records; of an id the highest node's record
 //! ```

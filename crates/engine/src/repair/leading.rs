@@ -1,11 +1,10 @@
 //! The leading parts of vectors whose trailing parts are in segments. They are read from the whole
 //! pages of the file that stores them beside the lists.
 //!
-//! ```text
-//!   pages of the build      have the number of their first node, so that the directory is not needed
-//!   rewritten pages         name each of their nodes: the table of direct inserts has the current page of a node; without it, all pages
-//!                           that have the node with the same external id are read, and have to agree
-//! ```
+//! - **Pages of the build** have the number of their first node, so the directory is not needed.
+//! - **Rewritten pages** name each of their nodes. The table of direct inserts has the current page
+//!   of a node. Without the table, all pages are read that have the node with the same external id,
+//!   and they must agree.
 //!
 //! They may disagree. After a crash the log is replayed, and a number that no checkpoint had may go
 //! to another vector than before. A page written before the crash may still have the old one. A

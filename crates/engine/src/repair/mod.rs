@@ -3,13 +3,15 @@
 //! ```text
 //!   MANIFEST ──> choices of the build ───────────────────────────────┐
 //!   pages ─────> pages.rs ──┐                                        v
-//!   placement ─> placed.rs ─┤   where vectors are apart: apart.rs; where pages stay in their places: journaled.rs;
-//!   extents                  clusters: clusters.rs
+//!   placement ─> placed.rs ─┤
 //!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
 //!   log-… ─────> log.rs ───────────^
 //!
-//!   columns.rs attributes of vectors
-//!   files.rs   reads files that may be damaged, missing, cut short, or another index's
+//!   apart.rs     in place of placed.rs, if vectors are stored apart
+//!   journaled.rs in place of placed.rs, if pages stay in place
+//!   clusters.rs  in place of pages.rs, for posting lists
+//!   columns.rs   attributes of vectors
+//!   files.rs     reads files that may be damaged, missing, cut short, or another index's
 //! ```
 //!
 //! Four things cannot be recomputed: the vectors, their ids, their attributes, and the MANIFEST.
@@ -87,7 +89,7 @@ pub struct RepairReport {
     pub repaired: bool,
     /// Vectors of the present checkpoint.
     pub vectors: u64,
-    /// Those of them that came from the log.
+    /// Vectors among them that were only in the log.
     pub from_log: u64,
     /// Vectors of the previous checkpoint that could not be read, and that the log neither replaces
     /// nor deletes. The number is exact as a rule. It is an upper bound if the table of records

@@ -221,7 +221,7 @@ impl<'m> Files<'m, '_, '_> {
         self.built((kind, n), records, vectors, &decoders, tables, leading)
     }
 
-    /// Reads pages of the records `first..first + count`, of which `vectors` are live. `tables` is
+    /// Reads pages of the records `first..first + count`; `vectors` of them are live. `tables` is
     /// the file with the decoding parameters, if records are encoded. `leading` has the leading
     /// parts, if these are trailing ones.
     fn built(

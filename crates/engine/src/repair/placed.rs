@@ -2,8 +2,9 @@
 //! some are on no page yet.
 //!
 //! ```text
-//!   placement is whole    records of nodes on their page in it, and pending ones; dead ones are left out
-//!   placement is lost     every record on every whole page, and pending ones; of an id the highest node's record
+//!   placement is whole    records of nodes on their page in it, and pending ones; no dead ones
+//!   placement is lost     every record on every whole page, and pending ones;
+//!                         of an id the highest node's record
 //! ```
 //!
 //! Without the placement it is unknown which pages count and which ids were deleted: these return.

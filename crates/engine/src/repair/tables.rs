@@ -25,7 +25,7 @@ pub(super) struct Decoders {
     /// The readable models, each for `model_nodes` nodes.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// Bases, each for `base_nodes` nodes; those of further nodes are unknown.
+    /// Bases, each for `base_nodes` nodes; bases of further nodes are unknown.
     bases: Vec<Base>,
     /// 0: no vector has one.
     base_nodes: u32,
@@ -434,7 +434,7 @@ impl Chunks<'_> {
     }
 
     /// A chunk numbered `least` or more, if one is certainly at offset `at`. It must be on pages
-    /// behind `page`, with ascending boundaries, the last of which ends that chunk.
+    /// behind `page`, with ascending boundaries; the last one ends that chunk.
     fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
         let pages = u64::from(self.payload.u32(at + 4)?);
         if pages == 0 || u64::from(self.payload.u32(at)?) <= page {

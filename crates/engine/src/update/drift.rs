@@ -2,8 +2,11 @@
 //! on.
 //!
 //! ```text
-//!   an even sample of the nodes of the last build or merge  ─┐  off      squared error of its code / squared distance to its third nearest in the sample
-//!   one of the nodes that were inserted since               ─┴─ drifted  inserted nodes that are off 4 times more than 95 % of the others
+//!   an even sample of the nodes of the last build or merge  ─┐
+//!   an even sample of the nodes that were inserted since    ─┴─> how far off each code is
+//!
+//!   off      squared error of a code / squared distance to its third nearest in the sample
+//!   drifted  inserted nodes that are off 4 times more than 95 % of the others
 //! ```
 //!
 //! Some vectors are far from all centroids, or much nearer to each other than centroids are. Their
@@ -13,9 +16,10 @@
 //! drift, however inaccurate their codes are: that merge has seen them.
 //!
 //! ```text
-//!   is a merge due?  ─┐                                           ┌─> searches look further (search/further.rs)
-//!   an insert        ─┤
-//!   a checkpoint     ─┴─ the process that takes inserts looks ─> Drift ─> MANIFEST ─> Drift of each process that opens the checkpoint
+//!   is a merge due?  ─┐                                      ┌─> searches look further
+//!   an insert        ─┤                                      │   (search/further.rs)
+//!   a checkpoint     ─┴─ the process that takes inserts ─> Drift ─> MANIFEST ─> Drift of each
+//!                        examines a sample                          process that opens it
 //! ```
 //!
 //! **Which processes know it.** A checkpoint records the share found by the last look, so each

@@ -1,17 +1,18 @@
 //! Decides when a merge is due: by OdinANN §3.4.2, and by FreshDiskANN's share for vectors that
 //! wait in memory.
 //!
-//! ```text
-//!   deleted   vectors on storage that no search returns        10 % of them; of a few 20 %
-//!   reads     the reads of a search, by its list size          1.1 times the reads with nothing deleted, or the least known
-//!   logged    vectors that wait in memory, and rows in memory  6 % of the vectors on storage (OdinANN §4.1, of DiskANN)
-//!             and in the log, counted as vectors of equal size
-//!   grown     vectors, if the last build or merge had few      4 times as many as it had
-//!   drifted   vectors unlike those the codes were trained on   1 % of all (drift.rs)
-//!   garbage   bytes of clusters that were rewritten since,     40 % of the files of clusters, or of the pages
-//!             pages of a graph beyond those of a build         55 % of the pages of a graph that is not small
-//!   scattered reads of a single cluster of a grouped index     1.3 times the reads after the build
-//! ```
+//! - *Deleted*: vectors on storage that no search returns; 10 % of them, of a few 20 %.
+//! - *Reads*: the reads of a search, by its list size; 1.1 times the reads with nothing deleted, or
+//!   the least known.
+//! - *Logged*: vectors that wait in memory, and rows in memory and in the log, counted as vectors
+//!   of equal size; 6 % of the vectors on storage (OdinANN §4.1, of DiskANN).
+//! - *Grown*: vectors, if the last build or merge had few; 4 times as many as it had.
+//! - *Drifted*: vectors unlike those the codes were trained on (drift.rs); 1 % of all.
+//! - *Garbage*: bytes of clusters that were rewritten since, or pages of a graph that a build would
+//!   not take. The limit is 40 % of the files of clusters or of the pages, and 55 % of the pages of
+//!   a graph that is not small.
+//! - *Scattered*: reads of a single cluster of a grouped index; 1.3 times the reads after the
+//!   build.
 //!
 //! Garbage in clusters concerns replicated ones. If each vector is stored once, every copy is live,
 //! and the data rewritten beside it is small. Grouped clusters lose their groups one by one

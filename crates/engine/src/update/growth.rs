@@ -1,15 +1,16 @@
 //! Handles indexes that outgrew the few vectors of their last build or merge, and with them their
 //! codes or their clusters.
 //!
-//! ```text
-//!   vectors of the last build or merge     0 to 127                               128 to 999                           1,000 and more
-//!   there are 4 times as many, when a merge is due:
-//!     fewer than 1,000                     searches scan them all                 scan                                 (as ever)
-//!     1,000 to 9,999                       scan, but for clusters                 walks rank all on pages that         as ever
-//!                                                                                 they read, where vectors lie there
-//!     10,000 and more                      walks rank all on pages that they       the same, without trouble            as ever
-//!                                          read, and trouble is said
-//! ```
+//! When a merge is due, the index has at least 4 times the vectors of its last build or merge. Then
+//! searches do more, depending on both numbers:
+//!
+//! - *Fewer than 1,000 vectors*: if the last build or merge had fewer than 1,000, searches scan all
+//!   vectors.
+//! - *1,000 to 9,999*: if it had fewer than 128, searches of graphs scan all vectors. If it had 128
+//!   to 999, walks rank all vectors on the pages they read, in layouts whose pages have vectors.
+//! - *10,000 and more*: if it had fewer than 1,000, walks rank all vectors on the pages they read.
+//!   If it had fewer than 128, `trouble` reports the index as well.
+//! - If it had 1,000 or more, searches do nothing more.
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 

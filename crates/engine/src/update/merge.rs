@@ -2,8 +2,10 @@
 //! (FreshDiskANN; the graph part of DecoupleVS §3.5).
 //!
 //! ```text
-//!   pass 1   vectors: which are live (survey.rs); lists of deleted nodes: some neighbours of each are kept
-//!   pass 2   lists: deleted nodes out, neighbours of theirs in; new vectors search for theirs; prune; write
+//!   pass 1   vectors: which are live (survey.rs)
+//!            lists of deleted nodes: some neighbours of each are kept
+//!   pass 2   lists: deleted nodes are replaced by some of their neighbours
+//!            new vectors search for theirs; prune; write
 //! ```
 //!
 //! The graph is kept, and only new vectors search. The exceptions are more new vectors than old

@@ -1,9 +1,9 @@
 //! Decides whether the rows of the next checkpoint have outgrown the codebook of the previous one.
 //!
 //! ```text
-//!   an even sample of the rows ─┬─ 4 of 5: a codebook is trained on them, for trial
-//!                               └─ 1 of 5: encoded by the index's and by that one: which is nearer to them?
-//!   all rows, if they are few  ─── a codebook is trained on all of them: which is nearer to them?
+//!   an even sample of the rows ─┬─ 4 of 5: a trial codebook is trained on them
+//!                               └─ 1 of 5: encoded by both codebooks: which is nearer?
+//!   all rows, if they are few  ─── a codebook is trained on all of them: which is nearer?
 //! ```
 //!
 //! A codebook of a handful of vectors does not tell later ones apart, and a codebook of other

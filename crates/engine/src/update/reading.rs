@@ -5,9 +5,10 @@
 //!   an id ──> memory, at the timestamp ──> a node of its own that has a row ──> the row
 //!         └─> on storage, if live at the timestamp ─┘     no such node: it has no attributes
 //!
-//!   a filter ──> rows in memory, at the timestamp ─────────────────────────────> ids
-//!            └─> columns ──> nodes, except those dead at the timestamp ────────┘   by their rows; or, if these are many or vectors
-//!                                                                                  without a row match, by a scan of all ids in order
+//!   a filter ──> rows in memory, at the timestamp ────────────────────────> ids
+//!            └─> columns ──> nodes, except those dead at the timestamp ──┘
+//!                            by their rows; or, if these are many or vectors without a row
+//!                            match, by a scan of all ids in order
 //! ```
 //!
 //! Meanwhile vectors move from memory to storage, also to the storage of an index that a merge

@@ -2,8 +2,10 @@
 //! it keeps.
 //!
 //! ```text
-//!   vectors apart, input order   kept segments | segments that are rewritten | new vectors   read where they are stored
-//!   all others                   checkpoint                                  | new vectors   a file of all rows
+//!   vectors apart, input order   kept segments | rewritten segments | new vectors
+//!                                read where they are stored
+//!   all others                   checkpoint | new vectors
+//!                                copied to a file of all rows
 //! ```
 //!
 //! In input order, the rows of a build are its nodes. So the rows of kept segments come first, and

@@ -2,11 +2,12 @@
 //! each id.
 //!
 //! ```text
-//!   round    open ─> threads: insert, upsert, delete, search, compact, flush, read beside    (an operation may fail)
-//!                 └> at some time: a copy of the disk, as a kill of the process or a crash of the machine leaves it
+//!   round    open ─> threads: insert, upsert, delete, search, compact, flush, read beside
+//!                    (an operation may fail)
+//!                 └> at some time: a copy of the disk, as after a kill of the process or a crash
 //!            end: closed, or replaced by that copy
-//!   after    opened again: a prefix of each thread's calls is there, at least all that were promised to be durable,
-//!            and each id of the next call has its old or its new state; verified
+//!   after    opened again: a prefix of each thread's calls is there, at least all that were
+//!            promised to be durable, and each id of the next call has its old or its new state
 //! ```
 //!
 //! The calls are the same as in `tests/trials`, where processes are killed. `STRATANN_SEED=n` runs
@@ -143,7 +144,7 @@ impl Thread {
         })
     }
 
-    /// Starts again from the states that were found, all of which are valid.
+    /// Starts again from the states that were found; all are valid.
     fn begin_again(&mut self, found: &Versions) {
         let all: Vec<u64> = self.all().into_iter().map(|(id, _)| id).collect();
         let own = |id: &u64| Some((*id, *found.get(id)?));

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
-//!   file      all other pages   up to the last node's page; later ones are left by a crash, and do not count
+//!   file      all other pages   up to the last node's page; later ones come from a crash
 //! ```
 //!
 //! If the journal cannot be read, which is a problem of its own, the pages in the file count. Pages

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   placement   node -> page      pages without a node are not read: their content does not count
-//!   page        records           those whose node is here by the table; the others are leftovers of moved records
+//!   page        records           those whose node is here by the table; others moved away
 //!   pending     changes, records  a list counts as it will be when its page is written
 //! ```
 //!

@@ -4,7 +4,8 @@
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - what p displaces)
 //!                  pending[page of the nearest neighbour] += record of p
-//!                  that page, and others with enough changes ──> composed anew from the bytes that the search holds
+//!                  that page, and others with enough changes ──> composed from the bytes that
+//!                                                                the search holds
 //!                  too full: divided together with the page that most of its links lead to
 //! ```
 //!

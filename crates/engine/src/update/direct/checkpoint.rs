@@ -2,10 +2,10 @@
 //! that wait for them.
 //!
 //! ```text
-//!   pages        written and synced where they are: on pages that the last checkpoint does not name
+//!   pages        written and synced in place: on pages that the last checkpoint does not name
 //!   placement-…  the table from node to page, codes and ids inserted since the build, deleted ids
 //!   pending-…    changes, and nodes that are on no page yet
-//!   rows-…       attributes that were inserted or set since, and columns-… the nodes that have them
+//!   rows-…       attributes inserted or set since, and columns-… the nodes that have them
 //!   MANIFEST     names these files and those of the build, and the log that continues from here
 //! ```
 //!

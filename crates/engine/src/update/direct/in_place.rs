@@ -2,11 +2,11 @@
 //! tables in memory.
 //!
 //! ```text
-//!   insert of p:   p behind the last node: its page follows from its number, and is composed in memory
-//!                  for each neighbour n: "p joins the list of n" waits, and beside it, once, the code of p
-//!   searches       see both: pending changes are applied to each list that is read, with the codes beside it
-//!   checkpoint     each page with pending changes is read, composed ──> journal, MANIFEST names it: from here on they count
-//!                  then the same once more, some at a time, each page in its place; and nothing waits
+//!   insert of p:   p gets the last number, which gives its page; the page is composed in memory
+//!                  for each neighbour n: "p joins the list of n" waits, and once, the code of p
+//!   searches       apply pending changes to each list they read, with the codes beside it
+//!   checkpoint     each page with pending changes is composed ──> journal, which MANIFEST names
+//!                  then again, some at a time, each page in its place; then nothing waits
 //! ```
 //!
 //! If pages move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table gives

@@ -4,7 +4,7 @@
 //!   1  search for the vector itself; the pages of the path stay readable      no lock
 //!   2  choose the neighbours among the candidates, by exact distance          no lock
 //!   3  the vector gets its code and its number                                a short lock
-//!   4  each neighbour's list, as it is now, takes the new node                the strategy's: `relocate`, `accumulate`
+//!   4  each neighbour's present list takes the new node                       by strategy
 //! ```
 //!
 //! Neighbours are an approximate snapshot: edges that other inserts add between steps 1 and 4 are

@@ -4,9 +4,9 @@
 //! ```text
 //!   insert.rs       one insert: search, prune, link
 //!   prune.rs        which neighbour a full list gives up for a new one
-//!   relocate.rs     changed records are written together on other pages: the paper's way  ┐ a strategy each
-//!   accumulate.rs   changes wait until their page has enough of them: ours                │
-//!   in_place.rs     pages stay in place, after a journal: needs little memory             ┘
+//!   relocate.rs     changed records are written together on other pages: the paper's  ┐ a strategy
+//!   accumulate.rs   changes wait until their page has enough of them: ours            │ each
+//!   in_place.rs     pages stay in place, after a journal: needs little memory         ┘
 //!   changes.rs      the strategies that a layout supports
 //!   compose.rs      pages composed of records
 //!   store.rs        which pages are in use, which are free, and which thread writes them

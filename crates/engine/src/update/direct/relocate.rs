@@ -1,15 +1,15 @@
 //! Changed records are written together on other pages (OdinANN §3.2: GC-free update combining).
 //!
 //! ```text
-//!   changed:  p, n1, n2 .. n60        each leaves the slot that it had, which is free for another insert
+//!   changed:  p, n1, n2 .. n60        each leaves its old slot, which is free for another insert
 //!   rule 1    a page that is empty                            takes n records
 //!   rule 2    a page of the path with fewer than m records    keeps those, takes n - theirs
 //!   rule 3    a new page                                      takes n records
 //!   (while pages have fewer than m records on average, rule 2 comes before rule 1)
 //! ```
 //!
-//! Pages have n slots, and m = n/2 of them are filled on average (§3.2.3). So both the space and the
-//! bytes written are twice the minimum. Under rule 2 a page is written to a spare page with the
+//! Pages have n slots, and m = n/2 of them are filled on average (§3.2.3). So both the space and
+//! the bytes written are twice the minimum. Under rule 2 a page is written to a spare page with the
 //! records it keeps, since the last checkpoint may name the page itself (shadow pages, `store.rs`).
 //! The page that it leaves is the next spare one.
 //!

@@ -1,7 +1,8 @@
 //! Slots of the fresh graph, and their adjacency lists, which are read while they are written.
 //!
 //! ```text
-//!   a list:   version | degree | n n n n . . .       odd while it is written; a reader looks at it before and after
+//!   a list:   version | degree | n n n n . . .       the version is odd during a write;
+//!                                                    a reader checks it before and after
 //! ```
 //!
 //! Segments are allocated as slots are needed, and never move: a holder of a [`View`] reads slots

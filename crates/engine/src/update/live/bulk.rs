@@ -2,8 +2,9 @@
 //! build shares that work between vectors.
 //!
 //! ```text
-//!   new rows, 1,000 or more and an eighth of the index        they wait in the log and in memory
-//!   all of them wait, or 256 MiB of them                      a merge: a build of all, or a search in memory for each new one
+//!   new rows, 1,000 or more and an eighth of the index     they wait in the log and in memory
+//!   all of them wait, or 256 MiB of them                   a merge: a build of all rows, or a
+//!                                                          search in memory for each new one
 //! ```
 //!
 //! Waiting vectors are durable, and searches find them. If the merge fails, they stay so, and the

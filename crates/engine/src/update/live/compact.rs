@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   freeze    the next log, an empty fresh graph                    changes wait for a moment
-//!   merge     the files of the next checkpoint                      inserts, deletes and searches go on
-//!   open      opened as it is about to be committed: tables, ids, the writer of direct inserts
+//!   merge     the files of the next checkpoint                      changes and searches go on
+//!   open      the next index: tables, ids, the writer of direct inserts
 //!   commit    MANIFEST names it                                     changes wait for a moment
 //!   swap      searches start from it                                cannot fail
 //! ```

@@ -1,11 +1,10 @@
 //! A live index whose vectors go straight into the graph on storage. It inserts them, moves waiting
 //! vectors there from memory, and makes checkpoints without a merge.
 //!
-//! ```text
-//!   a file that inserts write to has other names (hard links)     deletes and rows of attributes are logged, vectors of a log wait in memory
-//!   the first insert that is to write to it                       it is copied, the copy takes its name, searches read the copy
-//!   or a merge                                                    writes new files, and copies nothing
-//! ```
+//! A file that inserts write to may have other names (hard links). Until it has none, deletes and
+//! rows of attributes are logged, and the vectors of a log wait in memory. The first insert that
+//! must write to the file copies it. The copy takes its name, and searches read the copy. A merge
+//! writes new files, and copies nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

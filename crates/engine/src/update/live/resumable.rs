@@ -1,12 +1,11 @@
 //! Inserts that can be resumed after an interruption: no row is left out, and none is inserted
 //! twice.
 //!
-//! ```text
-//!   given ids           the rows up to the last one whose id is in the index are in, all       nothing is kept for that
-//!   automatic ids       INSERTS names the insert and its first id, durably                     before the first row is logged
-//!                       ── rows go in: row n has the id first + n, whenever it is inserted ──
-//!                       all rows are durable; INSERTS says so                                  kept until the next insert begins
-//! ```
+//! - **Given ids**: all rows are in, up to the last one whose id is in the index. No record is
+//!   kept.
+//! - **Automatic ids**: before the first row is logged, INSERTS names the insert and its first id,
+//!   durably. Row n has the id first + n, whenever it is inserted. When all rows are durable,
+//!   INSERTS says so, until the next insert begins.
 //!
 //! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
 //! rows are always a prefix of all rows. Automatic ids stay reserved for the insert until it is

@@ -1,21 +1,23 @@
 //! Chooses the clusters of new vectors, and rebalances the clusters around (LIRE, of SPFresh, SOSP
 //! 2023).
 //!
-//! ```text
-//!   a new vector    joins the clusters that a build would have put it into
-//!   split           a cluster whose head is the nearest of more vectors than a build leaves in one, half as many again as it aims at, becomes
-//!                   two: balanced 2-means of these give the heads, and each member goes to the nearer one. Where these are all alike, or nearly,
-//!                   each gets half of them. One that would leave a half next to nothing by these two heads is not made, and after one that did, by
-//!                   all heads around, what is large is let be
-//!   merge           one of less than an eighth of that, of those that new vectors join, is dissolved: its vectors join the clusters that a
-//!                   build would put them into (replicated clusters alone: elsewhere it is not known which are its own)
-//!   reassign        only where a head was added or removed, by what SPFresh shows to be necessary:
-//!                     of the cluster that was split     a vector to which the head of another cluster is nearer than both new ones joins that
-//!                     of the clusters around it         a vector that is nearer to a new head than to the old one joins that, if no other is
-//!                                                       nearer
-//!   trim            a cluster that is split, or has more members than a build leaves in one, gives up those that a build would: of copies that
-//!                   begin a block, and that are too many, first those to which another head is nearest in comparison
-//! ```
+//! - A **new vector** joins the clusters that a build would have put it into.
+//! - **Split**: a cluster becomes two if its head is the nearest of too many vectors. The limit is
+//!   the most that a build leaves in a cluster, half as many again as its target. Balanced 2-means
+//!   of these vectors give the two heads, and each member goes to the nearer one. If the vectors
+//!   are all alike, or nearly, each cluster gets half of them. A split that would leave one half
+//!   almost empty by the two heads is not made. If it turns out so by all heads around, the large
+//!   half is not split again.
+//! - **Merge**: a cluster that new vectors join is dissolved if it has less than an eighth of that
+//!   limit. Its vectors join the clusters that a build would put them into. This needs the own
+//!   clusters of vectors, which only replicated indexes store.
+//! - **Reassign**: only where a head was added or removed, by the conditions that SPFresh shows
+//!   necessary. In the cluster that was split, a vector moves to another cluster if that head is
+//!   nearer than both new ones. In the clusters around it, a vector moves to a new head if that is
+//!   nearer than the old one and than all others.
+//! - **Trim**: a cluster that is split, or has more members than a build leaves in one, gives up
+//!   the copies that a build would. These are copies beyond the most members and copies that begin
+//!   a further block. The first to leave are those with the nearest other head, in comparison.
 //!
 //! All of this is local. A vector of a cluster that is split, or near one, finds its clusters among
 //! the heads around that cluster ([`VICINITY`]). These heads are searched once, and not again for

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!   entries.rs reads the members of clusters from storage
-//!   local.rs   which clusters a vector joins, which are split or merged, which vectors are reassigned then
+//!   local.rs   which clusters a vector joins, which are split or merged, what is reassigned
 //!   write.rs   writes changed clusters to new files; heads, tables
 //!   here       the order of these steps; their memory; MANIFEST
 //!
 //!   replicated-…             posting lists of the build
-//!   replicated-000005-0001   posting lists of clusters that changed since, a segment for each such checkpoint
+//!   replicated-000005-0001   posting lists of clusters that changed since, a segment for each
+//!                            such checkpoint
 //!   addressed-000005-0001    new vectors, if each is stored once by itself
 //!   amended-…                which posting lists are current: the last one of each cluster
 //!   navigation-…             heads, if any was added, moved or removed

@@ -5,7 +5,7 @@ use super::*;
 use crate::data::{JsonColumns, JsonRows, VectorFile, VectorSource};
 use crate::{ExportOptions, ExportReport, Index, RowSource};
 
-/// The content of an export, as a model; rows are those of the ids in `beside`.
+/// The content of an export, as a model; rows belong to the ids in `beside`.
 fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     let rows = Matrix::read(&VectorFile::open(&report.out).unwrap()).unwrap();
     let ids: Vec<u64> = match report.ids.extension().unwrap().to_str().unwrap() {

@@ -16,7 +16,7 @@ use crate::slow::step;
 pub(super) enum What {
     /// The operation of the volume with this number, whatever it is.
     Call(u64),
-    /// The operation with this number among those of its kind.
+    /// The operation of its kind with this number.
     Nth(Operation, u64),
     /// The start of a thread, and all after it until a call fails.
     Thread(u64),

@@ -502,7 +502,7 @@ fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     }
 }
 
-/// Given ids of which the last belong to other rows, or some were deleted since.
+/// Given ids whose last ones belong to other rows, or some were deleted since.
 #[test]
 fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
     let case = Case(Layout::Packed, Update::Merge);
