@@ -38,8 +38,8 @@ use crate::stores::vectors::added::Added;
 const SHARE: u64 = 512;
 /// The fewest inserts between two checkpoints.
 const LEAST: u64 = 1024;
-/// A checkpoint is due when pages named by the last checkpoint alone reach this fraction of the
-/// pages in use, and at least the second number.
+/// A checkpoint is due when the pages named by the last checkpoint alone reach the pages in use
+/// divided by `HELD`, and at least `LEAST_HELD`.
 const HELD: usize = 4;
 const LEAST_HELD: usize = 512;
 

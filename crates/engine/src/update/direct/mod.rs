@@ -76,7 +76,8 @@ pub struct DirectOptions {
     /// Inserts in flight on each thread.
     pub in_flight: usize,
     /// Whether the rows of one call wait for a merge, if a merge is cheaper than inserting each
-    /// row. The call makes the merge itself. The limit is 1,000 rows plus an eighth of the index.
+    /// row: from 1,000 rows on, if they are also an eighth of the index. The call makes the merge
+    /// itself.
     pub merge_many: bool,
     /// Changes of the index between two checkpoints. In a cluster index, these are the vectors that
     /// wait for a rebalance. `None`: the number grows with the index.

@@ -60,7 +60,7 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// New vectors between two such checkpoints: this share of the vectors on storage, as in OdinANN
+/// New vectors between two such checkpoints: the vectors on storage divided by this, as in OdinANN
 /// §4.1 for merges, and no fewer than [`LEAST_NEW`]. Each vector joins several clusters, so even
 /// fewer would change most of them.
 const SHARE: u64 = 16;
