@@ -1,4 +1,4 @@
-//! An index that is created where there is none yet, by whichever of several processes comes first.
+//! Creates an index if there is none yet, even if several processes try at once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,14 +9,16 @@ use super::{BuildOptions, BuildReport, create};
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// How often one looks whether another process has created it that is about to, and how long between: ten seconds in all.
+/// How often a process checks whether another one has finished creating the index, and the pause
+/// between two checks: ten seconds in all.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Whether there is an index in the directory `path`. One that is there is for such vectors.
+/// Whether there is an index in the directory `path`. An existing one must be for such vectors.
 ///
 /// # Errors
-/// It is for vectors of another dimension or element type, or has another metric ([`Error::Call`]); its manifest is damaged.
+/// It is for vectors of another dimension or element type, or has another metric ([`Error::Call`]);
+/// its manifest is damaged.
 pub fn is_there_for(
     path: impl AsRef<Path>,
     element: Element,
@@ -50,11 +52,12 @@ pub fn is_there_for(
     Ok(true)
 }
 
-/// Creates an index without vectors as [`create`] does, where there is none; `None`: there is one, which stays as it is. Of several processes that call this at
-/// once one creates it, and the others wait for that.
+/// Creates an index without vectors as [`create`] does, if there is none. `None`: there is one,
+/// which stays unchanged. If several processes call this at once, one creates it, and the others
+/// wait.
 ///
 /// # Errors
-/// As those of [`create`] and [`is_there_for`]; `options` that would overwrite it.
+/// As for [`create`] and [`is_there_for`]; `options` that would overwrite it.
 pub fn create_if_absent(
     path: impl AsRef<Path>,
     element: Element,

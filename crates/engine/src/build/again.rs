@@ -1,4 +1,4 @@
-//! Building an index again from its own rows: with the choices of its manifest.
+//! Rebuilding an index from its own rows: with the choices in its manifest.
 
 use stratann_layout::{IndexKind, Manifest};
 use stratann_vector::LowCodes;
@@ -7,7 +7,7 @@ use super::BuildOptions;
 use crate::Error;
 use crate::stores::codes::low_codes_of;
 
-/// Bytes of a code, or of the high one where there are two.
+/// Bytes of a code, or of the high code if there are two.
 ///
 /// # Errors
 /// A preset, or low codes, that this version does not know.
@@ -18,15 +18,15 @@ pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
 }
 
 impl BuildOptions {
-    /// The choices that an index was built with, for one that takes its place: a codebook with codes of as many bytes is
-    /// trained, unless one is put there.
+    /// The choices that an index was built with, for the index that replaces it. A codebook for
+    /// codes of as many bytes is trained, unless the caller sets one.
     ///
     /// # Errors
     /// A preset, order, layout or compression that this version does not know.
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
         let facts = &manifest.build;
         let defaults = Self::default();
-        // An index of a version that did not say has 0.
+        // The manifest of an earlier version has 0 here.
         let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
         let options = Self {
             preset: manifest.preset.parse()?,
@@ -51,9 +51,9 @@ impl BuildOptions {
                     named => Some(named.parse()?),
                 },
                 navigation: match (&graph.navigation, facts.navigation) {
-                    // That of an index of a version that did not say it.
+                    // A manifest of an earlier version has no share.
                     (Some(_), 0.0) => options.navigation,
-                    // A share may have been none of few nodes, and be some of more.
+                    // A share that gave no graph over few nodes may give one over more.
                     (_, share) => share,
                 },
                 ..options

@@ -1,12 +1,14 @@
 //! Building a cluster index.
 //!
 //! ```text
-//!   rows ──> checked ──> clusters, heads, memberships (crate::cluster) ──> extents ──> table, heads, ids ──> MANIFEST
+//!   rows ──> checked ──> clusters, heads, memberships (crate::cluster)
+//!        ──> posting lists ──> table, heads, ids ──> MANIFEST
 //! ```
 //!
-//! What stands where follows from rows, options and seed, whatever the number of threads. Rows that cannot be read one by one are copied to
-//! a scratch file first. Of each row its number, its clusters and their distances are in memory, and nothing else; a cap on memory below
-//! that is refused with what would do.
+//! The files follow from rows, options and seed, whatever the number of threads. Rows without
+//! random access are first copied to a scratch file. Memory holds only three things for each row:
+//! its number, its clusters and their distances. A lower cap on memory is refused with an error
+//! that says how much is needed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,33 +41,36 @@ use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
-/// Bytes that stand beside a vector: number, outside id, checksum.
+/// Bytes stored beside a vector: number, external id, checksum.
 const MEMBER: u64 = 16;
 
-/// Vectors for each cluster where whole clusters are read from an SSD: with their replicas a block or two of small vectors.
+/// Vectors for each cluster if whole clusters are read from an SSD. With their replicas, small
+/// vectors fill a block or two.
 const SIZE_REPLICATED: usize = 12;
-/// The same where vectors stand once: a head is 32 times the bytes of its graph's links and more, which count.
+/// Vectors for each cluster if vectors are stored once. Larger, since the heads and the links of
+/// their graph take memory.
 const SIZE_ONCE: usize = 32;
-/// The most clusters that a vector is a member of, if nobody says (SPANN §4.1).
+/// The default for the most clusters that a vector is a member of (SPANN §4.1).
 const REPLICAS: usize = 8;
-/// The most that may be asked for.
+/// The largest value that a caller may ask for.
 const MOST_REPLICAS: usize = 64;
-/// How much farther than the nearest head another may be for a vector to join it, as a share of that squared distance (SPANN §4.1: 10).
+/// How much farther than the nearest head another head may be for a vector to join its cluster, as
+/// a share of the squared distance (SPANN §4.1: 10).
 const CLOSURE: f32 = 10.0;
-/// Clusters that a query of the log is taken to probe.
+/// Clusters that each query of the log is assumed to probe.
 const LOGGED_PROBES: usize = 32;
-/// Lists of members' numbers that their model is trained on, about, and its tables.
+/// About how many lists of members' numbers train their model, and its tables.
 const TRAINING_LISTS: usize = 10_000;
 const TABLES: usize = 4;
-/// Rows that are looked at at a time.
+/// Rows processed at once.
 const CHUNK: usize = 4096;
-/// Memory beside that of what is known of each row, about.
+/// About how much memory is needed beside the data for each row.
 const BESIDE: u64 = 32 << 20;
 
-/// What follows from source and options before any work.
+/// The decisions that follow from source and options before any work.
 pub(super) struct ClusterPlan {
     layout: Layout,
-    /// The kind of the file of extents.
+    /// The kind of the file of posting lists.
     extents: FileKind,
     /// Vectors for each cluster.
     size: usize,
@@ -79,7 +84,7 @@ impl ClusterPlan {
         self.layout
     }
 
-    /// Everything that can be refused or decided now is; `None` where a graph is asked for.
+    /// Makes all decisions and refusals that need no work; `None` if a graph is asked for.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -137,7 +142,7 @@ impl ClusterPlan {
                 );
                 return Err(Error::call("query log", path.display(), expected));
             }
-            // Looked at before the work.
+            // Checked before the work.
             let log = VectorFile::open(path)?;
             let found = (log.element(), log.dim());
             if found != (source.element(), source.dim()) {
@@ -171,24 +176,25 @@ impl ClusterPlan {
         }
     }
 
-    /// Whether a vector stands once, by itself or in a group.
+    /// Whether each vector is stored once, by itself or in a group.
     pub(super) fn stands_once(&self) -> bool {
         extent_kind(self.extents) != ExtentKind::Replicated
     }
 
-    /// Bytes of heads and tables that a search has in memory, about.
+    /// About how many bytes of heads and tables a search holds in memory.
     pub(super) fn table_bytes(&self, source: &dyn VectorSource) -> u64 {
         let heads = (2 * source.rows() / self.size + 1) as u64;
         heads * (source.row_bytes() as u64 + 4 * 32 + 32)
     }
 
-    /// Bytes that the index takes on storage at most, about: with every vector in as many clusters as one may be in.
+    /// An estimate of the most bytes that the index takes on storage: every vector is in as many
+    /// clusters as allowed.
     pub(super) fn most_bytes(&self, source: &dyn VectorSource) -> u64 {
         let (rows, row) = (source.rows() as u64, source.row_bytes() as u64);
         let heads = 2 * rows / self.size as u64 + 1;
         let replicas = self.replicas as u64;
         let members = match self.stands_once() {
-            // A number takes some bits more than the distance to the next.
+            // A number takes a few bits more than the gap to the next one.
             true => rows * (row + MEMBER) + rows * replicas * 2,
             false => rows * replicas * (row + MEMBER),
         };
@@ -196,18 +202,18 @@ impl ClusterPlan {
         members + ids + heads * (row + 4 * 64 + BLOCK as u64 / 2)
     }
 
-    /// Bytes of memory that the build takes at least, about.
+    /// About the least memory of the build, in bytes.
     pub(super) fn memory(&self, source: &dyn VectorSource) -> u64 {
         let rows = source.rows();
         let heads = (2 * rows / self.size + 1) as u64;
-        // Links, and the rows, as they are and as points.
+        // Links, and the rows, both in their own format and as points.
         let head = 4 * 64 + 2 * source.row_bytes() as u64 + 4 * source.dim() as u64;
         let members = 4 * rows as u64 * self.replicas as u64;
         BESIDE + 12 * rows as u64 + Memberships::bytes(rows, self.replicas) + members + heads * head
     }
 }
 
-/// Refuses what only graphs have.
+/// Refuses options that only graphs have.
 fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     let order = order_of(layout);
     let usual = BuildOptions::default();
@@ -236,7 +242,7 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     Ok(())
 }
 
-/// In which order vectors are numbered.
+/// The order in which vectors are numbered.
 fn order_of(layout: Layout) -> Order {
     match layout {
         Layout::Grouped => Order::Locality,
@@ -244,34 +250,34 @@ fn order_of(layout: Layout) -> Order {
     }
 }
 
-/// A build of clusters that goes on.
+/// A build of clusters in progress.
 pub(super) struct ClusterBuild<'a> {
     pub(super) volume: &'a Arc<dyn Volume>,
     pub(super) source: &'a dyn VectorSource,
     pub(super) options: &'a BuildOptions,
     pub(super) plan: ClusterPlan,
-    /// What the rows have beside their vectors.
+    /// Attributes of the rows.
     pub(super) attributes: Option<Rows<'a>>,
     pub(super) progress: &'a dyn Progress,
     pub(super) checkpoint: Checkpoint<'a>,
     pub(super) scratch: &'a Path,
     pub(super) carried: Carried<'a>,
-    /// What rows are checked by.
+    /// The check that rows must pass.
     pub(super) check: Check,
     pub(super) stages: Vec<(String, f64)>,
     pub(super) began: Instant,
     pub(super) cpu: Duration,
 }
 
-/// Who is a member of what, and who stands where.
+/// The members of the clusters, and the places of the vectors.
 struct Clustered {
     memberships: Memberships,
     heads: NavigationFile,
-    /// The cluster in whose group each row stands, where there are groups.
+    /// The cluster in whose group each row is stored, if there are groups.
     groups: Vec<u32>,
     /// The row of each vector, by its number.
     order: Vec<u32>,
-    /// Its number of each row.
+    /// The number of each row's vector.
     number_of: Vec<u32>,
     /// The mean distance of a row to its nearest head, by the metric.
     radius: f32,
@@ -302,7 +308,8 @@ impl ClusterBuild<'_> {
             &clustered.heads.encode(),
         )?);
         let mut writer_features = 0;
-        // Else they are the numbers of the vectors; and where these stand with all their clusters, none leads to one.
+        // Otherwise the ids are the numbers of the vectors. If vectors are stored in all of their
+        // clusters, no lookup leads from an id to one.
         let by_itself = self.plan.stands_once();
         if next_id != source.rows() as u64 || by_itself && !are_nodes(&clustered.order, options) {
             let ids = self.stage("ids", |build| {
@@ -372,12 +379,13 @@ impl ClusterBuild<'_> {
         let takes_place = ready.is_none();
         match ready {
             Some(ready) => self.stage("opening", |_| ready(&manifest))?,
-            // An insert into an index that was there is none that the new one could go on with.
+            // The new index cannot resume an insert into the index that it replaces.
             None => inserts::replace(&**self.volume, manifest.state.as_deref())?,
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts. A crash that brings the index before back finds its inserts.
+        // From here on nothing fails and no interruption is checked, since the commit counts. If a
+        // crash brings back the previous index, its inserts are found again.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -406,7 +414,8 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Measures how much searches find, within the memory cap. Left out of a small collection, and where the cap has no room for searches.
+    /// Measures the recall of searches, within the memory cap. Skipped for a small collection, and
+    /// if the cap leaves no memory for searches.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
@@ -442,7 +451,7 @@ impl ClusterBuild<'_> {
         super::next_id(self.source, self.options, &self.carried)
     }
 
-    /// The shape of the files, with so many clusters.
+    /// The shape of the files, with `clusters` clusters.
     fn shape(&self, source: &dyn VectorSource, clusters: u32) -> ClusterShape {
         let ids = self.options.ids.as_deref().unwrap_or_default();
         let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
@@ -460,7 +469,7 @@ impl ClusterBuild<'_> {
         }
     }
 
-    /// Checks all rows, and copies them if they cannot be read one by one.
+    /// Checks all rows, and copies them if the source has no random access.
     fn read(&self, space: &mut Space) -> Result<Option<VectorFile>, Error> {
         let source = self.source;
         let _stage = Stage::begin(self.progress, "reading vectors", source.rows() as u64);
@@ -490,7 +499,7 @@ impl ClusterBuild<'_> {
         copy.map(Spool::finish).transpose()
     }
 
-    /// Finds the clusters, and who is in which.
+    /// Finds the clusters, and the clusters of each row.
     fn cluster(&mut self, rows: &PointRows<'_>) -> Result<Clustered, Error> {
         let (options, progress, scratch) = (self.options, self.progress, self.scratch);
         let (size, replicas) = (self.plan.size, self.plan.replicas);
@@ -548,9 +557,9 @@ impl ClusterBuild<'_> {
         Ok(Clustered {
             radius: match options.metric {
                 Metric::L2 => mean as f32,
-                // Of vectors of length 1 the squared distance is twice that.
+                // For vectors of length 1, the squared distance is twice this distance.
                 Metric::Cosine => (mean / 2.0) as f32,
-                // Distances there are not by the metric.
+                // Distances of the clustering are not the metric's here.
                 Metric::InnerProduct => 0.0,
             },
             memberships,
@@ -561,7 +570,7 @@ impl ClusterBuild<'_> {
         })
     }
 
-    /// Writes extents, vectors and table.
+    /// Writes posting lists, vectors and table.
     fn write(
         &self,
         source: &dyn VectorSource,
@@ -601,7 +610,8 @@ impl ClusterBuild<'_> {
                     })?;
             }
             builder.start(&code);
-            // Those that have no nearer cluster come first, each of both in the order of the source.
+            // Members whose nearest cluster is this one come first; both groups keep the order of
+            // the source.
             let stands: &[&[u32]] = match kind {
                 ExtentKind::Replicated => &[&own, &others],
                 ExtentKind::Grouped => &[&own],
@@ -674,13 +684,13 @@ impl ClusterBuild<'_> {
         out.finish(|length| shape.header(FileKind::Addressed, length))
     }
 
-    /// The outside id of a row.
+    /// The external id of a row.
     fn id_of(&self, row: u32) -> u64 {
         let ids = self.options.ids.as_deref();
         ids.map_or(u64::from(row), |ids| ids[row as usize])
     }
 
-    /// Refuses rows that have changed since they were looked at first, if they may not be written.
+    /// Refuses rows that changed since the first check, if they fail the check now.
     fn check_again(
         &self,
         source: &dyn VectorSource,
@@ -694,7 +704,7 @@ impl ClusterBuild<'_> {
     }
 }
 
-/// How often clusters are probed by the queries in a file.
+/// How often the queries in a file probe each cluster.
 fn visits(
     rows: &PointRows<'_>,
     heads: &NavigationFile,
@@ -717,7 +727,8 @@ fn visits(
     cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)
 }
 
-/// The row of each vector by its number, and the reverse: by group, if there are groups, and else as they are.
+/// The row of each vector by its number, and the reverse. Vectors are sorted by group if there are
+/// groups.
 fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     let mut order: Vec<u32> = (0..rows as u32).collect();
     if !groups.is_empty() {
@@ -734,10 +745,10 @@ fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
 struct Lists<'a> {
     clustered: &'a Clustered,
     kind: ExtentKind,
-    /// Rows by cluster, and where each begins.
+    /// Where each cluster's rows begin in `members`.
     starts: Vec<u32>,
     members: Vec<u32>,
-    /// The first number in each group, and behind the last.
+    /// The first number in each group, then the end of the last.
     firsts: Vec<u32>,
 }
 
@@ -761,7 +772,9 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// The numbers of the vectors that stand in a cluster first, and of its other members; each ascend. In postings all are others.
+    /// The numbers of a cluster's first members and of its other members, both ascending. The first
+    /// ones are those that are stored in the cluster, or have it as the nearest. In postings all
+    /// members are others.
     fn of_cluster(&self, cluster: u32, own: &mut Vec<u32>, others: &mut Vec<u32>) {
         own.clear();
         others.clear();
@@ -786,7 +799,7 @@ impl<'a> Lists<'a> {
         others.sort_unstable();
     }
 
-    /// The number beside which a cluster's are coded.
+    /// The number relative to which a cluster's numbers are encoded.
     fn first_of(&self, cluster: u32) -> u32 {
         match self.kind {
             ExtentKind::Grouped => self.firsts[cluster as usize],
@@ -794,7 +807,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// The model by which numbers are coded: what makes an even sample of them short.
+    /// The model for member numbers, trained on an even sample of the lists.
     fn model(&self, shape: ClusterShape) -> Result<stratann_codec::ListModel, Error> {
         let mut trainer = ListTrainer::new(shape.vectors, 0);
         let (mut own, mut others) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! PQ codes of all nodes: into a file of their own, or to be looked up while nodes are written that hold those of their
-//! neighbours.
+//! PQ codes of all nodes: written to a file of their own, or kept for lookups while nodes are
+//! written with their neighbours' codes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,10 +15,10 @@ use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::progress::Stage;
 
-/// Rows that are encoded at a time.
+/// Rows that are encoded at once.
 const BATCH: usize = 1024;
 
-/// Turns rows into codes.
+/// Encodes rows.
 struct Encoder<'a> {
     build: &'a Build<'a>,
     codebook: &'a Codebook,
@@ -36,7 +36,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The codes of vectors, one after the other.
+    /// The codes of vectors, concatenated.
     fn encode(&mut self, vectors: &[u8]) -> &[u8] {
         let (element, dim) = (self.build.source.element(), self.codebook.dim());
         let count = vectors.len() / (dim * element.size());
@@ -81,7 +81,7 @@ impl<'a> CodesFile<'a> {
         Ok(())
     }
 
-    /// Completes the file, when all nodes came.
+    /// Completes the file, after all nodes.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
         let mut file = self.file;
         let header = self
@@ -91,7 +91,8 @@ impl<'a> CodesFile<'a> {
     }
 }
 
-/// The codes of all nodes, to be looked up: in memory, or where a cap has no room for them, in a scratch file.
+/// The codes of all nodes, for lookups: in memory, or in a scratch file if the memory cap is too
+/// low.
 pub(crate) struct NodeCodes {
     store: Store,
     code_bytes: usize,
@@ -147,7 +148,7 @@ impl NodeCodes {
         Ok(Self { store, code_bytes })
     }
 
-    /// The codes of some nodes, one after the other, in place of what is in `out`.
+    /// Replaces `out` by the codes of some nodes, concatenated.
     pub(crate) fn gather(&self, nodes: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
         let bytes = self.code_bytes;
         out.resize(nodes.len() * bytes, 0);

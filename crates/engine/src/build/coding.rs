@@ -1,4 +1,4 @@
-//! What lists and vectors are coded with, and how it is learned from those that are to come.
+//! The codecs of lists and vectors, and how they are trained on samples.
 //!
 //! | compression | lists | vectors |
 //! |---|---|---|
@@ -21,18 +21,18 @@ use crate::graph::Lists;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Compression, Error};
 
-/// Lists that their codec learns from, at most.
+/// The most lists to train a codec on.
 const SAMPLED_LISTS: u64 = 10_000;
-/// Huffman tables of the gaps in lists: more hardly make them shorter.
+/// Huffman tables of the gaps in lists: more tables hardly make lists shorter.
 const LIST_TABLES: usize = 4;
-/// Bytes of the vectors that a segment's codec learns from, and how many they are at least: as much as
-/// [`SegmentModel::train`] looks at.
+/// Bytes of the vectors that a segment's codec is trained on, and the fewest vectors.
+/// [`SegmentModel::train`] uses no more bytes.
 const SAMPLED_BYTES: usize = 4 << 20;
 const SAMPLED_VECTORS: usize = 64;
-/// Bytes of vectors that are read at a time to count their bytes, where no chunk says how many.
+/// Bytes of vectors read at once to count byte values, if there are no chunks.
 const COUNTED_BYTES: usize = 4 << 20;
 
-/// What the codecs have to know before they learn.
+/// The parameters of the codecs before training.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coding {
     compression: Compression,
@@ -42,7 +42,7 @@ pub(crate) struct Coding {
 }
 
 impl Coding {
-    /// For the rows of a source and lists of at most `degree` of them.
+    /// Parameters for the rows of a source, with lists of at most `degree` rows.
     pub(crate) fn new(
         source: &dyn VectorSource,
         degree: usize,
@@ -74,12 +74,13 @@ impl Coding {
         self.stored().max_encoded_bytes()
     }
 
-    /// Bytes of a vector before it is coded.
+    /// Bytes of a vector before it is encoded.
     pub(crate) fn vector_bytes(&self) -> usize {
         self.vectors.vector_bytes()
     }
 
-    /// The model of all lists. Learns from an even sample: under locality order, every neighbourhood has its share.
+    /// Trains the model of all lists on an even sample. Under locality order, the sample covers
+    /// every neighbourhood in proportion.
     pub(crate) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
         let usual = self.degree as u32;
         if self.compression != Compression::Best {
@@ -97,8 +98,8 @@ impl Coding {
         Ok(trainer.finish(LIST_TABLES))
     }
 
-    /// What the vectors of a segment are coded with. With `chunk`, each so many of them may have a base of their own,
-    /// from which they differ in few bits.
+    /// Trains the codec for the vectors of a segment. With `chunk`, each group of so many vectors
+    /// may have a base of its own, from which they differ in few bits.
     pub(crate) fn learn_vectors(
         &self,
         build: &Build<'_>,
@@ -123,12 +124,12 @@ impl Coding {
         })
     }
 
-    /// Vectors from all over a segment.
+    /// Vectors sampled evenly from a segment.
     fn sample(&self, rows: &dyn VectorSource, segment: Range<u32>) -> Result<Vec<u8>, Error> {
         self.sample_of(rows, segment, SAMPLED_VECTORS)
     }
 
-    /// The same, of at least so many if they are there.
+    /// Vectors sampled evenly from a segment: at least `least`, if there are so many.
     fn sample_of(
         &self,
         rows: &dyn VectorSource,
@@ -147,7 +148,7 @@ impl Coding {
         (self.vectors.dim() + 1, self.vectors.vector_bytes() + 1)
     }
 
-    /// Bytes that a vector takes on average once it is coded, by a sample of them.
+    /// The average bytes of an encoded vector, by a sample.
     pub(crate) fn expected_vector(&self, rows: &dyn VectorSource) -> Result<f64, Error> {
         let sample = self.sample_all(rows)?;
         let huffman = || SegmentModel::train_codec(self.vectors, VectorCodec::Huffman, &sample);
@@ -165,13 +166,14 @@ impl Coding {
         Ok(code.len() as f64 / vectors as f64)
     }
 
-    /// The same of its leading and its trailing part, by the step in the middle of those that there are: which one will be taken is not
-    /// known before there is a graph, and together they take about the same with any.
+    /// The average bytes of an encoded leading and trailing part, by a sample. The estimate takes
+    /// the middle one of the possible steps. The step of the index is chosen later, when there is a
+    /// graph, and both parts together take about the same with any step.
     pub(crate) fn expected_parts(&self, rows: &dyn VectorSource) -> Result<(f64, f64), Error> {
         let sample = self.sample_all(rows)?;
         let models = self.nested_of(&sample);
         let Some(model) = models.get(models.len() / 2) else {
-            // None of them fits such vectors: then a vector stands in its trailing part as a whole.
+            // No step fits such vectors, so each vector is stored whole in its trailing part.
             return Ok((0.0, self.largest_vector() as f64));
         };
         let (mut leading, mut trailing) = (Vec::new(), Vec::new());
@@ -184,12 +186,13 @@ impl Coding {
         Ok((leading.len() as f64 / count, trailing.len() as f64 / count))
     }
 
-    /// Vectors from all over the rows.
+    /// Vectors sampled evenly from all rows.
     pub(crate) fn sample_all(&self, rows: &dyn VectorSource) -> Result<Vec<u8>, Error> {
         self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)
     }
 
-    /// The models for vectors in two parts of the steps that those of a sample may be divided by, the coarsest first.
+    /// The models for vectors in two parts, one for each step that suits the sample, the coarsest
+    /// first.
     pub(crate) fn nested_of(&self, sample: &[u8]) -> Vec<NestedModel> {
         let steps = NestedModel::steps(self.vectors, sample).into_iter();
         steps
@@ -197,12 +200,12 @@ impl Coding {
             .collect()
     }
 
-    /// Nodes from all over the index, at most `count`.
+    /// Nodes sampled evenly from the whole index, at most `count`.
     pub(crate) fn some_nodes(&self, count: u64) -> impl Iterator<Item = u32> + use<> {
         even(0..self.nodes, count)
     }
 
-    /// What the vectors of a segment are coded with in two parts, divided by a step.
+    /// Trains the codec for the vectors of a segment in two parts, divided by `step`.
     pub(crate) fn learn_parts(
         &self,
         rows: &dyn VectorSource,
@@ -221,8 +224,9 @@ impl Coding {
         })
     }
 
-    /// DecoupleVS §3.3: the first of two passes over a segment decides for each chunk whether it has a base, and
-    /// counts the bytes that are left, for the segment's one Huffman table. The second one, which encodes, is the sweep.
+    /// The first of the two passes over a segment of DecoupleVS §3.3. It decides for each chunk
+    /// whether it has a base. It also counts the bytes of the differences, for the segment's one
+    /// Huffman table. The sweep is the second pass, which encodes.
     fn count(
         &self,
         build: &Build<'_>,
@@ -251,15 +255,15 @@ impl Coding {
         })
     }
 
-    /// The model that leaves vectors as they are: without a sample, none is shorter.
+    /// The model that stores vectors uncompressed: without a sample, no codec is shorter.
     fn stored(&self) -> SegmentModel {
         SegmentModel::train(self.vectors, &[])
     }
 }
 
-/// What the vectors of a segment are coded with.
+/// The trained codec of a segment's vectors.
 pub(crate) struct SegmentCode {
-    /// What the codec learned.
+    /// The trained model.
     pub(crate) model: VectorModel,
     /// The segment's first node, and the nodes of each of its chunks.
     first: u32,
@@ -268,7 +272,7 @@ pub(crate) struct SegmentCode {
 }
 
 impl SegmentCode {
-    /// The base that the vector of a node of the segment is coded against, if its chunk has one.
+    /// The base against which a node's vector is encoded, if its chunk has one.
     pub(crate) fn base(&self, node: u32) -> Option<&[u8]> {
         let chunk = (node - self.first) / self.chunk;
         self.bases.get(chunk as usize)?.as_deref()
@@ -291,14 +295,14 @@ impl SegmentCode {
     }
 }
 
-/// At most `count` numbers from all over `range`, ascending.
+/// At most `count` numbers spread evenly over `range`, ascending.
 fn even(range: Range<u32>, count: u64) -> impl Iterator<Item = u32> {
     let length = u64::from(range.end - range.start);
     let count = count.min(length);
     (0..count).map(move |i| range.start + (i * length / count) as u32)
 }
 
-/// The element type as the codecs call it.
+/// The element type in the codecs' terms.
 fn codec_element(element: stratann_vector::Element) -> Element {
     match element {
         stratann_vector::Element::F32 => Element::F32,

@@ -1,4 +1,5 @@
-//! Encoding the lists and vectors of a batch, on several threads: an encoder of vectors takes some ten microseconds.
+//! Encodes the lists and vectors of a batch on several threads, since encoding a vector takes some
+//! ten microseconds.
 
 use std::ops::Range;
 
@@ -9,34 +10,34 @@ use super::sweep::Nodes;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Error, threads};
 
-/// Nodes that are worth a thread of their own, at least.
+/// The fewest nodes that are worth a thread.
 const LEAST_SHARE: usize = 64;
 
 /// Encodes batch after batch, and counts the bytes.
 pub(crate) struct Encoder {
     lists: ListModel,
-    /// One for each thread; the codes of the batch, in order.
+    /// One for each thread; together the codes of the batch, in order.
     shares: Vec<Share>,
     list_bytes: u64,
     vector_bytes: u64,
-    /// Lists that were coded as gaps, and all others.
+    /// Lists that were encoded as gaps, and all others.
     gaps: u64,
     others: u64,
-    /// Names of the codecs of vectors, in the order in which they came up.
+    /// Names of the codecs of vectors, in the order of their first use.
     vector_codecs: Vec<&'static str>,
 }
 
 /// The codes of a node.
 pub(crate) struct NodeCode<'a> {
     pub(crate) list: &'a [u8],
-    /// The leading part of its vector, if that is coded in two; else empty.
+    /// The leading part of its vector, if that is encoded in two parts; otherwise empty.
     pub(crate) leading: &'a [u8],
-    /// Its vector, or the trailing part of it.
+    /// Its vector, or the trailing part.
     pub(crate) vector: &'a [u8],
 }
 
 impl NodeCode<'_> {
-    /// Bytes of what stands beside the list: of a vector in two parts the leading one, else all.
+    /// Bytes beside the list: the leading part of a vector in two parts, otherwise the vector.
     pub(crate) fn beside(&self) -> usize {
         match self.leading.is_empty() {
             true => self.vector.len(),
@@ -49,7 +50,7 @@ impl NodeCode<'_> {
 #[derive(Default)]
 struct Share {
     bytes: Vec<u8>,
-    /// Where each list ends, the leading part behind it, and the vector behind that.
+    /// The ends of each list, of the leading part behind it, and of the vector behind that.
     ends: Vec<[usize; 3]>,
     /// A trailing part.
     trailing: Vec<u8>,
@@ -59,7 +60,7 @@ struct Share {
 }
 
 impl Encoder {
-    /// For lists that are coded with this model; on so many threads.
+    /// An encoder for lists with this model, on `threads` threads.
     pub(crate) fn new(lists: ListModel, threads: usize) -> Self {
         Self {
             lists,
@@ -72,8 +73,8 @@ impl Encoder {
         }
     }
 
-    /// Encodes a batch, which [`Encoder::codes`] gives until the next one. All of it is of the segment that `vectors`
-    /// is for; without, lists alone.
+    /// Encodes a batch, which [`Encoder::codes`] returns until the next one. All of its nodes are
+    /// in the segment of `vectors`. Without `vectors`, only lists are encoded.
     pub(crate) fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -84,7 +85,7 @@ impl Encoder {
         let ranges = (0..self.shares.len())
             .map(|i| (i * share).min(nodes.len())..((i + 1) * share).min(nodes.len()));
         let mut work: Vec<_> = self.shares.iter_mut().zip(ranges).collect();
-        // A small batch leaves some without work, but not with the codes of the last one.
+        // In a small batch some threads have no work, but their old codes are cleared.
         work.iter_mut().for_each(|(share, _)| share.clear());
         work.retain(|(_, range)| !range.is_empty());
         let encoded = threads::shared(work.into_iter(), |(share, range)| {
@@ -111,22 +112,22 @@ impl Encoder {
         self.shares.iter().flat_map(Share::codes)
     }
 
-    /// The model that lists are coded with, as bytes.
+    /// The model of the lists, as bytes.
     pub(crate) fn list_model(&self) -> Vec<u8> {
         self.lists.to_bytes()
     }
 
-    /// Bytes of all codes of lists so far.
+    /// Bytes of all encoded lists so far.
     pub(crate) fn list_bytes(&self) -> u64 {
         self.list_bytes
     }
 
-    /// Bytes of all codes of vectors so far.
+    /// Bytes of all encoded vectors so far.
     pub(crate) fn vector_bytes(&self) -> u64 {
         self.vector_bytes
     }
 
-    /// Names of the codecs of lists that were used, the one used more often first.
+    /// Names of the codecs of lists that were used, the most frequent first.
     pub(crate) fn list_codecs(&self) -> String {
         match (self.gaps, self.others) {
             (0, _) => "elias-fano",
@@ -150,7 +151,7 @@ impl Share {
         self.gaps = 0;
     }
 
-    /// Replaces what it holds by the codes of the nodes at the places in `range`.
+    /// Replaces its content by the codes of the nodes at the places in `range`.
     fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -162,7 +163,7 @@ impl Share {
         for place in range {
             let node = nodes.number(place);
             let wrong = |source| Error::codec(format!("node {node}"), source);
-            // The codes are of sets.
+            // The codes represent sets.
             self.list.clear();
             self.list.extend_from_slice(nodes.list(place));
             self.list.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a build can know, and refuse, before any work.
+//! The facts that a build derives, and the errors that it reports, before any work.
 
 use stratann_layout::coupled::MAX_DEGREE;
 use stratann_vector::LowCodes;
@@ -15,15 +15,15 @@ const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 /// The most seconds between two savepoints: a week.
 const MOST_SECONDS: f64 = 604_800.0;
 
-/// What follows from source and options before any work.
+/// The facts that follow from source and options before any work.
 pub(super) struct Facts {
     /// Writes nodes.
     pub(super) writer: Box<dyn NodeWriter>,
-    /// Its layout.
+    /// The layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
     pub(super) degree: usize,
-    /// Why that degree, where it follows from a budget of space.
+    /// Why that degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
     /// L, the candidate list of the build.
     pub(super) build_list: usize,
@@ -31,7 +31,7 @@ pub(super) struct Facts {
     pub(super) nodes_per_page: usize,
     /// Bytes of a vector's PQ code.
     pub(super) code_bytes: usize,
-    /// How node ids are assigned.
+    /// The order of nodes.
     pub(super) order: Order,
     /// Nodes of the navigation graph; 0 for none.
     pub(super) navigation_nodes: usize,
@@ -40,7 +40,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Everything that can be refused or decided now is.
+    /// Makes all decisions and refusals that need no work.
     pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         let (rows, dim) = (source.rows(), source.dim());
         if rows == 0 {
@@ -113,7 +113,7 @@ impl Facts {
             order: options.order.unwrap_or(options.preset.order),
             training_rows: training_rows(options.memory, dim),
             navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
-                // A graph over a handful of nodes saves nothing over the medoid.
+                // A graph over a handful of nodes saves nothing compared with the medoid.
                 0..16 => 0,
                 nodes => nodes,
             },
@@ -121,7 +121,7 @@ impl Facts {
     }
 }
 
-/// What low codes are to be, if there are to be any.
+/// The kind of low codes, if the index has any.
 pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Error> {
     match (options.low_codes, options.preset.low_codes) {
         (Some(asked), None) => {
@@ -135,7 +135,8 @@ pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Erro
     }
 }
 
-/// Bytes of a code, or of both where there are two: those of the codebook if one is given, which must be for such vectors.
+/// Bytes of a code, or of both codes if there are two. If a codebook is given, it decides; it must
+/// fit the vectors.
 fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let Some(codebook) = &options.codebook else {
         let low_codes = low_codes(options)?;
@@ -183,11 +184,11 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     }
 }
 
-/// Rows to train the codebook on: what an eighth of the memory cap holds as floats.
+/// Rows to train the codebook on: as many as an eighth of the memory cap holds as floats.
 pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {
-        // A row takes its floats, and about as much again in the pieces that threads train on.
+        // A row takes its floats, and about as much again in the buffers of the training threads.
         ((bytes / 8) as usize / (8 * dim)).clamp(1_000, most)
     })
 }

@@ -1,4 +1,4 @@
-//! Writing the files of a checkpoint: byte after byte, then their entry in the manifest.
+//! Writes the files of a checkpoint from front to back, and makes their manifest entries.
 
 use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, StreamWriter, header};
 use stratann_tier::{TierError, VolumeFile};
@@ -9,15 +9,16 @@ use crate::durable::Checkpoint;
 /// Bytes of pages that are collected for one write.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
-/// A new file that is written front to back.
+/// A new file that is written from front to back.
 pub(crate) struct Sequential {
     file: Box<dyn VolumeFile>,
-    /// What its entry will say; the length grows with what is written.
+    /// Its entry; the length grows with the written bytes.
     entry: FileEntry,
 }
 
 impl Sequential {
-    /// Creates the checkpoint's file of a kind: the `n`-th, from 0, of a kind of which an index has several.
+    /// Creates the checkpoint's file of a kind. If an index has several files of the kind, `n` is
+    /// its number, from 0.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -34,7 +35,8 @@ impl Sequential {
         })
     }
 
-    /// As [`Sequential::create`], with room in front for a header that is known only when all else is written.
+    /// Creates a file as [`Sequential::create`] does, with space in front for a header that is
+    /// written last.
     pub(crate) fn create_headless(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -52,14 +54,14 @@ impl Sequential {
         Ok(())
     }
 
-    /// Makes the file, whose header was written in its turn, durable.
+    /// Makes the file durable. Its header was already written.
     pub(crate) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.entry.header_crc32c = header::stored_checksum(&header.encode());
         self.file.sync()?;
         Ok(self.entry)
     }
 
-    /// Writes the header into the room in front, and makes the file durable.
+    /// Writes the header into the space in front, and makes the file durable.
     pub(crate) fn finish_headless(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.file.write_at(0, &header.encode())?;
         self.finish(header)
@@ -69,14 +71,15 @@ impl Sequential {
 /// A file whose parts begin at multiples of some bytes, and which ends with a block.
 pub(crate) struct Aligned {
     file: Sequential,
-    /// What is not written yet.
+    /// Bytes that are not written yet.
     bytes: Vec<u8>,
-    /// Bytes of the file so far, those included.
+    /// Bytes of the file so far, including unwritten ones.
     length: u64,
 }
 
 impl Aligned {
-    /// Creates the checkpoint's file of a kind, with room in front for its header; `n` as for [`Sequential::create`].
+    /// Creates the checkpoint's file of a kind, with space in front for its header; `n` as for
+    /// [`Sequential::create`].
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -108,7 +111,7 @@ impl Aligned {
         self.length = end;
     }
 
-    /// Writes the header that `header` makes of the file's length, and makes the file durable.
+    /// Writes the header that `header` makes for the file's length, and makes the file durable.
     pub(crate) fn finish(
         mut self,
         header: impl FnOnce(u64) -> FileHeader,
@@ -131,7 +134,8 @@ pub(crate) fn write_stream(
     write_pieces(checkpoint, kind, n, &[], &[payload])
 }
 
-/// As [`write_stream`], of a byte string that is in pieces, with fields of the kind in the header.
+/// Writes a byte string as [`write_stream`] does, from pieces, with fields of the kind in the
+/// header.
 pub(crate) fn write_pieces(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,
@@ -145,7 +149,8 @@ pub(crate) fn write_pieces(
     })
 }
 
-/// As [`write_pieces`], of a byte string of `length` bytes that is never in memory as a whole: `make` pushes it.
+/// Writes a byte string of `length` bytes that is never in memory as a whole: `make` pushes its
+/// pieces.
 pub(crate) fn write_made(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,

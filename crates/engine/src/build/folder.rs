@@ -1,4 +1,4 @@
-//! A folder for scratch files in the directory of an index, while one is built there.
+//! A folder for scratch files in the directory of an index, during a build.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use stratann_tier::{Home, TierError, Volume};
 
 use crate::Error;
 
-/// Where a build under a memory cap spools what does not fit. Removed when dropped; a folder that a crash left is
-/// removed by the next build.
+/// The folder for data that a build under a memory cap cannot hold. It is removed when dropped. The
+/// next build removes a folder that a crash left.
 pub(crate) struct ScratchFolder(PathBuf, Home);
 
 impl ScratchFolder {
-    /// Creates the folder in the directory of an index, whose lock the caller holds. Nothing is made, and nothing removed, where
-    /// another directory has taken its path.
+    /// Creates the folder in the directory of an index, whose lock the caller holds. If another
+    /// directory has taken its path, nothing is created or removed.
     pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
         volume.check_held()?;
         volume.check_path(index)?;
@@ -24,7 +24,7 @@ impl ScratchFolder {
         Ok(folder)
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -41,7 +41,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // A process that was forked meanwhile, by who is told of the progress, is to leave the build alone.
+        // A forked process must leave the build's files alone.
         if self.1.is_here() {
             self.remove();
         }

@@ -1,4 +1,5 @@
-//! How nodes become bytes: which layout, how compressed, and what follows from that before any work.
+//! How nodes become bytes: chooses the layout and the compression, and derives the facts that
+//! follow, before any work.
 
 use stratann_layout::{BLOCK, FileKind, SlottedShape};
 use stratann_vector::Element;
@@ -15,18 +16,19 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, plan};
 
-/// Where a page is expected to hold as many nodes as this, they are packed; where fewer, layered or decoupled. A page of lists
-/// alone holds some fifty: with a few nodes on each, a traversal that brings their vectors along reads many times as
-/// much as it needs.
+/// The nodes with vectors that a page must be expected to hold for the packed layout. With fewer,
+/// the layout is layered or decoupled. A page of lists alone holds some fifty. If pages held only a
+/// few nodes, a traversal that also reads their vectors would read many times the bytes that it
+/// needs.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
-/// R, if nobody says.
+/// R by default.
 const USUAL_DEGREE: usize = 64;
 
-/// Writes the nodes of an index in some layout, of which it is decided where everything stands.
+/// Writes the nodes of an index in some layout, once their order and their pages are decided.
 pub(crate) trait NodeWriter: Send + Sync {
-    /// What each node will take on a page of records of different lengths, in the order that they have; `None` where records are of one
-    /// length, or stand on no pages.
+    /// The bytes of each node's record, in the present order, if records differ in length and share
+    /// pages. `None` if all records have one length, or have no pages.
     ///
     /// # Errors
     /// Rows or lists that cannot be read, or an interruption.
@@ -35,7 +37,7 @@ pub(crate) trait NodeWriter: Send + Sync {
         Ok(None)
     }
 
-    /// Writes all nodes and their codes, on the pages that were planned if any were.
+    /// Writes all nodes and their codes, on the planned pages if there is a plan.
     ///
     /// # Errors
     /// Rows or lists that cannot be read, files that cannot be written, or an interruption.
@@ -48,10 +50,10 @@ pub(crate) trait NodeWriter: Send + Sync {
     ) -> Result<Written, Error>;
 }
 
-/// What writes nodes, and how many of them a page is expected to hold.
+/// A writer of nodes, and the number of nodes that a page is expected to hold.
 pub(crate) type Planned = (Box<dyn NodeWriter>, usize);
 
-/// What decides where everything stands.
+/// The inputs from which a layout places its data.
 pub(crate) struct Choices<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
@@ -61,23 +63,23 @@ pub(crate) struct Choices<'a> {
     pub(crate) degree: usize,
     /// Bytes of a vector's PQ code.
     pub(crate) code_bytes: usize,
-    /// What a node is expected to take.
+    /// The expected bytes of a node.
     pub(crate) expected: Expected,
 }
 
 impl Choices<'_> {
-    /// What the codecs have to know before they learn.
+    /// The parameters of the codecs, before they are trained.
     pub(crate) fn coding(&self) -> Result<Coding, Error> {
         Coding::new(self.source, self.degree, self.compression)
     }
 
-    /// Slotted pages of a kind, with room for a record of so many bytes.
+    /// Slotted pages of a kind, large enough for a record of so many bytes.
     pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
     }
 
-    /// Pages of vectors of at most so many bytes, which run on where a page ends.
+    /// Pages of vectors of at most so many bytes, whose records may span two pages.
     pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::running_on(
@@ -89,23 +91,24 @@ impl Choices<'_> {
     }
 }
 
-/// A layout, and what the choice of it was based on.
+/// A layout, and the reasons for it.
 pub(super) struct Choice {
     /// Writes its nodes.
     pub(super) writer: Box<dyn NodeWriter>,
-    /// Its layout.
+    /// The layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
     pub(super) degree: usize,
-    /// Nodes that a page is expected to hold, 1 or more: locality order cuts between so many.
+    /// Nodes that a page is expected to hold, 1 or more. Locality order divides the rows into
+    /// groups of this size.
     pub(super) nodes_per_page: usize,
-    /// Why that degree, where it follows from a budget of space.
+    /// Why that degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
 }
 
 impl Choice {
-    /// What the options say, and where they do not, the preset, and where it leaves the layout open, the size of the
-    /// vectors and what a sample of them says.
+    /// Chooses by the options. If they leave the layout open, the preset decides; if it does too,
+    /// the size of the vectors and a sample of them decide.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -125,7 +128,7 @@ impl Choice {
             Some(layout) => layout,
             None if !codes_fit => Layout::Inline,
             None if expected.are_packed() => Layout::Packed,
-            // Parts of vectors are compressed in one way, which is none of these.
+            // The layout with vectors in two parts has one compression, which is none of these.
             None if compression != Compression::Best => Layout::Decoupled,
             None => {
                 let coding = Coding::new(source, degree, compression)?;
@@ -145,7 +148,8 @@ impl Choice {
                 "one whose codes are in memory: those of this preset are of two precisions";
             return Err(Error::call("layout", layout, expected));
         }
-        // What was chosen by the usual degree stays: a longer list changes none of the reasons.
+        // The choices made with the usual degree stay, since a longer list changes none of their
+        // reasons.
         let space = match options.space {
             Some(budget) => {
                 let compression = match layout.composition().vectors {
@@ -187,14 +191,14 @@ impl Choice {
     }
 }
 
-/// Whether searches will have the memory for all codes.
+/// Whether searches will have enough memory for all codes.
 fn codes_fit(source: &dyn VectorSource, options: &BuildOptions, code_bytes: usize) -> bool {
     let codes = source.rows() as u64 * code_bytes as u64;
     let least = plan::least(source.dim(), codes);
     options.search_memory.is_none_or(|budget| budget >= least)
 }
 
-/// Refuses a layout that searches will not have the memory for.
+/// Refuses a layout for which searches will not have enough memory.
 fn check_search_memory(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -219,8 +223,8 @@ fn check_search_memory(
     }
 }
 
-/// Refuses compression in a layout that has none. A preset's is for the layouts that have one; whoever asks for one means
-/// it.
+/// Refuses compression in a layout that has none. A preset's compression applies only to layouts
+/// with one, but an explicit option is an error.
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
@@ -252,9 +256,10 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The bytes that a node is expected to take once it is coded. Real collections come within a third or so, which is near
-/// enough to choose by and to cut by. Only the shape counts, not how well the codec that was chosen does: graphs are
-/// built over the same order whatever the compression. Who shares a page in the end goes by what records take (`sharing.rs`).
+/// The bytes that a node is expected to take once encoded. Real collections come within a third or
+/// so, which is accurate enough to choose a layout and to order by. The estimate depends only on
+/// the shape of the vectors, not on the codec: graphs are built over the same order whatever the
+/// compression. The nodes of a page are chosen later by the real sizes of records (`sharing.rs`).
 pub(crate) struct Expected {
     vector: f64,
     leading: f64,
@@ -262,13 +267,13 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Length fields and id on a slotted page.
+    /// Bytes of length fields and id on a slotted page.
     const OVERHEAD: f64 = 6.0;
 
     fn of(element: Element, dim: usize, degree: usize) -> Self {
         let share = match element {
             Element::U8 | Element::I8 => 0.7,
-            // Only the exponents of floats are worth coding.
+            // Only the exponents of floats compress well.
             Element::F32 | Element::F16 => 0.85,
         };
         Self {
@@ -278,13 +283,14 @@ impl Expected {
         }
     }
 
-    /// Bytes of list, vector and what a slotted page needs to tell them apart.
+    /// Bytes of list and vector, and of the fields that a slotted page keeps for them.
     fn node(&self) -> f64 {
         self.vector + self.list + Self::OVERHEAD
     }
 
-    /// Whether vectors are packed: enough nodes share a page, so that one read brings many that are near each other. Else the
-    /// traversal reads pages of lists only, or with leading parts of vectors.
+    /// Whether vectors are packed: enough nodes share a page, so that one read brings many nodes
+    /// that are near each other. Otherwise the traversal reads pages of lists only, or of lists and
+    /// leading parts of vectors.
     fn are_packed(&self) -> bool {
         BLOCK as f64 / self.node() >= NODES_WORTH_PACKING
     }
@@ -294,18 +300,19 @@ impl Expected {
         on_page(self.node())
     }
 
-    /// Nodes with the leading parts of their vectors that a page holds: of an element, about five bits.
+    /// Nodes with the leading parts of their vectors that a page holds. A leading part has about
+    /// five bits for each element.
     pub(crate) fn leading_a_page(&self) -> usize {
         on_page(self.leading + self.list + Self::OVERHEAD)
     }
 
-    /// Nodes that a page holds of lists alone.
+    /// Nodes that a page holds if it has lists alone.
     pub(crate) fn lists_a_page(&self) -> usize {
         on_page(self.list)
     }
 }
 
-/// Records of so many bytes that a block holds.
+/// Records of so many bytes that a block holds, at least 1.
 fn on_page(bytes: f64) -> usize {
     ((BLOCK as f64 / bytes) as usize).max(1)
 }

@@ -1,10 +1,12 @@
-//! The file of ids, of an index whose ids are not the numbers of its nodes: entries come by node, and stand there by id.
+//! The file of ids, for an index whose ids are not its node numbers. Entries are added by node, and
+//! stored by id.
 //!
 //! ```text
-//!   id, node ──> sorted in the memory that there is (`sorter.rs`) ──> ids-…
+//!   id, node ──> sorted in the available memory (`sorter.rs`) ──> ids-…
 //! ```
 //!
-//! Ids that turn out to be 0 to their number, as row numbers are while nodes stand in another order, are left out: their nodes stand alone.
+//! If the ids turn out to be 0 up to their number, only the nodes are stored. That is so for row
+//! numbers if nodes have another order.
 
 use stratann_layout::ids::entry;
 use stratann_layout::{FileEntry, FileKind, IdsFile};
@@ -17,15 +19,16 @@ use crate::durable::Checkpoint;
 use crate::progress::{Progress, Stage};
 use crate::sorter::Sorter;
 
-/// Memory that entries are sorted in, at least and at most.
+/// The least and the most memory for sorting entries.
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;
 const MOST_MEMORY: u64 = 64 << 20;
-/// Of what is too much for it; the file of ids itself has no number.
+/// The scratch file of entries that exceed the memory; the file of ids itself has no number.
 const SCRATCH: (FileKind, u32) = (FileKind::Ids, 0);
-/// Entries between two looks at whether to go on.
+/// Entries between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
-/// Whether every node has its own number for its outside id: then no file has to say which has which. `order` has the row of each node.
+/// Whether every node's external id is its own number, so that no file of ids is needed. `order`
+/// has the row of each node.
 pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     let ids = options.ids.as_deref();
     let id = |row: u32| ids.map_or(u64::from(row), |ids| ids[row as usize]);
@@ -33,7 +36,7 @@ pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     nodes.all(|(node, &row): (u64, _)| id(row) == node)
 }
 
-/// Writes which node has which id; `order` has the row of each node.
+/// Writes the file of ids; `order` has the row of each node.
 pub(super) fn write_ids(
     volume: &dyn Volume,
     checkpoint: &Checkpoint<'_>,
@@ -74,7 +77,8 @@ pub(crate) struct IdSorter<'a> {
 }
 
 impl<'a> IdSorter<'a> {
-    /// In so many bytes of memory; what does not fit is written to a file of the checkpoint, which is in `volume`.
+    /// A sorter with so many bytes of memory. Entries beyond that are written to a file of the
+    /// checkpoint, in `volume`.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
             volume,
@@ -85,10 +89,10 @@ impl<'a> IdSorter<'a> {
         }
     }
 
-    /// Takes an entry; each node once.
+    /// Adds an entry; each node once.
     ///
     /// # Errors
-    /// What has no room cannot be written.
+    /// Entries beyond the memory cannot be written.
     pub(crate) fn push(&mut self, id: u64, node: u32) -> Result<(), Error> {
         self.count += 1;
         self.largest = self.largest.max(id);
@@ -98,9 +102,11 @@ impl<'a> IdSorter<'a> {
     /// Writes the checkpoint's file of all entries, by id.
     ///
     /// # Errors
-    /// It cannot be written, what had no room in memory cannot be read or is not what it was, or an id stands twice.
+    /// The file cannot be written, an entry on storage cannot be read or is damaged, or an id
+    /// occurs twice.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
-        // As many as there are numbers up to the largest, and none twice: they are these numbers.
+        // There are as many ids as numbers up to the largest, and none occurs twice, so they are
+        // exactly these numbers.
         let file = match self.largest.checked_add(1) == Some(self.count) {
             true => IdsFile::nodes_alone(self.count),
             false => IdsFile::pairs(self.count),
@@ -225,7 +231,7 @@ mod tests {
                 assert_eq!(table.entries(), IdsFile::nodes_alone(count.into()));
             }
         }
-        // One id that is no row number, and one that stands twice.
+        // One id that is no row number, and one that occurs twice.
         let text =
             |entries: &[Entry]| sort(&SimVolume::new(), entries, LITTLE).map_err(|e| e.to_string());
         assert_eq!(
@@ -260,7 +266,7 @@ mod tests {
                     break;
                 }
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
-                // What is asked of a manifest that is not there may fail without harm.
+                // The facts of a missing manifest may fail without harm.
                 if let Ok(sorted) = sorted {
                     assert_eq!(sorted.len(), 1_500, "{operation:?} {met}");
                 }

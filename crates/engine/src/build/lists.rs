@@ -1,15 +1,18 @@
-//! What compressed lists will take, before there is a graph: learned from graphs over samples of the rows.
+//! Estimates the size of compressed lists before there is a graph, from graphs over samples of the
+//! rows.
 //!
 //! ```text
 //!   Elias-Fano code of R of N numbers, at most:  2 + log2(N / R) bits each
-//!   what lists take                           :  that, less what it saves that neighbours are near each other in the order of the nodes
+//!   bytes of lists:  that, less the saving since neighbours are near in the order of nodes
 //! ```
 //!
-//! The saving grows with the collection, about alike with each doubling: in bits an edge with R=64, of samples of 4,096 and of all rows, 2.6 and 4.5 of the 100
-//! thousand rows of photo-sift-100k, 1.3 and 2.7 of the 40 thousand of package-text. So graphs of R=64 over two samples, one twice the other, say what it
-//! is and how it grows; to be on the safe side only a part of the growth counts ([`COUNTED`]). Shorter lists save less ([`ExpectedLists::bits`]).
+//! The saving in bits for each edge grows with the collection, by about as much with each doubling.
+//! With R=64, for samples of 4,096 and for all rows, it is 2.6 and 4.5 on the 100 thousand rows of
+//! photo-sift-100k. On the 40 thousand rows of package-text it is 1.3 and 2.7. So graphs with R=64
+//! over two samples, one twice the other, show the saving and its growth. To be safe, only a part
+//! of the growth counts ([`COUNTED`]). Shorter lists save less ([`ExpectedLists::bits`]).
 //!
-//! Both graphs are built by one thread, so that the same rows always give the same degree.
+//! One thread builds both graphs, so that the same rows always give the same degree.
 
 use std::path::Path;
 
@@ -22,36 +25,37 @@ use crate::{Error, Order};
 
 /// Rows of the larger sample.
 const SAMPLED: usize = 4096;
-/// Bytes of a sample's rows, at most.
+/// The most bytes of a sample's rows.
 const SAMPLED_BYTES: usize = 32 << 20;
-/// Rows of fewer than these are not sampled: the whole index is small.
+/// With fewer rows than this, no sample is taken: the whole index is small.
 const LEAST: usize = 4 * SAMPLED;
 /// R and L of the samples' graphs.
 const DEGREE: usize = 64;
 const BUILD_LIST: usize = 100;
 /// The share of the growth that counts.
 const COUNTED: f64 = 0.8;
-/// Bytes of a list's header and of what its last byte does not fill, at most on average.
+/// Bytes of a list's header and of the unused bits of its last byte, an upper bound of the average.
 const HEADER: f64 = 2.0;
 
-/// What lists are expected to take in a collection.
+/// The expected size of lists in a collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedLists {
     rows: usize,
-    /// Bits an edge that lists of [`DEGREE`] save against the bound.
+    /// Bits for each edge that lists of [`DEGREE`] save compared with the bound.
     saving: f64,
 }
 
 impl ExpectedLists {
-    /// At most, whatever the order of the nodes.
+    /// The upper bound, for any order of the nodes.
     pub(super) fn bound(rows: usize) -> Self {
         Self { rows, saving: 0.0 }
     }
 
-    /// By samples of the rows of a source; the bound where it is small, or memory is, or nodes are in the input's order.
+    /// An estimate by samples of the rows. It is the upper bound if the source or the memory is
+    /// small, or if nodes are in the order of the input.
     ///
     /// # Errors
-    /// A row that cannot be read, or be indexed.
+    /// A row that cannot be read or indexed.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -59,9 +63,10 @@ impl ExpectedLists {
     ) -> Result<Self, Error> {
         let rows = source.rows();
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
-        // A graph takes rows, points and lists, about as much as the rows or more.
+        // A graph takes rows, points and lists; the latter two take about as much as the rows, or
+        // more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
-        // In the input's order neighbours are anywhere, as far as anybody knows.
+        // In the order of the input, neighbours may be anywhere.
         let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;
         if rows < LEAST || !is_ordered || options.memory.is_some_and(|memory| memory < 4 * takes) {
             return Ok(Self::bound(rows));
@@ -76,10 +81,11 @@ impl ExpectedLists {
         })
     }
 
-    /// Bits of an edge in lists of so many.
+    /// Bits of an edge in lists of `degree` neighbours.
     pub(super) fn bits(&self, degree: usize) -> f64 {
-        // As it was with photo-sift, package-text and package-wide, samples and all rows, or less: of what 64 edges save, 16 save .51 to .77 and 40 save
-        // .82 to .93; 88 save .95 and more.
+        // A lower bound of the shares measured on photo-sift, package-text and package-wide, on
+        // samples and all rows. Lists of 16 save .51 to .77 of the saving with 64 edges, lists of
+        // 40 save .82 to .93, and lists of 88 save .95 and more.
         let counted = (degree as f64).clamp(16.0, 64.0);
         let share = match counted <= 40.0 {
             true => 0.5 + 0.3 * (counted - 16.0) / 24.0,
@@ -89,18 +95,18 @@ impl ExpectedLists {
         (bound(degree, self.rows) - self.saving * share).max(1.0)
     }
 
-    /// Bytes of a list of so many.
+    /// Bytes of a list of `degree` neighbours.
     pub(super) fn bytes(&self, degree: usize) -> f64 {
         degree as f64 * self.bits(degree) / 8.0 + HEADER
     }
 }
 
-/// Bits of each of so many numbers below `rows`, at most.
+/// The most bits for each of `degree` numbers below `rows`.
 fn bound(degree: usize, rows: usize) -> f64 {
     2.0 + (rows as f64 / degree as f64).max(1.0).log2()
 }
 
-/// Bits an edge that lists of a graph over an even sample of so many rows save.
+/// Bits for each edge that lists save in a graph over an even sample of so many rows.
 fn saving(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -180,14 +186,15 @@ mod tests {
                 .unwrap()
                 .stats();
             let (expected, found) = (lists.bits(32), stats.bits_per_edge);
-            // Without their samples 11.3 bits were expected in any order, where 8 to 9 come in locality order.
+            // Without their samples 11.3 bits are expected in any order; locality order takes 8 to
+            // 9.
             assert!(
                 found < expected && expected < found + 1.2,
                 "{order}: {expected}, {found}"
             );
             assert!(lists.bits(96) < lists.bits(64) && lists.bits(64) < expected);
         }
-        // Under a memory cap that has no room for samples, and in a small collection, it is the bound.
+        // Under a memory cap too low for samples, and in a small collection, it is the bound.
         let little = BuildOptions {
             memory: Some(1 << 20),
             ..BuildOptions::default()

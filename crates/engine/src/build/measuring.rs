@@ -1,4 +1,4 @@
-//! What the planner is to know of an index, measured before it is committed.
+//! Measures the facts about an index that the planner needs, before it is committed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::progress::{Progress, Stage};
 use crate::recall;
 use crate::stores::codes::Codes;
 
-/// Memory that measuring takes beside the codes.
+/// Memory for measuring, beside the codes.
 pub(super) const MEASURING: u64 = 24 << 20;
 
 impl Build<'_> {
@@ -30,7 +30,8 @@ impl Build<'_> {
             return Ok(Vec::new());
         }
         let sample = self.sample(measure::sample_size(rows.rows()));
-        // Both halves must be from all over: neighbours in node order may be near each other.
+        // Both halves must cover the whole collection: neighbours in node order may be near each
+        // other.
         let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
         let nodes: Vec<u32> = first.chain(second).copied().collect();
         let mut queries = vec![0; nodes.len() * rows.row_bytes()];
@@ -38,7 +39,8 @@ impl Build<'_> {
         Ok(queries)
     }
 
-    /// Measures what memory would buy, for the planner. Left out where the memory cap has no room for the codes.
+    /// Measures how many reads memory saves, for the planner. Left out if the memory cap is too low
+    /// for the codes.
     pub(super) fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
         let codes = match self.facts.layout.has_codes_in_records() {
             true => 0,
@@ -71,7 +73,7 @@ impl Build<'_> {
     }
 }
 
-/// An index that is to be committed, opened with a cap on its memory.
+/// Opens an index that is about to be committed, with a cap on its memory.
 pub(super) fn assembled(
     volume: &Arc<dyn Volume>,
     manifest: &Manifest,
@@ -91,7 +93,8 @@ pub(super) fn assembled(
     )
 }
 
-/// Measures how much searches of an index find that is to be committed, with rows of its own.
+/// Measures the recall of searches in an index that is about to be committed, with rows of its own
+/// as queries.
 pub(super) fn calibrate(
     index: &Index,
     checkpoint: &Checkpoint<'_>,

@@ -1,33 +1,39 @@
-//! Building an index: rows in, a directory that opens out.
+//! Building an index: takes rows and makes a directory that opens.
 //!
 //! ```text
-//!   facts.rs ─> graph::construct ─> sharing.rs ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
-//!   format.rs   order, lists       pages, numbers                   one, in node order                commit
+//!   facts.rs ─> graph::construct ─> sharing.rs ─> codebook ─> sweep.rs ─> navigation ─> MANIFEST
+//!   format.rs   order, lists        pages, ids                pages                     commit
 //!
 //!   sweep.rs ──> batches of nodes ──> the layout's NodeWriter, beside its pages in `stores`
 //!     └──> PQ codes
 //!
-//!   clusters.rs  all of it, of an index of clusters and not of a graph
+//!   clusters.rs  the whole build of a cluster index
 //!   codes.rs     rows to PQ codes
-//!   space.rs     how large a degree a budget of space leaves room for; lists.rs: what lists will take
-//!   parting.rs   whether vectors are fit to be kept in two parts;   precision.rs  how many bits of them lead
-//!   coding.rs    what codecs learn of the lists and vectors that are to come
+//!   space.rs     the largest degree for a space budget
+//!   lists.rs     the expected size of lists
+//!   parting.rs   whether to store vectors in two parts
+//!   precision.rs how many bits lead
+//!   coding.rs    trains the codecs of lists and vectors on samples
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   sharing.rs   which nodes share a page
 //!   slotted.rs   codes to pages
 //!   raw.rs       records of one size to pages
-//!   train.rs     the codebook;   navigation.rs  the graph over a sample;   measuring.rs  what the planner is to know
+//!   train.rs     the codebook
+//!   navigation.rs  the graph over a sample
+//!   measuring.rs facts for the planner
 //!   files.rs     bytes to files
-//!   ids.rs       which node has which outside id, unless these are row numbers: ids-…
-//!   rows.rs      what vectors have beside them: a segment of columns
-//!   placeholder.rs  the one node of an index of no rows
-//!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
+//!   ids.rs       the map between nodes and external ids, unless these are row numbers: ids-…
+//!   rows.rs      the attributes of vectors: a segment of columns
+//!   placeholder.rs  the one node of an index built of no rows
+//!   again.rs     the choices of a manifest, to rebuild its rows
+//!   spool.rs     a file of such rows
 //! ```
 //!
-//! The manifest is written last and replaced atomically, so a build that is interrupted, fails or crashes leaves no
-//! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
-//! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash; all but its savepoints
-//! ([`savepoint`](crate::savepoint)), if it was to keep them.
+//! The manifest is written last and replaced atomically. So a build that is interrupted, fails or
+//! crashes leaves no index that opens. A build over an existing index leaves that index intact
+//! until the new one is complete. An unfinished build removes its files when it ends. After a
+//! crash, the next build in the same directory removes them. Savepoints
+//! ([`savepoint`](crate::savepoint)) stay if the build was asked to keep them.
 
 mod absent;
 mod again;
@@ -104,10 +110,11 @@ pub(crate) use rows::CarriedRows;
 use rows::Rows;
 pub(crate) use spool::Spool;
 
-/// Creates an index without vectors in the directory `path`, for vectors of `dim` elements that come later: a [`build`] of no rows.
+/// Creates an index without vectors in the directory `path`, for later vectors of `dim` elements: a
+/// [`build`] of no rows.
 ///
 /// # Errors
-/// As those of [`build`]; ids, or a budget of space, which are of vectors that are there.
+/// As for [`build`]; also ids or a space budget, which need existing vectors.
 pub fn create(
     path: impl AsRef<Path>,
     element: Element,
@@ -118,13 +125,16 @@ pub fn create(
     build(&NoRows::new(element, dim), path, options, progress)
 }
 
-/// Builds an index of `source` in the directory `path`. It may have no rows: then the index is empty, and takes vectors of its dimension.
+/// Builds an index of `source` in the directory `path`. If the source has no rows, the index is
+/// empty and takes vectors of its dimension.
 ///
 /// # Errors
-/// Wrong arguments ([`Error::is_call_wrong`]); rows with NaN or infinity, or zero rows under cosine, named by row;
-/// an index that is already there without `overwrite`; a directory in use by another writer; a full disk; an
-/// interruption through `progress`. Nothing half-written is left, but for savepoints with [`BuildOptions::resume`].
-/// [`Error::NotPlaced`]: the index is built, and copies of it could not be made.
+/// - Wrong arguments ([`Error::is_call_wrong`]).
+/// - Rows with NaN or infinity, or zero rows under cosine; the error names the row.
+/// - An existing index without `overwrite`, or a directory in use by another writer.
+/// - A full disk, or an interruption through `progress`. No unfinished file stays, except
+///   savepoints with [`BuildOptions::resume`].
+/// - [`Error::NotPlaced`]: the index is built, but its copies could not be made.
 pub fn build(
     source: &dyn VectorSource,
     path: impl AsRef<Path>,
@@ -134,11 +144,13 @@ pub fn build(
     build_all(source, None, path.as_ref(), options, progress)
 }
 
-/// As [`build`], of vectors that have something beside them: a row for each, which says its attributes and its payload.
+/// Builds an index as [`build`] does, of vectors with attributes: one row for each vector, with its
+/// attributes and its payload.
 ///
 /// # Errors
-/// As those of [`build`]; more or fewer rows than vectors, one that cannot be read, or that has a value of another type than its column has by
-/// the rows before it. All rows are looked at before the work.
+/// As for [`build`]; more or fewer rows than vectors; a row that cannot be read, or with a value
+/// whose type differs from its column's type in earlier rows. All rows are checked before the work
+/// begins.
 pub fn build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -166,7 +178,8 @@ fn build_all(
     })
 }
 
-/// Has something made of the rows of a source, or of a placeholder if it has none: that is said.
+/// Calls `make` with the rows of a source, or with a placeholder if it has none. The last argument
+/// says which.
 fn with_rows<T>(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -179,7 +192,7 @@ fn with_rows<T>(
     make(&placeholder, &options.of_placeholder()?, true)
 }
 
-/// Builds of one row or more, which may be a placeholder.
+/// Builds an index of at least one row, which may be a placeholder.
 fn build_some(
     source: &dyn VectorSource,
     rows: Option<Rows<'_>>,
@@ -220,7 +233,8 @@ fn build_some(
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
         if built.is_err() && unused {
             savepoint::remove_all(&*volume);
-            // Before it is unlocked. Who has opened it to lock it next finds that it is not the lock of the directory any more.
+            // Removed before the unlock. A process that has opened the file to lock it then finds
+            // that it is no longer the lock of the directory.
             let _ = volume.remove(LOCK_FILE);
         }
         drop(lock);
@@ -238,10 +252,11 @@ fn build_some(
     Ok(report)
 }
 
-/// Refuses what is no id. An index of an earlier version may have it, and is merged and repaired all the same.
+/// Refuses the value that is no valid id. An index of an earlier version may have it, and can still
+/// be merged and repaired.
 fn check_ids(ids: &[u64]) -> Result<(), Error> {
     match ids.iter().position(|&id| id == u64::MAX) {
-        // It stands for "no answer" in results.
+        // This value stands for "no answer" in results.
         Some(row) => Err(Error::call(
             format!("the id of row {row}"),
             u64::MAX,
@@ -251,7 +266,8 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
     }
 }
 
-/// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go to `scratch`.
+/// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go
+/// to `scratch`.
 fn build_in(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -299,7 +315,7 @@ fn build_in(
     };
     let savepoints = match replaces {
         false => Savepoints::of(&**volume, source, options, progress)?,
-        // A merge neither uses nor makes any.
+        // A merge neither uses savepoints nor makes any.
         true => None,
     };
     let mut stages = Vec::new();
@@ -326,8 +342,8 @@ fn build_in(
     let built = build.run(ready);
     drop(build);
     match &built {
-        // Where a crash may bring back what was before, they may be wanted again.
-        // Those of a build that is to replace an index stay when that one is merged.
+        // If a crash may bring back the previous index, the savepoints may be needed again. A merge
+        // keeps the savepoints of a build that is to replace the index.
         Ok((_, committed)) if committed.trouble.is_none() && !merges => {
             savepoint::remove_all(&**volume);
         }
@@ -341,7 +357,7 @@ fn build_in(
     built
 }
 
-/// What is to be built, before any work.
+/// The kind of index to build, decided before any work.
 enum Made {
     /// A graph.
     Graph(Facts),
@@ -358,7 +374,7 @@ impl Made {
         }
     }
 
-    /// Everything that can be refused or decided now is.
+    /// Makes all decisions and refusals that need no work.
     fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         match ClusterPlan::of(source, options)? {
             Some(plan) => Ok(Self::Clusters(plan)),
@@ -367,32 +383,33 @@ impl Made {
     }
 }
 
-/// What an index keeps when it is rebuilt from its own rows.
+/// The parts that an index keeps when it is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
-    /// Where the log goes on whose records are not among the rows.
+    /// Position in the log from which records are not among the rows.
     pub(crate) log_from: LogFrom,
-    /// 1 more than the largest id that it ever had.
+    /// 1 more than the largest id that the index ever had.
     pub(crate) next_id: u64,
     /// Lists of its first rows.
     pub(crate) known: Option<&'a dyn graph::Known>,
-    /// Segments of vectors that stay as they are, whose rows are the first. The rows keep their order then.
+    /// Segments of vectors that stay unchanged and hold the first rows. In that case the rows keep
+    /// their order.
     pub(crate) kept: &'a [KeptSegment],
-    /// What its rows have beside their vectors; `None`: nothing.
+    /// Attributes of its rows; `None` if they have none.
     pub(crate) rows: Option<&'a dyn CarriedRows>,
-    /// Whether its codebook is one that its build was given.
+    /// Whether its codebook was given to its build.
     pub(crate) given_codebook: bool,
-    /// Whether there are no rows: that which is built is a [`placeholder`].
+    /// Whether there are no rows, so that a [`placeholder`] is built.
     pub(crate) placeholder: bool,
 }
 
 impl Carried<'_> {
-    /// Of an index that replaces none.
+    /// The value for an index that replaces none.
     fn none(checkpoint: &Checkpoint<'_>) -> Self {
         Self {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
-                // Whatever its first record's is.
+                // Whatever sequence number its first record has.
                 sequence: 0,
             },
             next_id: 0,
@@ -413,7 +430,7 @@ impl Carried<'_> {
     }
 }
 
-/// Builds an index in a simulated volume, for tests of what is done with one.
+/// Builds an index in a simulated volume, for tests that use one.
 #[cfg(test)]
 pub(crate) fn build_rows(
     volume: &stratann_tier::testing::SimVolume,
@@ -425,7 +442,7 @@ pub(crate) fn build_rows(
     build_rows_on(&volume, source, options, scratch);
 }
 
-/// As [`build_rows`], in any volume.
+/// Builds an index as [`build_rows`] does, in any volume.
 #[cfg(test)]
 pub(crate) fn build_rows_on(
     volume: &Arc<dyn Volume>,
@@ -448,24 +465,26 @@ pub(crate) fn build_rows_on(
     built.unwrap().1.durable(&**volume).unwrap();
 }
 
-/// What a build of the next checkpoint of an index has beside one of rows alone.
+/// The inputs of a build beside its rows; some exist only for the next checkpoint of an index.
 #[derive(Default)]
 struct Next<'a> {
     carried: Option<Carried<'a>>,
-    /// What vectors have beside them, where that was given.
+    /// Attributes of the vectors, if they were given.
     rows: Option<Rows<'a>>,
-    /// Told of what is about to be committed.
+    /// Called with the manifest before it is committed.
     ready: Option<Ready<'a>>,
     /// Whether there are no rows.
     placeholder: bool,
 }
 
-/// Told of the manifest that is about to be committed, whose files are written: the last chance to refuse it. What an index
-/// needs to go on with it is made here, since nothing may fail after the commit.
+/// Called with the manifest that is about to be committed, once its files are written. This is the
+/// last chance to refuse it. The callback also prepares everything that the index needs afterwards,
+/// since nothing may fail after the commit.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
 
-/// Builds the next checkpoint of an index whose lock the caller holds; scratch files go to `scratch`. Nothing fails and nothing is
-/// interrupted behind the commit, and what became of that is told.
+/// Builds the next checkpoint of an index whose lock the caller holds. Scratch files go to
+/// `scratch`. After the commit, nothing fails and nothing is interrupted; the outcome of the commit
+/// is returned.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -484,7 +503,7 @@ pub(crate) fn rebuild(
     build_in(volume, scratch, source, options, planned, next, progress)
 }
 
-/// The same of an index of which no vector is left.
+/// Builds the next checkpoint, as [`rebuild`] does, of an index without any vector left.
 pub(crate) fn rebuild_empty(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -503,27 +522,27 @@ pub(crate) fn rebuild_empty(
     rebuild(volume, scratch, &source, &options, carried, ready, progress)
 }
 
-/// A build that goes on.
+/// A build in progress.
 pub(crate) struct Build<'a> {
     volume: &'a Arc<dyn Volume>,
     /// The rows.
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
     facts: Facts,
-    /// What the rows have beside their vectors.
+    /// Attributes of the rows.
     attributes: Option<Rows<'a>>,
     progress: &'a dyn Progress,
-    /// What its files belong to.
+    /// The checkpoint that its files belong to.
     pub(crate) checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
-    /// What is kept for a build that is killed.
+    /// Savepoints for a build that may be killed.
     savepoints: Option<&'a Savepoints<'a>>,
-    /// What the index keeps that it replaces.
+    /// The parts kept from the index that it replaces.
     pub(crate) carried: Carried<'a>,
-    /// Whether the rows are those of an index that is open.
+    /// Whether the rows come from an open index.
     replaces: bool,
     stages: Vec<(String, f64)>,
-    /// When it began, and what the process had taken of the processor until then.
+    /// When the build began, and the CPU time of the process until then.
     began: Instant,
     cpu: Duration,
 }
@@ -542,7 +561,7 @@ impl Build<'_> {
             if !full || !savepoint::are_in(&**build.volume) {
                 return written;
             }
-            // The index needs the room more; what they hold is in memory.
+            // The index needs the space more, and memory holds the content of the savepoints.
             build.progress.warn(
                 "no room for the pages: savepoints are removed, and the pages are written again",
             );
@@ -567,7 +586,7 @@ impl Build<'_> {
             false => options.codebook.is_some(),
         };
         let mut writer_features = if given { GIVEN_CODEBOOK } else { 0 };
-        // Else they are the numbers of the nodes.
+        // Otherwise the ids are the node numbers.
         if next_id != rows as u64 || !ids::are_nodes(&graph.order, options) {
             let ids = self.stage("ids", |build| {
                 let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
@@ -632,7 +651,8 @@ impl Build<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
                 low_codes: match codebook.low_codes() {
-                    // As the only ones that there were, which no MANIFEST named.
+                    // An unnamed entry means nested codes: they were once the only kind, and no
+                    // MANIFEST named them.
                     None | Some(LowCodes::Nested) => String::new(),
                     Some(low_codes) => low_codes.to_string(),
                 },
@@ -642,13 +662,13 @@ impl Build<'_> {
         };
         begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
-        // What it holds makes room for the codes.
+        // Its memory is needed for the codes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         let takes_place = ready.is_none();
         match ready {
             Some(ready) => self.stage("opening", |_| ready(&manifest))?,
-            // An insert into an index that was there is none that the new one could go on with.
+            // The new index cannot resume an insert into the index that it replaces.
             None => inserts::replace(&**self.volume, manifest.state.as_deref())?,
         }
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
@@ -660,7 +680,8 @@ impl Build<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts. A crash that brings the index before back finds its inserts.
+        // From here on nothing fails and no interruption is checked, since the commit counts. If a
+        // crash brings back the previous index, its inserts are found again.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -750,12 +771,13 @@ impl Build<'_> {
         next_id(self.source, self.options, &self.carried)
     }
 
-    /// What the rows are checked by.
+    /// The check that rows must pass.
     fn check(&self) -> Check {
         check_of(self.replaces)
     }
 
-    /// Refuses rows that have changed since the graph was built, if they may not be written: they may come from the source again.
+    /// Refuses rows that changed since the graph was built, if they fail the check now: the source
+    /// may be read twice.
     pub(crate) fn check_again(
         &self,
         rows: &NodeRows<'_>,
@@ -766,7 +788,7 @@ impl Build<'_> {
         let Err(error) = check(rows, metric, first, bytes) else {
             return Ok(());
         };
-        // The row, by its own number.
+        // Names the failing row by its own number.
         let row_bytes = rows.row_bytes();
         for (at, row) in bytes.chunks_exact(row_bytes).enumerate() {
             check(rows, metric, rows.row_of(first + at), row)?;
@@ -784,15 +806,15 @@ impl Build<'_> {
         }
     }
 
-    /// Node `i` of an even sample of `count` nodes. Under locality order such a sample is stratified: every
-    /// neighbourhood has its share.
+    /// Node `i` of an even sample of `count` nodes. Under locality order such a sample is
+    /// stratified: it covers every neighbourhood in proportion.
     fn sample(&self, count: usize) -> Vec<u32> {
         let rows = self.source.rows();
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// The nodes that a search may start from where codes stand beside lists: the medoid, and as much of an even sample as the
-    /// preset's number of entry points has room for.
+    /// The nodes that a search may start from if codes are stored beside lists: the medoid, and an
+    /// even sample up to the preset's number of entry points.
     pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
         let others = self.options.preset.entry_points.saturating_sub(1);
         let mut entries = vec![medoid];
@@ -813,7 +835,7 @@ fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<
     })
 }
 
-/// What rows are checked by: those of an index it has taken once.
+/// The check for rows. Rows that an index has already accepted get a weaker one.
 fn check_of(replaces: bool) -> Check {
     match replaces {
         true => check_stored_rows,

@@ -1,4 +1,4 @@
-//! The navigation graph of a build: one over a sample of the nodes.
+//! The navigation graph of a build: a graph over a sample of the nodes.
 
 use stratann_layout::{FileKind, NavigationFacts, NavigationFile};
 
@@ -10,7 +10,7 @@ use crate::data::{MatrixRef, VectorSource};
 use crate::graph::{self, Constructed};
 use crate::navigation::rounded;
 
-/// Degree bound of the navigation graph, and the list size it is built with.
+/// The most neighbours in the navigation graph, and the list size of its build.
 pub(super) const NAVIGATION_DEGREE: usize = 32;
 const NAVIGATION_LIST: usize = 64;
 
@@ -57,7 +57,7 @@ impl Build<'_> {
             vectors,
             step: None,
         };
-        // Where codes stand in records, seeds count by their distances, which are to be exact.
+        // If codes are in the records, seeds count by their distances, which must be exact.
         let file = match self.facts.layout.has_codes_in_records() {
             true => file,
             false => rounded(file, self.options.metric, rows.element(), rows.dim()),

@@ -1,4 +1,5 @@
-//! What a build will take, before it begins: by the sizes of the vectors and samples of them.
+//! Estimates the memory and storage of a build before it begins, from the sizes of the vectors and
+//! from samples.
 
 use serde::Serialize;
 
@@ -11,7 +12,7 @@ use crate::graph::{self, Parameters};
 use crate::stores::VectorsAt;
 use crate::{Compression, Error, Order, plan};
 
-/// What a build will take, about. Nothing is written to find it out.
+/// The estimated costs of a build. Nothing is written to find them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BuildPlan {
     /// Vectors of the source.
@@ -20,7 +21,7 @@ pub struct BuildPlan {
     pub dimension: usize,
     /// Their element type.
     pub element: String,
-    /// Bytes of the vectors as they are.
+    /// Bytes of the uncompressed vectors.
     pub raw_bytes: u64,
     /// The layout that would be built.
     pub layout: String,
@@ -28,24 +29,26 @@ pub struct BuildPlan {
     pub degree: usize,
     /// Bytes of a vector's code; 0 for clusters.
     pub code_bytes: usize,
-    /// Bytes of memory of the whole process at its peak where there is no cap.
+    /// Peak memory of the whole process without a cap, in bytes.
     pub memory: u64,
-    /// The least cap on them with which it can be built.
+    /// The least cap on memory with which the build works, in bytes.
     pub least_memory: u64,
-    /// Whether the graph would be built in parts, one by one, under the cap that was given; that takes longer.
+    /// Whether the graph would be built in parts, one by one, under the given cap; that takes
+    /// longer.
     pub in_parts: bool,
-    /// Bytes of all files of the index. Of clusters it is the most: how many each vector joins follows from the vectors.
+    /// Bytes of all files of the index. For clusters this is an upper bound, since the vectors
+    /// decide how many clusters each of them joins.
     pub storage: u64,
-    /// Bytes of scratch files beside them while it is built.
+    /// Bytes of scratch files beside them during the build.
     pub scratch: u64,
-    /// The least memory with which it can be searched, in bytes; more makes searches faster.
+    /// The least memory for searches, in bytes; more makes searches faster.
     pub search_memory: u64,
 }
 
-/// What a build of `source` would take, refusing what the build would refuse before its work.
+/// Estimates a build of `source`. Refuses everything that the build would refuse before its work.
 ///
 /// # Errors
-/// Wrong arguments, as those of [`build`](crate::build); a vector of the samples that cannot be read.
+/// Wrong arguments, as for [`build`](crate::build); a vector of the samples that cannot be read.
 pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     with_rows(source, options, |rows, options, _| {
         let plan = plan_of(rows, options)?;
@@ -57,7 +60,7 @@ pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<B
     })
 }
 
-/// What a build of one row or more would take.
+/// Estimates a build of at least one row.
 fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     let uncapped = BuildOptions {
         memory: None,

@@ -1,4 +1,4 @@
-//! What a build is told, and what it says that it did.
+//! The options of a build, and its report.
 
 use std::path::PathBuf;
 
@@ -13,71 +13,83 @@ use crate::{Compression, Layout, Order, Places, Preset};
 /// How to build an index.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// The row of choices that the index is built for.
+    /// The preset that the index is built for.
     pub preset: Preset,
-    /// What "near" means.
+    /// The metric.
     pub metric: Metric,
-    /// R, the most neighbours of a node; `None` is 64, or where `search_memory` puts the codes into the nodes, as many as
-    /// fill their blocks.
+    /// R, the most neighbours of a node. `None` is 64. If `search_memory` puts the codes into the
+    /// nodes, `None` is as many as fill their blocks.
     pub degree: Option<usize>,
-    /// L, the candidate list of the build: larger is slower and better. With `space`, at least twice a degree of more than 64.
+    /// L, the candidate list of the build: a larger one is slower and finds better neighbours. With
+    /// `space` and a degree of more than 64, at least twice the degree.
     pub build_list: usize,
-    /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
-    /// convention); at least 1, and larger keeps more long edges.
+    /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances
+    /// (DiskANN's convention). At least 1; a larger value keeps more long edges.
     pub alpha: f32,
-    /// Bytes of a vector's PQ code; `None` is the codebook's, or a quarter of the dimensions.
+    /// Bytes of a vector's PQ code. `None` takes the codebook's size, or a quarter of the
+    /// dimensions.
     pub code_bytes: Option<usize>,
-    /// What low codes are, in a preset whose codes are of two precisions; `None` is the preset's choice. `code_bytes` are those of the high ones.
+    /// The kind of low codes, for a preset with codes of two precisions; `None` is the preset's
+    /// choice. `code_bytes` is then the size of the high codes.
     pub low_codes: Option<LowCodes>,
-    /// The codebook to use, so that it is shared with other indexes; `None` trains one on the rows.
+    /// A codebook to use, so that several indexes can share it. `None` trains one on the rows.
     pub codebook: Option<Codebook>,
-    /// How node ids are assigned; `None` is the preset's choice.
+    /// The order of nodes; `None` is the preset's choice.
     pub order: Option<Order>,
-    /// How lists and vectors become bytes; `None` is the preset's choice.
+    /// The layout of lists and vectors on pages; `None` is the preset's choice.
     pub layout: Option<Layout>,
-    /// How they are compressed; `None` is the preset's choice.
+    /// The compression of lists and vectors; `None` is the preset's choice.
     pub compression: Option<Compression>,
     /// C, the uncompressed bytes of a chunk of vectors in the decoupled layout (DecoupleVS §3.3).
     pub chunk_bytes: u64,
-    /// The uncompressed bytes of a segment of vectors, which is compressed as one.
+    /// The uncompressed bytes of a segment of vectors; each segment has one trained codec.
     pub segment_bytes: u64,
     /// The share of nodes sampled into the navigation graph; 0 for none.
     pub navigation: f64,
-    /// The most memory that the build may use, in bytes; `None` is as much as it wants.
+    /// The most memory that the build may use, in bytes; `None` for no limit.
     pub memory: Option<u64>,
-    /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
-    /// into the nodes; another one is refused. Of large vectors it says whether they are kept in two parts or whole. `None` is enough for the codes.
+    /// The memory that searches will have, in bytes. If it cannot hold all codes, a preset that
+    /// leaves the layout open puts the codes into the nodes, and any other preset is refused. For
+    /// large vectors it also decides whether they are stored whole or in two parts. `None` means
+    /// enough for the codes.
     pub search_memory: Option<u64>,
-    /// The most bytes that the index may take on storage: R is the largest of 16 to 96 with which it is expected to, by a sample of the
-    /// vectors. Not together with `degree`. What comes later, by inserts, is beyond it.
+    /// The most bytes that the index may take on storage. R is the largest of 16 to 96 that is
+    /// expected to fit, by a sample of the vectors. It excludes `degree`. Later inserts may exceed
+    /// it.
     pub space: Option<u64>,
-    /// In a cluster index: vectors for each cluster, about; `None` is 12 where each vector stands in all of its clusters, and 32 where it stands
-    /// once.
+    /// In a cluster index: about how many vectors each cluster has. `None` is 12 if each vector is
+    /// stored in all of its clusters, and 32 if it is stored once.
     pub cluster_size: Option<usize>,
     /// In a cluster index: the most clusters that a vector is a member of; `None` is 8.
     pub replicas: Option<usize>,
-    /// In a cluster index: a file of queries, as they come. Where each vector stands in the group of one of its clusters, that is then the
-    /// one which they probe most; `None` takes all clusters to be probed alike. A merge does not know of it.
+    /// In a cluster index: a file of recorded queries. If each vector is stored in the group of one
+    /// of its clusters, that is the cluster which these queries probe most often. `None` assumes
+    /// that all clusters are probed alike. A merge does not use the file.
     pub query_log: Option<PathBuf>,
-    /// Whether it is measured how much searches find with which list, so that they can be asked for a recall; of fewer than 5,000 rows, and of clusters, it is
-    /// not. A pass over the rows and some hundred searches.
+    /// Whether to measure which list size reaches which recall, so that searches can ask for a
+    /// recall. Calibration costs a pass over the rows and some hundred searches. It is left out for
+    /// fewer than 5,000 rows.
     pub calibrate: bool,
-    /// OS threads. One thread and a seed give the same index each time; with clusters any number does.
+    /// OS threads. In a graph index, one thread and a seed give the same index each time. A cluster
+    /// index is the same with any number of threads.
     pub threads: usize,
     /// Seed of every random choice.
     pub seed: u64,
-    /// The outside id of each row; `None` is the row number.
+    /// The external id of each row; `None` is the row number.
     pub ids: Option<Vec<u64>>,
-    /// Whether an index that is already there is replaced, atomically, when the new one is whole.
+    /// Whether to replace an existing index, atomically, once the new one is complete.
     pub overwrite: bool,
-    /// Whether the build keeps savepoints in the index's directory, and goes on from those that a build of the same rows and options left
-    /// there when it was killed, interrupted or failed. A build that succeeds removes them. Costs a pass over the rows, which are
-    /// hashed, and the bytes of the graph once for each savepoint.
+    /// Whether the build keeps savepoints in the index's directory. A killed, interrupted or failed
+    /// build of the same rows and options is then resumed from its savepoints. A build that
+    /// succeeds removes them. The cost is one pass to hash the rows, and the bytes of the graph
+    /// once for each savepoint.
     pub resume: bool,
-    /// With `resume`: the least seconds of work between two savepoints of the graph. 0 is as often as there can be one, whatever it costs.
+    /// With `resume`: the least seconds of work between two savepoints of the graph. 0 makes a
+    /// savepoint whenever possible, at any cost.
     pub savepoint_seconds: f64,
-    /// Where copies are made of what searches read, once the index is committed, so that the first to open it with the same places finds them.
-    /// Not in the memory of the build.
+    /// The tiers to copy files to for searches, once the index is committed. The first process that
+    /// opens the index with the same places then finds the copies. The copies do not count as
+    /// memory of the build.
     pub places: Places,
 }
 
@@ -117,7 +129,8 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// The same in any layout: where it is one of clusters, without what only graphs have, and with clusters of a few vectors.
+    /// The same options for any layout. If it is a cluster layout, options that only graphs have
+    /// are removed, and clusters get a few vectors.
     #[cfg(test)]
     pub(crate) fn in_any_layout(self) -> Self {
         match self
@@ -141,9 +154,9 @@ impl BuildOptions {
         }
     }
 
-    /// What of the options the index follows from, by the names that a user knows, for savepoints.
+    /// The options that determine the index, by the names that users know, for savepoints.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
-        // All by name: an option that is added has to be put here or there.
+        // Every field is named, so that the compiler asks where a new option belongs.
         let Self {
             preset,
             metric,
@@ -172,7 +185,7 @@ impl BuildOptions {
             resume: _,
             savepoint_seconds: _,
             places: _,
-            // Measured of what was built.
+            // Calibration measures the finished index.
             calibrate: _,
         } = self;
         fn said<T: std::fmt::Display>(value: &Option<T>) -> String {
@@ -209,7 +222,8 @@ impl BuildOptions {
                 "query log",
                 said(&query_log.as_ref().map(|path| path.display())),
             ),
-            // With one thread the graph follows from the rows; what two made is as good for three.
+            // With one thread the graph follows from the rows. A savepoint of two threads serves
+            // three as well.
             (
                 "threads",
                 if *threads == 1 { "one" } else { "several" }.into(),
@@ -220,7 +234,7 @@ impl BuildOptions {
     }
 }
 
-/// What a build did.
+/// The report of a build.
 #[derive(Clone, Debug, Serialize)]
 pub struct BuildReport {
     /// Vectors in the index.
@@ -231,31 +245,33 @@ pub struct BuildReport {
     pub seconds: f64,
     /// CPU seconds of the process during the build.
     pub cpu_seconds: f64,
-    /// The most memory the process has had resident so far.
+    /// The most resident memory of the process so far, in bytes.
     pub peak_rss_bytes: u64,
     /// Mean degree of the graph.
     pub degree_mean: f64,
-    /// R, the most neighbours of a node, as it was asked for or follows from a budget of space; 0 in a cluster index.
+    /// R, the most neighbours of a node, as given or as derived from a space budget; 0 in a cluster
+    /// index.
     pub degree: usize,
-    /// Why that R, where it follows from a budget of space.
+    /// Why that R, if it follows from a space budget.
     pub space: Option<SpaceChoice>,
-    /// L, the candidate list that neighbours were looked for with; 0 in a cluster index.
+    /// L, the candidate list with which neighbours were searched; 0 in a cluster index.
     pub build_list: usize,
     /// Parts that the collection was built in; 1 if it fit the memory budget.
     pub parts: usize,
     /// Bytes of the index on disk.
     pub bytes: u64,
-    /// How lists and vectors became bytes.
+    /// The layout of lists and vectors.
     pub layout: Layout,
-    /// What lists are coded with.
+    /// The codec of lists.
     pub list_codec: String,
-    /// What vectors are coded with.
+    /// The codec of vectors.
     pub vector_codec: String,
     /// How nodes fill their blocks, in the inline layout.
     pub fill: Option<BlockFill>,
     /// Clusters, in a cluster index.
     pub clusters: Option<u64>,
-    /// What was taken over from savepoints of a build before, in order: "order", "graph, pass 2 of 2: 60 %", "codebook".
+    /// The work taken over from savepoints of an earlier build, in order: "order", "graph, pass 2
+    /// of 2: 60 %", "codebook".
     pub resumed: Vec<String>,
     /// Bytes of savepoints that were written.
     pub savepoint_bytes: u64,

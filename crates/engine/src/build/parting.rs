@@ -1,16 +1,20 @@
-//! Whether vectors are fit to be kept in two parts, measured on a sample of the rows before anything is built.
+//! Decides whether to store vectors in two parts, by a sample of the rows before anything is built.
 //!
 //! ```text
-//!   a sample ──> leading parts at a middling step ──> how many nodes with them a page would hold, against whole vectors
-//!           └──> lengths of rows ──────────────────> whether a step means the same to all of them
+//!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
+//!           │                                         compared with whole vectors
+//!           └──> lengths of rows ──────────────────> whether a step suits all of them
 //! ```
 //!
-//! What searches read then was measured on package-text, with graphs of the same R and L, with memory from that of the codes alone to that of the whole index
-//! (`bench/budgets.toml`): with leading parts least, but at one budget, where memory has room for all lists and for less than a third of the pages with
-//! leading parts; there whole vectors apart from lists take a tenth less at recall .97, and cannot reach .99. One data set and one budget are all that this rests on.
+//! The reads of searches were measured on package-text, with graphs of the same R and L. Memory
+//! ranged from the codes alone to the whole index (`bench/budgets.toml`). Leading parts read least
+//! at all budgets but one. There, memory holds all lists and less than a third of the pages with
+//! leading parts. Then whole vectors apart from lists read a tenth less at recall .97, and cannot
+//! reach .99. The limits here rest on this one data set and budget.
 //!
-//! A leading part says of each element in which step it lies. To rank by it, the steps have to be small beside the row that they are of:
-//! what is much shorter than most rows loses its direction in them, and what is much longer does not fit the numbers of steps.
+//! A leading part gives the step in which each element lies. To rank by it, the steps must be small
+//! compared with the row. A row much shorter than most loses its direction. A row much longer
+//! exceeds the range of the steps.
 
 use stratann_codec::NestedModel;
 use stratann_vector::to_f32;
@@ -19,21 +23,23 @@ use super::coding::Coding;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// Leading parts have to let this many times as many nodes onto a page as whole vectors do.
+/// Leading parts must let at least this many times as many nodes onto a page as whole vectors do.
 const MORE_ON_A_PAGE: f64 = 2.0;
-/// How many times as long or as short as the median row one may be, and the share of rows, at either end, that may be more.
+/// The largest factor between a row's length and the median length, and the share of rows, at
+/// either end, that may exceed it.
 const OFF: f32 = 2.0;
 const EXCEPTIONS: f64 = 0.01;
-/// Parts of rows that do not say where all elements are, at most.
+/// The largest share of rows with leading parts that do not locate all elements.
 const VAGUE: f64 = 0.01;
-/// Fewer rows than this say nothing.
+/// The fewest rows from which to decide.
 const LEAST: usize = 256;
-/// The share of the pages with leading parts that memory has room for, from which on these are read less than vectors apart from lists
-/// that are all in memory.
+/// The share of the pages with leading parts that memory must hold. From there on they need fewer
+/// reads than vectors apart from lists, with all lists in memory.
 const ROOM: f64 = 1.0 / 3.0;
 
-/// Whether two parts serve searches better than whole vectors apart from lists, whose lists are expected to take so many bytes. `spare` is
-/// the memory that searches will have beyond what they need, if that is known.
+/// Whether vectors in two parts serve searches better than whole vectors apart from lists.
+/// `list_bytes` is the expected size of a list. `spare` is the memory that searches will have
+/// beyond their minimum, if known.
 pub(super) fn is_worth_it(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -47,7 +53,8 @@ pub(super) fn is_worth_it(
         return Ok(false);
     }
     let models = coding.nested_of(&sample);
-    // The steps are from the coarsest on. Which of them will be taken is not known before there is a graph.
+    // The models run from the coarsest step to the finest. The step of the index is chosen later,
+    // when there is a graph.
     let Some(model) = models.get(models.len() / 2) else {
         return Ok(false);
     };
@@ -73,7 +80,7 @@ pub(super) fn is_worth_it(
     Ok(more >= MORE_ON_A_PAGE && vague as f64 <= VAGUE * rows as f64 && !lists_alone)
 }
 
-/// Whether nearly all rows are about as long as the median one.
+/// Whether nearly all rows are about as long as the median row.
 fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
     let mut floats = vec![0.0; source.dim()];
     let mut lengths: Vec<f32> = sample
@@ -87,7 +94,7 @@ fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
     let few = (EXCEPTIONS * lengths.len() as f64) as usize;
     let (short, long) = (lengths[few], lengths[lengths.len() - 1 - few]);
     let median = lengths[lengths.len() / 2];
-    // What is no number is of no length.
+    // A NaN length fails these comparisons.
     median > 0.0 && short * OFF >= median && long <= median * OFF
 }
 
@@ -98,7 +105,7 @@ mod tests {
     use crate::{Compression, plan};
     use stratann_vector::Element;
 
-    /// Rows of Gaussian-like elements, each times what `scale` says of it.
+    /// Rows of Gaussian-like elements, each multiplied by its `scale`.
     fn rows(count: usize, dim: usize, scale: impl Fn(usize) -> f32) -> Matrix {
         let mut state = 7u64;
         let mut uniform = || {
@@ -139,11 +146,12 @@ mod tests {
         );
         let texts = Matrix::read(&VectorFile::open(path).unwrap()).unwrap();
         let coding = Coding::new(&texts, 64, Compression::Best).unwrap();
-        // Those of 40,000 rows, with codes of 96 bytes.
+        // The memory for 40,000 rows, with codes of 96 bytes.
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
-        // At 17 MB there is room for all lists and little else; at 18 for a third of the pages with leading parts.
+        // At 17 MB memory holds all lists and little else; at 18 also a third of the pages with
+        // leading parts.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 

@@ -1,9 +1,10 @@
-//! The *placeholder*: the one node of an index that was built of no rows. Because there is one, no walk, page or table has to know an
-//! index without nodes.
+//! The *placeholder*: the one node of an index that was built of no rows. With it, no walk, page or
+//! table has to handle an index without nodes.
 //!
-//! It is dead from the beginning, like the record of a deleted vector: a walk goes through it, and it is no answer. MANIFEST says so by
-//! reader feature bit 3, and the record by an outside id that no vector can have. The first merge of an index with vectors leaves it
-//! out, as it leaves out deleted records.
+//! It is dead from the beginning, like the record of a deleted vector: a walk goes through it, and
+//! it is no answer. The MANIFEST marks it by reader feature bit 3, and the record by an external id
+//! that no vector can have. The first merge of an index with vectors leaves it out, as it leaves
+//! out deleted records.
 //!
 //! | field | of a placeholder |
 //! |---|---|
@@ -19,7 +20,7 @@ use crate::Error;
 use crate::codebook::check_dimension;
 use crate::data::{DataError, VectorSource, check_range};
 
-/// The outside id of a placeholder, which stands for "no answer" in results.
+/// The external id of a placeholder, which stands for "no answer" in results.
 pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
 
 /// The one row of a placeholder.
@@ -32,7 +33,7 @@ pub(super) struct Placeholder<'a> {
 }
 
 impl<'a> Placeholder<'a> {
-    /// For an index of such vectors as `none` would have, which has no rows.
+    /// The row for an index of such vectors as `none` would have.
     ///
     /// # Errors
     /// A dimension that no index has.
@@ -95,7 +96,7 @@ impl BuildOptions {
     /// The options of a build of no rows, for its placeholder.
     ///
     /// # Errors
-    /// Ids, of which there can be none; a degree that is to follow from a budget of space.
+    /// Ids, since there can be none; a degree that is to follow from a space budget.
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {
@@ -104,9 +105,9 @@ impl BuildOptions {
         }
         Ok(Self {
             ids: Some(vec![PLACEHOLDER_ID]),
-            // One vector is no work that anybody goes on with.
+            // A build of one vector is not worth a resume.
             resume: false,
-            // Nothing can be measured of it.
+            // There is nothing to measure.
             calibrate: false,
             ..self.clone()
         })

@@ -1,7 +1,9 @@
-//! How many bits lead where vectors are in two parts: the coarsest step by which neighbours are still ranked nearly as they are.
+//! Chooses how many bits lead if vectors are in two parts: the coarsest step that still ranks
+//! neighbours nearly exactly.
 //!
-//! What leads decides how many nodes a page holds; what it gets wrong costs reads of trailing parts. So the order is what is measured:
-//! some nodes of the graph that was built are queries, those around them are what is ranked, exactly and by leading parts alone.
+//! The size of the leading part decides how many nodes a page holds, and its errors cost reads of
+//! trailing parts. So the quality of the ranking is measured. Some nodes of the finished graph
+//! serve as queries. The nodes around them are ranked twice: exactly, and by leading parts alone.
 
 use stratann_codec::NestedModel;
 use stratann_vector::Kernel;
@@ -12,26 +14,29 @@ use super::sweep::Sweep;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// Nodes that are queries.
+/// Nodes that serve as queries.
 const QUERIES: u64 = 50;
-/// Nodes around one that are ranked: its neighbours, and those of some of them.
+/// The ranked nodes: the query's neighbours and the neighbours of `HUBS` of them, about `MOST` in
+/// all.
 const HUBS: usize = 8;
 const MOST: usize = 400;
 /// The answers that count.
 const ANSWERS: usize = 10;
-/// The share of them that is to be found by leading parts alone. On package-text .95 takes a third of a standard deviation, 15 nodes a page,
-/// and leaves four trailing parts a query to be read; half that step is half a read of pages more, and leaves half as many.
+/// The share of the answers that leading parts alone must find. On package-text .95 gives a step of
+/// a third of a standard deviation, 15 nodes on a page, and four reads of trailing parts for each
+/// query. Half that step costs half a page read more, and halves those reads.
 const ENOUGH: f64 = 0.98;
 
-/// What a record takes beside its list and the part of its vector, about, and a page beside its records.
+/// About how many bytes a record takes beside its list and the part of its vector, and a page
+/// beside its records.
 const BESIDE: f64 = 9.0;
 const HEADER: f64 = 64.0;
-/// How much larger than the average records are taken to be, so that as many of them fit a page as are expected to.
+/// A factor on the average size of records, so that as many fit a page as expected.
 const MARGIN: f64 = 1.03;
 /// Vectors whose parts are measured.
 const MEASURED: usize = 256;
 
-/// The step of the leading parts of a build, whose pages have so many bytes.
+/// The step of the leading parts for a build whose pages have `page_bytes` bytes.
 pub(crate) fn leading_step(
     build: &Build<'_>,
     coding: &Coding,
@@ -59,7 +64,7 @@ pub(crate) fn leading_step(
         }
     }
     let is_enough = |&right: &usize| right as f64 >= ENOUGH * all as f64;
-    // Where none is enough, the one that ranks best; of these the coarsest.
+    // If no step is good enough, the best ranking counts, and of equal ones the coarsest step.
     let best = right.iter().max().copied();
     let found = right.iter().position(is_enough);
     let found = found.or_else(|| right.iter().position(|&right| Some(right) == best));
@@ -69,7 +74,8 @@ pub(crate) fn leading_step(
     step.ok_or_else(|| Error::call("element", source.element(), "one that has steps"))
 }
 
-/// Bytes of a record with a list of so many and the leading part that each model makes, on average.
+/// For each model, the average bytes of a record with a list of `list` bytes and the model's
+/// leading part.
 fn records(
     models: &[NestedModel],
     sample: &[u8],
@@ -92,8 +98,9 @@ fn records(
     Ok(sizes)
 }
 
-/// The finest of the steps from `chosen` on, of which records have these sizes, that leaves as many records on a page as that does. Of wide
-/// vectors a page holds one or two, and what is left of it would be lost: what leads further fills it, and trails no more.
+/// The finest step from `chosen` on that leaves as many records on a page as `chosen` does. `sizes`
+/// are the record sizes by step. With wide vectors a page holds one or two records, and the rest of
+/// the page would be wasted. More leading bits fill it, and leave fewer trailing bits.
 fn finest_in_the_room(sizes: &[f64], chosen: usize, page: f64) -> usize {
     let on_page = |at: usize| (page / (MARGIN * sizes[at])).floor();
     let most = on_page(chosen);
@@ -113,14 +120,14 @@ fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
     around.sort_unstable();
     around.dedup();
     around.retain(|&other| other != node);
-    // Evenly, so that it is those of no hub in particular.
+    // Sampled evenly, so that no hub's neighbours dominate.
     let step = around.len().div_ceil(MOST).max(1);
     Ok(std::iter::once(node)
         .chain(around.into_iter().step_by(step))
         .collect())
 }
 
-/// How many of the nearest of some rows to the first of them are found by leading parts.
+/// How many of the rows nearest to the first row are found by leading parts alone.
 fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usize, Error> {
     let (query, others) = rows.split_at(kernel.row_bytes());
     let wrong = |source| Error::codec("a sample of the vectors", source);
@@ -154,13 +161,13 @@ mod tests {
 
     #[test]
     fn room_that_would_be_lost_is_filled() {
-        // A page of eleven: half a step more would leave room for nine.
+        // A page of eleven records: half a step more would have space for nine.
         assert_eq!(finest_in_the_room(&[320.0, 368.0, 416.0], 0, 4032.0), 0);
-        // Of one, with room for three finer steps.
+        // A page of one record, with space for three finer steps.
         let sizes = [2_100.0, 2_500.0, 2_900.0, 3_300.0, 3_700.0];
         assert_eq!(finest_in_the_room(&sizes, 0, 4032.0), 4);
         assert_eq!(finest_in_the_room(&sizes, 2, 3_500.0), 3);
-        // One that fits none stays what it is.
+        // A record that fits no page keeps its step.
         assert_eq!(finest_in_the_room(&[5_000.0, 5_400.0], 0, 4032.0), 0);
         assert_eq!(finest_in_the_room(&[100.0], 0, 4032.0), 0);
     }

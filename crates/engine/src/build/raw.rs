@@ -1,4 +1,4 @@
-//! Writing a file of pages of records of one size, of which nothing is encoded: as many on each page as fit.
+//! Writes a file of pages of unencoded records of one size: as many on each page as fit.
 
 use stratann_layout::FileHeader;
 
@@ -8,8 +8,8 @@ use super::sweep::{Nodes, Sweep, Written};
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// Writes all nodes in this format. `push` puts the node at a place of a batch on a page, and appends the page's bytes to those that
-/// wait to be written if it is full or the node is the last.
+/// Writes all nodes in this format. `push` adds a node of a batch to the current page. If the page
+/// is full or the node is the last, `push` appends the page to the buffer of pages to write.
 pub(crate) fn write_raw(
     build: &Build<'_>,
     format: &dyn PageFormat,
@@ -34,7 +34,7 @@ pub(crate) fn write_raw(
     file.write(&pages)?;
     Ok(Written {
         files: vec![file.finish(header)?],
-        // In use or not.
+        // All slots count, used or not.
         list_bytes: u64::from(nodes) * format.list_bytes(&[]) as u64,
         vector_bytes: u64::from(nodes) * build.source.row_bytes() as u64,
         list_codec: "raw".into(),

@@ -1,4 +1,4 @@
-//! What vectors have beside them, in a build: a segment of columns in the order of the nodes.
+//! Attributes of vectors in a build: a segment of columns in the order of the nodes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,34 +14,36 @@ use crate::filter::Schema;
 use crate::progress::{Progress, Stage};
 use crate::stores::columns::{SegmentWriter, encoded, segment_memory};
 
-/// Rows between two looks at whether to go on.
+/// Rows between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 12;
 
-/// Rows that an index has already, by the rows of the next build.
+/// Rows of attributes of an existing index, by the rows of the next build.
 pub(crate) trait CarriedRows: Sync + fmt::Debug {
-    /// All columns there are.
+    /// All columns.
     fn schema(&self) -> Schema;
 
-    /// The bytes of a row; none: it has nothing.
+    /// The bytes of a row; empty if it has no attributes.
     ///
     /// # Errors
     /// It cannot be read.
     fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error>;
 }
 
-/// The rows of a build.
+/// The rows of attributes in a build.
 pub(crate) enum Rows<'a> {
-    /// As they were given, with the columns that they have.
+    /// As they were given, with their columns.
     Given(&'a dyn RowSource, Schema),
-    /// Those of an index that is built again.
+    /// The rows of an index that is rebuilt.
     Carried(&'a dyn CarriedRows),
 }
 
 impl<'a> Rows<'a> {
-    /// Rows that were given for so many vectors, all of which are looked at: what is wrong with one is said before the work.
+    /// Rows that were given for so many vectors. All are checked, so that errors are reported
+    /// before the work.
     ///
     /// # Errors
-    /// More or fewer rows than vectors, one that cannot be read, has a value of another type than its column, or is beyond what a row may be.
+    /// More or fewer rows than vectors; a row that cannot be read, has a value of another type than
+    /// its column, or exceeds the limits of a row.
     pub(super) fn of(
         source: &'a dyn RowSource,
         vectors: usize,
@@ -114,7 +116,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// What is wrong with a row that was given, by its number.
+/// The error for a given row, with its number.
 fn of_row(error: Error, source: &dyn RowSource, at: usize) -> Error {
     Error::call(
         format!("row {at} of {}", source.name()),

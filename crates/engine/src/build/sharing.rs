@@ -1,19 +1,27 @@
-//! Which nodes are to share a page, once there is a graph: what each will take there, and who goes where
-//! ([`graph::shuffle`](crate::graph::shuffle())).
+//! Decides which nodes share a page, once there is a graph. The input is the size of each node's
+//! record; [`graph::shuffle`](crate::graph::shuffle()) assigns the nodes.
 //!
 //! ```text
 //!   vectors, encoded ──┐
 //!   lists, encoded ────┴─> sizes ──> shuffle ──> new numbers ─┐
-//!     └──────────────────────────────────────────────────────┘   twice: codes of lists change with the numbers
+//!     └──────────────────────────────────────────────────────┘
+//!                          twice, since codes of lists change with the numbers
 //! ```
 //!
-//! On photo-sift-100k lists are 3.6 % longer by the numbers of the first plan: by that alone every page would overflow by one record. They change
-//! little with those of the second, for which a page is left a little less than full; a record that does not fit after all is
-//! carried to the next page ([`SlottedFile::planned`](super::slotted::SlottedFile::planned)).
+//! The codes of lists depend on the numbers of the nodes. On photo-sift-100k, lists are 3.6 %
+//! longer under the numbers of the first plan, so that every page would overflow by one record.
+//! They change little under the numbers of the second plan, which leaves pages a little less than
+//! full. A record that does not fit after all goes to the next page
+//! ([`SlottedFile::planned`](super::slotted::SlottedFile::planned)).
 //!
-//! Tried on photo-sift-100k, R = 64, and left: to fill pages with the largest of the next 16 records that fits (index .3 % smaller, reads 3 % more,
-//! since fewer nodes have one of their length to change places with); to order the pages by the graph, halves that fewest edges lead between (lists
-//! 1 % longer); a margin of .001 and three plans (.3 % smaller at the same reads, but on package-text .2 % smaller at 3 % more of them).
+//! Three variants were tried on photo-sift-100k with R = 64, and dropped:
+//!
+//! - Fill a page with the largest of the next 16 records that fits. The index is .3 % smaller, with
+//!   3 % more reads, since fewer nodes find one of their length to swap with.
+//! - Order the pages by recursive bisection of the graph with the fewest edges cut. Lists are 1 %
+//!   longer.
+//! - Use a margin of .001 and three plans. The index is .3 % smaller at the same reads, but on
+//!   package-text .2 % smaller with 3 % more reads.
 
 use stratann_layout::SlottedShape;
 
@@ -25,36 +33,37 @@ use crate::{Error, Order};
 
 /// The share of a page that is left for records that become longer.
 const MARGIN: f64 = 0.004;
-/// How often it is decided who goes where.
+/// How often the nodes are assigned to pages.
 const PLANS: usize = 2;
-/// Lists that are encoded between two looks whether to go on.
+/// Lists encoded between two checks for an interruption.
 const LISTS_AT_ONCE: u32 = 4096;
 
-/// What a build knows of pages before it writes them.
+/// The facts about pages that a build knows before it writes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PagePlan {
-    /// The first node of each page; none where pages are filled as nodes come.
+    /// The first node of each page; empty if pages are filled in the order of the nodes.
     pub(crate) firsts: Vec<u32>,
-    /// The step of the leading parts of vectors, where it was chosen already.
+    /// The step of the leading parts of vectors, if it was already chosen.
     pub(crate) step: Option<u8>,
 }
 
-/// What nodes take on pages beside their lists.
+/// The bytes of nodes on pages, without their lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     coding: Coding,
-    /// Bytes of what stands beside each node's list, and of what tells its record from others on its page.
+    /// For each node, the bytes of its record without the list, with the fields that a page keeps
+    /// for the record.
     beside: Vec<u32>,
-    /// The latter, of any node.
+    /// The largest size of those fields for any node.
     telling: u32,
-    /// Bytes that a page has room for.
+    /// Bytes that a page has for records.
     room: usize,
-    /// The step of the leading parts of vectors, if they are such.
+    /// The step of the leading parts of vectors, if vectors are in two parts.
     pub(crate) step: Option<u8>,
 }
 
 impl Sizes {
-    /// Of no nodes yet, whose records are to stand on such pages.
+    /// Sizes without any node yet, for records on pages of `shape`.
     pub(crate) fn on(build: &Build<'_>, shape: &SlottedShape, coding: Coding) -> Self {
         let rows = build.source.rows();
         let spread = match &build.options.ids {
@@ -64,7 +73,8 @@ impl Sizes {
             }
             None => rows as u64,
         };
-        // On a page lengths differ by what a byte says, and ids, which are in no order, by as much as all do.
+        // Within a page, one byte covers the differences of lengths. Ids are in no order, so they
+        // differ by as much as all ids do.
         let id = 8 - spread.leading_zeros() / 8;
         Self {
             coding,
@@ -75,20 +85,20 @@ impl Sizes {
         }
     }
 
-    /// Takes the nodes of a batch that was encoded: what stands beside their lists.
+    /// Adds the nodes of an encoded batch: the bytes of their records without lists.
     pub(crate) fn add(&mut self, encoder: &Encoder) {
         let telling = self.telling;
         let beside = encoder.codes().map(|code| code.beside() as u32 + telling);
         self.beside.extend(beside);
     }
 
-    /// Of so many nodes beside whose lists nothing stands.
+    /// Sizes of so many nodes whose records have only a list.
     pub(crate) fn of_lists_alone(mut self, nodes: usize) -> Self {
         self.beside = vec![self.telling; nodes];
         self
     }
 
-    /// Bytes of each node's record, by the numbers that nodes have now.
+    /// Bytes of each node's record under the present numbers of the nodes.
     fn with_lists(&self, build: &Build<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
         let model = self.coding.learn_lists(lists)?;
         let (mut list, mut code) = (Vec::new(), Vec::new());
@@ -108,7 +118,7 @@ impl Sizes {
         Ok(bytes)
     }
 
-    /// Whether pages have room for two nodes of such sizes, so that it matters which.
+    /// Whether two records of such sizes fit a page on average, so that the choice matters.
     fn are_shared(&self, bytes: &[u32]) -> bool {
         let all: u64 = bytes.iter().map(|&bytes| u64::from(bytes)).sum();
         2 * all <= self.room as u64 * bytes.len() as u64
@@ -116,8 +126,8 @@ impl Sizes {
 }
 
 impl Build<'_> {
-    /// Decides who shares a page, and numbers the nodes by that. Nodes in the input's order keep it; so do those whose pages hold equally many,
-    /// or one.
+    /// Decides which nodes share a page, and renumbers the nodes accordingly. Nodes in the order of
+    /// the input keep it. So do nodes whose pages hold one record each, or all the same number.
     pub(super) fn share_pages(&self, graph: &mut Constructed) -> Result<PagePlan, Error> {
         let mut plan = PagePlan::default();
         if self.facts.order != Order::Locality {

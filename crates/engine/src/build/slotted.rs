@@ -1,4 +1,5 @@
-//! Writing a file of slotted pages: records of any length, as many on a page as fit; or, where they run on, one behind the other.
+//! Writes a file of slotted pages: records of any length. A page holds as many as fit, or, in
+//! spanning pages, records follow each other across page ends.
 
 use stratann_layout::{FileEntry, RunsOn, SlottedBuilder, SlottedShape};
 
@@ -6,27 +7,30 @@ use super::files::{Sequential, WRITE_BYTES};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// A file of slotted pages being written. Its header says how many pages it has, so it is written last.
+/// A file of slotted pages being written. Its header has the number of pages, so it is written
+/// last.
 pub(crate) struct SlottedFile {
     shape: SlottedShape,
     file: Sequential,
     builder: SlottedBuilder,
-    /// Its first node, and the one that comes next.
+    /// The first node of the file, and the next node to append.
     first: u32,
     next: u32,
-    /// Records that start on each page that is full.
+    /// Records that start on each finished page.
     counts: Vec<u16>,
-    /// Those of these pages whose last record goes on on the next.
+    /// The finished pages whose last record continues on the next page.
     runs: RunsOn,
-    /// Pages that wait to be written together.
+    /// Pages buffered for one write.
     buffer: Vec<u8>,
-    /// The first node of each page as it was planned, and how many of these pages were begun; none where pages are filled as records come.
+    /// The planned first node of each page, and how many of these pages were begun. The plan is
+    /// empty if pages are filled in order.
     planned: Vec<u32>,
     begun: usize,
 }
 
 impl SlottedFile {
-    /// Begins the file of the shape's kind, the `n`-th if an index has several. Its first record is node `first`.
+    /// Begins the file of the shape's kind; `n` is its number if an index has several. Its first
+    /// record is node `first`.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         shape: SlottedShape,
@@ -49,20 +53,23 @@ impl SlottedFile {
         })
     }
 
-    /// Pages are to begin with these nodes, ascending. Records may have become longer than they were planned to be: what does not fit a page
-    /// is carried to the next, which has the nodes that were planned for it as well and ends with them, if it has room for all.
+    /// Sets the nodes that pages are to begin with, ascending. Records may have become longer than
+    /// planned. A record that does not fit its page is carried to the next page. If that page has
+    /// space for all of its planned nodes as well, it ends with them.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self
     }
 
-    /// Whether a page was planned to begin with the next node, and the one before is all there is of what it was planned to hold, or more.
+    /// Whether the next node was planned to begin a page, and the current page has all its planned
+    /// nodes, or more.
     fn is_planned_end(&mut self) -> bool {
         if self.planned.get(self.begun) != Some(&self.next) {
             return false;
         }
         self.begun += 1;
-        // What was planned for the page before begins here, unless all of it that is here was carried.
+        // The nodes planned for the page before begin on this one, unless everything on this one
+        // was carried over.
         let began = self
             .begun
             .checked_sub(2)
@@ -71,10 +78,10 @@ impl SlottedFile {
         on_page <= began
     }
 
-    /// Appends the next node, on a new page if the last one has no room for it.
+    /// Appends the next node, on a new page if the current one has too little space.
     ///
     /// # Panics
-    /// When the record is larger than the shape was made for.
+    /// If the record is larger than the shape allows.
     pub(crate) fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> Result<(), Error> {
         if self.is_planned_end() {
             self.end_page()?;
@@ -95,7 +102,7 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// The next record begins a new page.
+    /// Ends the current page, so that the next record begins a new one.
     pub(crate) fn end_page(&mut self) -> Result<(), Error> {
         if self.builder.is_empty() {
             return Ok(());
@@ -117,17 +124,17 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// Records that start on each of the pages that were ended so far.
+    /// Records that start on each finished page.
     pub(crate) fn counts(&self) -> &[u16] {
         &self.counts
     }
 
-    /// Those of these pages whose last record goes on on the next.
+    /// The finished pages whose last record continues on the next page.
     pub(crate) fn runs(&self) -> &RunsOn {
         &self.runs
     }
 
-    /// Completes the file. Gives its entry and the records on each page.
+    /// Completes the file. Returns its entry and the number of records on each page.
     pub(crate) fn finish(mut self) -> Result<(FileEntry, Vec<u16>), Error> {
         self.end_page()?;
         self.file.write(&self.buffer)?;
@@ -147,7 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// Records on each page, of records of these sizes, with pages planned to begin with these nodes.
+    /// The number of records on each page, for records of these sizes, with pages planned to begin
+    /// with these nodes.
     fn counts(sizes: &[usize], firsts: &[u32]) -> Vec<u16> {
         let volume = SimVolume::new();
         let checkpoint = Checkpoint::begin(&volume, false).unwrap();
@@ -169,11 +177,12 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_carried_until_there_is_room() {
-        // Five on the first page do not fit: one is carried, and the next page, which has room for it, ends as planned.
+        // Five on the first page do not fit: one is carried, and the next page, which has space for
+        // it, ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
-        // No page has room: each carries one, and the last but one two.
+        // No page has space: each carries one record over, and the last but one two.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
-        // What was carried is no reason to end a page: the plan goes on behind it.
+        // A record carried over does not end a page: the plan continues behind it.
         assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);
     }
 }

@@ -1,16 +1,20 @@
-//! How good a graph a budget of space leaves room for.
+//! The largest degree of a graph that a space budget allows.
 //!
 //! ```text
-//!   bytes of a node  =  vector, as its codec makes it (measured on a sample)  +  code  +  list of R  +  what stands beside them
+//!   bytes of a node  =  vector, as its codec makes it (measured on a sample)
+//!                       +  code  +  list of R  +  ids, lengths and its share of headers
 //! ```
 //!
-//! Compressed lists are cheap: 9 to 13 bits an edge, where a vector of 384 floats takes 1.3 kB. On package-text a list of 96 neighbours instead
-//! of 64 makes the index 2 % larger, and searches read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in `docs/measured.md`).
-//! So R is the largest for which the index is expected to fit, and L follows it: a longer list is of use only if the build looks farther.
+//! Compressed lists are cheap: an edge takes 9 to 13 bits, and a vector of 384 floats takes 1.3 kB.
+//! On package-text, lists of 96 neighbours instead of 64 make the index 2 % larger. Searches then
+//! read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in
+//! `docs/measured.md`). So R is the largest degree for which the index is expected to fit. L
+//! follows R, since a longer list helps only if the build searches farther.
 //!
-//! What a list takes is learned from two samples of the rows (`lists.rs` beside this): neighbours are near in locality order, so lists take less than
-//! the bound of their Elias-Fano code, and the more the larger the collection. What is expected errs on the side of the budget by about
-//! one percent of the index.
+//! The size of lists is estimated from graphs over two samples of the rows (`lists.rs`). Neighbours
+//! are near each other in locality order, so lists take less than the bound of their Elias-Fano
+//! code. The saving grows with the collection. The estimate is high by about one percent of the
+//! index, so that the budget holds.
 
 use serde::Serialize;
 use stratann_layout::IdsFile;
@@ -23,46 +27,50 @@ use crate::data::VectorSource;
 use crate::stores::VectorsAt;
 use crate::{Compression, Error, Layout, Order};
 
-/// Degrees that are tried, the largest first. Beyond the first nothing was measured; below the last, graphs fall apart.
+/// Degrees that are tried, the largest first. Larger degrees were not measured, and with smaller
+/// ones graphs fall apart.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
-/// Bytes that stand beside list, vector and code of a node: outside id, lengths, its share of headers and of counts.
+/// Bytes of a node beside list, vector and code: external id, lengths, and its share of headers and
+/// of counts.
 const BESIDE: f64 = 10.0;
-/// What pages are filled to, on average.
+/// The average fill of pages.
 const FILLED: f64 = 0.97;
-/// The same where whole vectors have pages of their own, of which few share one.
+/// The average fill of pages that hold whole vectors alone; few vectors share one.
 const FILLED_APART: f64 = 0.95;
-/// The same of trailing parts, which run on from block to block.
+/// The average fill of blocks of trailing parts, which continue from block to block.
 const FILLED_RUNNING: f64 = 0.985;
-/// What is expected is taken times this. With the layered layout on package-text and package-wide it was between .992 and 1.002 of what came.
+/// A factor on the estimate. In the layered layout on package-text and package-wide, the index took
+/// .992 to 1.002 of it.
 const MARGIN: f64 = 1.005;
-/// Bytes of files that do not grow with the nodes: headers, models, manifest.
+/// Bytes of the files that do not grow with the nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;
 
-/// L, the candidate list of the build, for a degree that was chosen here: what was asked for, and for a degree of more than 64 at least twice
-/// that.
+/// L, the candidate list of the build, for a degree chosen here. It is the value asked for, and at
+/// least twice a degree of more than 64.
 pub(super) fn list_for(degree: usize, asked: usize) -> usize {
     asked.max(if degree > 64 { 2 * degree } else { 0 })
 }
 
-/// Why a degree was chosen for a budget of space.
+/// Why a degree was chosen for a space budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SpaceChoice {
     /// Bytes that the index may take.
     pub budget: u64,
     /// R, the largest degree that was expected to fit.
     pub degree: usize,
-    /// Bytes that the index was expected to take with it.
+    /// The expected bytes of the index with this degree.
     pub expected: u64,
-    /// Bits of an edge, as they were expected with it; 0 in a layout whose lists are not compressed.
+    /// The expected bits of an edge with this degree; 0 in a layout whose lists are not compressed.
     pub bits_per_edge: f64,
-    /// The next larger degree, and what the index was expected to take with that; `None` if none was tried.
+    /// The next larger degree, and the expected bytes of the index with it; `None` if none was
+    /// tried.
     pub next: Option<(usize, u64)>,
 }
 
-/// Bytes of an index, by what its lists are expected to take and its degree.
+/// Bytes of an index as a function of its expected lists and its degree.
 type ByDegree = dyn Fn(&ExpectedLists, usize) -> u64;
 
-/// What an index is expected to take, by the degree.
+/// The expected size of an index, by degree.
 pub(super) struct Expectation {
     lists: ExpectedLists,
     /// Whether lists are encoded.
@@ -71,7 +79,7 @@ pub(super) struct Expectation {
 }
 
 impl Expectation {
-    /// Of an index of a source, by samples of its vectors.
+    /// The expected size of an index of a source, by samples of its vectors.
     ///
     /// # Errors
     /// A vector that cannot be read.
@@ -82,10 +90,11 @@ impl Expectation {
         code_bytes: usize,
         options: &BuildOptions,
     ) -> Result<Self, Error> {
-        // A node of the navigation graph has its vector there as well; outside ids that are no numbers of nodes have a file of their own.
+        // A node of the navigation graph has its vector there as well. External ids that are not
+        // node numbers have a file of their own.
         let in_navigation = match layout.has_codes_in_records() {
             true => source.row_bytes(),
-            // Rounded.
+            // Rounded to a byte for each dimension.
             false => source.dim(),
         };
         let navigation = options.navigation * (in_navigation + 4 * NAVIGATION_DEGREE + 16) as f64;
@@ -111,7 +120,7 @@ impl Expectation {
         let compression = coding.compression();
         let width = source.dim();
         let pages = move |list: f64| match (at, compression) {
-            // A block of the paper's holds whole vectors (DecoupleVS §3.3).
+            // In the paper's compression, a block holds whole vectors (DecoupleVS §3.3).
             (VectorsAt::Segments, Compression::Paper) => {
                 whole_blocks(vector + BESIDE) + list / FILLED
             }
@@ -137,9 +146,9 @@ impl Expectation {
             };
             let node = record + code as f64;
             let node = node + navigation + ids;
-            // A centroid is of floats, and there are 256 in each part of a code.
+            // A centroid has floats, and each part of a code has 256 centroids.
             let codebook = 256 * 4 * dim as u64;
-            // Where codes are in the records, those of entry points are in a file as well.
+            // If codes are in the records, a file also holds the codes of the entry points.
             let entries = match layout.has_codes_in_records() {
                 true => entry_points.min(rows) * (4 + code_bytes),
                 false => 0,
@@ -159,7 +168,7 @@ impl Expectation {
         (self.bytes)(&self.lists, degree)
     }
 
-    /// Bits of an edge; 0 where lists are not compressed.
+    /// Bits of an edge; 0 if lists are not compressed.
     fn bits(&self, degree: usize) -> f64 {
         if self.encoded {
             self.lists.bits(degree)
@@ -172,7 +181,8 @@ impl Expectation {
 /// The largest degree with which an index is expected to take at most `budget` bytes on storage.
 ///
 /// # Errors
-/// None of them fits: it says what the smallest is expected to take. A vector that cannot be read.
+/// The index fits with no degree: the error says the expected size with the smallest. A vector that
+/// cannot be read.
 pub(super) fn largest_degree(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -209,9 +219,11 @@ pub(super) fn largest_degree(
     })
 }
 
-/// Bytes of pages that a record with a leading part takes, of so many bytes and elements; none runs on. Where a page holds many, they are of different
-/// lengths, and little is left of it. Where it holds a few, the step is made finer until it is full (`precision.rs`): a bit of each element at a
-/// time, which may be left. On package-wide one graph more or less decides between 36.2 and 37.1 MB.
+/// Bytes of pages for each record with a leading part, of `record` bytes and `dim` elements. No
+/// such record spans pages. If a page holds many, their lengths differ and little space is left
+/// over. If a page holds a few, the step is made finer until the page is full (`precision.rs`).
+/// Each refinement takes a bit of each element, so up to that much stays free. On package-wide one
+/// graph more or less decides between 36.2 and 37.1 MB.
 fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
         8.0.. => record / FILLED,
@@ -220,7 +232,8 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// Bytes of blocks that a record of so many takes where none runs on: its share of one, or some.
+/// Bytes of blocks for each record of so many bytes, if no record spans blocks: its share of one
+/// block, or several blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

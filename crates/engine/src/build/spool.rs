@@ -1,4 +1,4 @@
-//! Rows of which nobody knows beforehand how many there are: a file of vectors that grows, for a build to read.
+//! A growing file of vectors for a build, if the number of rows is not known beforehand.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
@@ -10,7 +10,7 @@ use stratann_vector::Element;
 use crate::Error;
 use crate::data::VectorFile;
 
-/// Bytes that are written at once, about.
+/// About how many bytes are written at once.
 const PIECE: usize = 1 << 20;
 
 /// A file of vectors in a scratch folder.
@@ -29,7 +29,7 @@ impl Spool {
         let path = folder.join(format!("rows.{}", extension(element)));
         let failed = |source| cannot_write(&path, source);
         let mut file = BufWriter::with_capacity(PIECE, File::create(&path).map_err(failed)?);
-        // The number of rows is known when they are written.
+        // The number of rows is filled in at the end.
         file.write_all(&[[0; 4], (dim as u32).to_le_bytes()].concat())
             .map_err(failed)?;
         Ok(Self {
@@ -54,7 +54,7 @@ impl Spool {
         self.rows == 0
     }
 
-    /// Ends the file, and opens it. It has a row or more.
+    /// Completes the file, and opens it. It must have at least one row.
     ///
     /// # Errors
     /// It cannot be written or opened.
@@ -74,7 +74,7 @@ fn cannot_write(path: &Path, source: std::io::Error) -> TierError {
     TierError::io("write", path.display().to_string(), 0, 0, source)
 }
 
-/// The ending of a file of such vectors.
+/// The file extension for vectors of this type.
 fn extension(element: Element) -> &'static str {
     match element {
         Element::F32 => "fbin",

@@ -1,9 +1,9 @@
-//! The sweep that reads the collection in node order. A layout takes the lists and vectors of one batch of nodes after
-//! the other from it; their PQ codes are written on the way, unless they were made before.
+//! The sweep that reads the collection in node order. It hands the lists and vectors to a layout in
+//! batches of nodes. It also writes the PQ codes of the nodes, unless they already exist.
 //!
 //! ```text
-//!   rows  ──┬──> batch ──> coupled | packed | decoupled | inline ──> graph-… | packed-… | adjacency-… vectors-… | inline-…
-//!   lists ──┘      └─────> PQ codes, but for inline ───────────────> codes-…
+//!   rows  ──┬──> batch ──> coupled | packed | decoupled | inline ──> their files
+//!   lists ──┘      └─────> PQ codes, except for inline ────────────> codes-…
 //! ```
 
 use std::ops::Range;
@@ -18,24 +18,24 @@ use crate::data::VectorSource;
 use crate::graph::{Constructed, GraphError, Lists, NodeRows};
 use crate::progress::Stage;
 
-/// Nodes of a batch, at most and at least; in between, as many as take [`BATCH_BYTES`].
+/// Nodes of a batch, at most and at least. In between, as many as take [`BATCH_BYTES`].
 const MOST_NODES: usize = 4096;
 const LEAST_NODES: usize = 32;
-/// Bytes that a batch takes with all that is made of it, about.
+/// About how many bytes a batch takes, with everything derived from it.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// What was written, as the manifest says it.
+/// The files that were written, with the facts for the manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// The files.
     pub(crate) files: Vec<FileEntry>,
-    /// Bytes of all lists as they stand on disk.
+    /// Bytes of all lists on disk.
     pub(crate) list_bytes: u64,
-    /// Bytes of all vectors as they stand on disk.
+    /// Bytes of all vectors on disk.
     pub(crate) vector_bytes: u64,
-    /// What the lists are coded with.
+    /// The codec of the lists.
     pub(crate) list_codec: String,
-    /// What the vectors are coded with.
+    /// The codec of the vectors.
     pub(crate) vector_codec: String,
     /// The segments that have files of their own.
     pub(crate) segments: Vec<SegmentFacts>,
@@ -52,34 +52,34 @@ pub(crate) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// How many they are, at least 1.
+    /// How many nodes there are, at least 1.
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// The number of the node at `place` among these.
+    /// The number of the node at `place` in the batch.
     pub(crate) fn number(&self, place: usize) -> u32 {
         self.first + place as u32
     }
 
-    /// Its outside id.
+    /// The external id of the node at `place`.
     pub(crate) fn id(&self, place: usize) -> u64 {
         self.ids[place]
     }
 
-    /// Its vector.
+    /// The vector of the node at `place`.
     pub(crate) fn vector(&self, place: usize) -> &'a [u8] {
         &self.vectors[place * self.vector_bytes..(place + 1) * self.vector_bytes]
     }
 
-    /// Its neighbours, in the order of the graph: nearest first as a rule.
+    /// The neighbours of the node at `place`, in the order of the graph: usually nearest first.
     pub(crate) fn list(&self, place: usize) -> &'a [u32] {
         let bounds = &self.lists.bounds;
         &self.lists.links[bounds[place]..bounds[place + 1]]
     }
 }
 
-/// The lists of a batch, one after the other.
+/// The lists of a batch, concatenated.
 #[derive(Default)]
 struct ListBatch {
     links: Vec<u32>,
@@ -109,11 +109,11 @@ pub(crate) struct Sweep<'a> {
     rows: NodeRows<'a>,
     order: &'a [u32],
     lists: &'a mut Lists,
-    /// Where codes are written on the way.
+    /// The file of codes, if the sweep writes one.
     codes: Option<CodesFile<'a>>,
-    /// The node that comes next.
+    /// The first node of the next batch.
     next: usize,
-    /// Nodes of a batch at most.
+    /// The most nodes of a batch.
     most: usize,
     vectors: Vec<u8>,
     ids: Vec<u64>,
@@ -122,7 +122,7 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Has `write` write all nodes, and writes their codes beside it.
+    /// Lets `write` write all nodes, and writes their codes at the same time.
     pub(crate) fn with_codes(
         build: &Build<'_>,
         graph: &mut Constructed,
@@ -137,7 +137,8 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Begins at node 0, and begins the file of codes if there is to be one; `stage` is what it is for.
+    /// Begins at node 0. With a codebook, it also begins the file of codes. `stage` names the work
+    /// in the progress report.
     pub(crate) fn new(
         build: &'a Build<'a>,
         graph: &'a mut Constructed,
@@ -164,17 +165,17 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// All rows in node order, for codecs that learn what is to come.
+    /// All rows in node order, for codecs that are trained on them.
     pub(crate) fn rows(&self) -> NodeRows<'a> {
         self.rows
     }
 
-    /// The lists, for codecs that learn what is to come.
+    /// The lists, for codecs that are trained on them.
     pub(crate) fn lists(&mut self) -> &mut Lists {
         self.lists
     }
 
-    /// The nodes that are to come, in ranges of `nodes`, of which the last has what is left.
+    /// The remaining nodes, in ranges of `nodes`; the last range may be shorter.
     pub(crate) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
         (self.next as u32..rows)
@@ -182,7 +183,7 @@ impl<'a> Sweep<'a> {
             .map(move |first| first..rows.min(first.saturating_add(nodes)))
     }
 
-    /// The next nodes, of which none is `end` or above; `None` if there are no more below it.
+    /// The next nodes below `end`; `None` if there are no more.
     pub(crate) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
         self.build.go_on()?;
         let first = self.next;
@@ -216,7 +217,7 @@ impl<'a> Sweep<'a> {
         }))
     }
 
-    /// Completes the file of codes, if there is one, when all nodes were taken.
+    /// Completes the file of codes, if there is one, after all nodes were taken.
     pub(crate) fn finish(self) -> Result<Option<FileEntry>, Error> {
         self.codes.map(CodesFile::finish).transpose()
     }

@@ -1,4 +1,5 @@
-//! A build that crashes, fails or is interrupted at any point leaves what was there before, or nothing that opens.
+//! A build that crashes, fails or is interrupted at any point leaves the old index unchanged, or no
+//! index that opens.
 
 mod decode;
 mod ids;
@@ -87,7 +88,8 @@ fn files_in(volume: &SimVolume) -> usize {
     files
 }
 
-/// How many vectors the index in a volume has, all of which are what they were; `None` if there is none.
+/// How many vectors the index in a volume has, after a check that all are unchanged; `None` if
+/// there is no index.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
         Arc::new(volume.clone()),
@@ -212,7 +214,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         {
             let image = volume.crash_image(seed, mode);
             let found = vectors_in(&image);
-            // The index before goes on with its insert, and the new one does not, also where another build fails later.
+            // The old index resumes its insert, and the new one does not, even if another build
+            // fails later.
             let place = format!("{layout}, operation {at}, {mode:?}, seed {seed}");
             match found {
                 Some(150) => {
@@ -237,14 +240,14 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 other => panic!("{place}: {other:?} vectors"),
             }
-            // What was acknowledged is there.
+            // All acknowledged rows are there.
             assert!(outcome.is_err() || found == Some(260), "{place}");
-            // And the next build is not disturbed by what the crash left.
+            // The files that the crash left do not disturb the next build.
             if seed == 0 && (slow() || at % 3 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // MANIFEST, codebook, navigation; codes or entry points; for two segments, vectors and chunks each; and ids, where nodes
-                // are in another order.
+                // MANIFEST, codebook, navigation; codes or entry points; for two segments, vectors
+                // and chunks each; and ids, if nodes have another order.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -307,7 +310,7 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
             let volume = before.fork();
             volume.fail_after(at, Failure::NoSpace);
             let error = match build(&volume, 220) {
-                // What is left to do needs no space.
+                // The remaining work needs no space.
                 Ok(_) => break,
                 Err(error) => error,
             };

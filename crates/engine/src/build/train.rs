@@ -1,4 +1,4 @@
-//! The codebook of a build: the one that was given, the one that a build before it has left, or a new one.
+//! The codebook of a build: the given one, one from a savepoint, or a new one.
 
 use stratann_vector::{Training, to_f32};
 
@@ -10,11 +10,12 @@ use crate::graph::Constructed;
 use crate::progress::Stage;
 use crate::savepoint::{Content, What};
 
-/// Rows of a sample that are read at a time.
+/// Rows of a sample read at once.
 const PIECE: usize = 256;
 
 impl Build<'_> {
-    /// The codebook that was given, one that was kept, or one that is trained on an even sample of the nodes.
+    /// The given codebook, one from a savepoint, or one that is trained on an even sample of the
+    /// nodes.
     pub(super) fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
         if let Some(codebook) = &self.options.codebook {
             return Ok(codebook.clone());
@@ -52,7 +53,7 @@ impl Build<'_> {
         let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
         let mut floats = vec![0.0; nodes.len() * dim];
         let mut bytes = Vec::new();
-        // A piece at a time: the sample is held once.
+        // Read in pieces, so that the sample is held once.
         for (nodes, floats) in nodes.chunks(PIECE).zip(floats.chunks_mut(PIECE * dim)) {
             bytes.resize(nodes.len() * rows.row_bytes(), 0);
             rows.gather(nodes, &mut bytes)?;
@@ -65,8 +66,8 @@ impl Build<'_> {
         Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
-    /// Bytes that training a codebook takes beside the graph, about: the floats of the sample, and for each thread those of one chunk, with a few
-    /// words for each row.
+    /// About how many bytes the training of a codebook takes beside the graph. It counts the floats
+    /// of the sample, and for each thread the floats of one chunk with a few words for each row.
     pub(super) fn training_bytes(&self) -> u64 {
         if self.options.codebook.is_some() {
             return 0;

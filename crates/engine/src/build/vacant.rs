@@ -1,4 +1,5 @@
-//! Whether a directory has room for an index: nothing is in it, or only the files of a first build that was broken off.
+//! Whether a directory can take a new index: it is empty, or holds only the files of an interrupted
+//! first build.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,12 +10,13 @@ use stratann_tier::{LOCK_FILE, TierError};
 use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
-/// Whether a build that replaces nothing may begin in the directory `path`. True where nothing is there, the directory is empty, or it holds only files of a
-/// first build. Such a build is under way, or its process was killed before there was an index. False for an index, for a file, for a directory of other
-/// things, and for what took changes while its manifest is away.
+/// Whether a build that replaces nothing may begin in the directory `path`. True if nothing is
+/// there, the directory is empty, or it holds only files of a first build. Such a build is running,
+/// or its process was killed before there was an index. False for an index, for a file, and for a
+/// directory of other things. Also false for an index with changes whose manifest is missing.
 ///
 /// # Errors
-/// It cannot be looked at, or its entries cannot be listed.
+/// The path cannot be examined, or its entries cannot be listed.
 pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
     let path = path.as_ref();
     bounds::path(path)?;
@@ -24,7 +26,7 @@ pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
         Err(error) => return Err(failed(error).into()),
         Ok(_) => {}
     }
-    // A link that leads nowhere is there, and is no directory.
+    // A dangling link exists, and is no directory.
     if !path.is_dir() {
         return Ok(false);
     }
@@ -32,14 +34,15 @@ pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
     if stranger(&names).is_some() {
         return Ok(false);
     }
-    // A build lists files alone, and only those with names of text.
+    // A build only lists files, with names that are valid text.
     let names = names.iter().filter_map(|name| name.to_str());
     let files = names.filter(|&name| name != LOCK_FILE && !path.join(name).is_dir());
     Ok(are_of_first_build(files))
 }
 
-/// Refuses a directory that holds something and is no index, nor what an interrupted build has left (which has a lock file):
-/// nothing in it was made by a build, whatever its name, and a folder of indexes is not to become one.
+/// Refuses a directory with content that is neither an index nor left by an interrupted build
+/// (which has a lock file). Then no build made its content, whatever the names, and a folder of
+/// indexes must not become an index.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     match stranger(&entries(path)?) {
         None => Ok(()),
@@ -52,7 +55,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The names of what is in a directory; none where it is not there.
+/// The names in a directory; empty if it does not exist.
 fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -64,7 +67,7 @@ fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     Ok(names.collect::<Result<_, _>>().map_err(failed)?)
 }
 
-/// A name in a directory in which no build has begun; `None` where one has, or where it is empty.
+/// A name in a directory where no build has begun; `None` if one has, or the directory is empty.
 fn stranger(names: &[OsString]) -> Option<&OsString> {
     let is_savepoint = |name: &OsString| name.to_str().is_some_and(savepoint::is_savepoint);
     let is_begun = |name: &OsString| name == MANIFEST || name == LOCK_FILE || is_savepoint(name);

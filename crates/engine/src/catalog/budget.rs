@@ -1,4 +1,5 @@
-//! Opening the indexes of a catalog within its budget: for reading, for a caller that has one open again, and for changes.
+//! Opens the indexes of a catalog within its budget: for reading, for a caller that opens one
+//! again, and for changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,39 +22,40 @@ use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Index, Preset, stored};
 
-/// Indexes that are closed at a time to have files to open.
+/// Indexes that are closed at once when open files run short.
 const CLOSED_AT_ONCE: usize = 8;
 
-/// Files that are left to others of those that a process may have open: what searches, changes and the program itself open.
+/// Open files of the process that are left to searches, changes and the program itself.
 fn left_to_others(most: u64) -> u64 {
     (most / 4).clamp(20, 256)
 }
 
-/// What an open index takes beside its codes and tables: its manifest, the paths of its files, the kernel's minimum of
-/// memory for a region of codes. `examples/catalog.rs` measures it.
+/// Memory of an open index beside its codes and tables: its manifest, the paths of its files, and
+/// the kernel's minimum for a region of codes. `examples/catalog.rs` measures it.
 const INDEX_BYTES: u64 = 16 << 10;
 
-/// What decoding compressed lists and vectors takes beside the tables that a plan knows of: up to 50 kB in indexes of
-/// photo-sift, and once more for each segment of vectors that are apart.
+/// Memory for decoding compressed lists and vectors, beside the tables in the plan: up to 50 kB in
+/// indexes of photo-sift. It is needed once more for each segment of vectors that are stored apart.
 const MODEL_BYTES: u64 = 64 << 10;
 
-/// How often somebody who waits for room looks for it: a caller that drops an index which it only searched says nothing.
+/// How often a thread that waits for memory checks the ledger, since a caller that drops an index
+/// it only searched sends no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// What a catalog and those who hold its indexes have in common. Lives as long as one of them.
+/// The state shared by a catalog and the holders of its indexes. It lives as long as one of them.
 pub(super) struct Budget {
     pub(super) options: CatalogOptions,
-    /// The program's share of the budget, and that of the queries in flight.
+    /// The program's share of the budget, and the share of the queries in flight.
     program: u64,
     queries: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) ledger: Mutex<Ledger>,
-    /// Something was given back.
+    /// Signals that memory was returned.
     returned: Condvar,
 }
 
 impl Budget {
-    /// `memory_plan` says what the program and the queries in flight have of it, by their `needs`.
+    /// `memory_plan` has the shares of the program and of the queries in flight, for their `needs`.
     pub(super) fn new(options: &CatalogOptions, needs: Needs, memory_plan: &MemoryPlan) -> Self {
         let shared = Arc::<Shared>::default();
         let fixed = memory_plan.program + memory_plan.queries;
@@ -67,7 +69,8 @@ impl Budget {
         }
     }
 
-    /// Waits until `admit` finds room in the ledger, as long as `waits` says so of it, and for no longer than the catalog's patience, nor than `progress` lets it.
+    /// Waits until `admit` succeeds in the ledger, as long as `waits` is true, within the catalog's
+    /// patience, and until `progress` interrupts.
     fn admitted<T>(
         &self,
         waits: impl Fn(&Ledger) -> bool,
@@ -85,7 +88,7 @@ impl Budget {
             if left.is_zero() || !waits(&ledger) {
                 return Err(refusal);
             }
-            // Whoever is asked may wait for a thread that asks the ledger.
+            // The host that is asked may wait for a thread that needs the ledger.
             if MutexGuard::unlocked(&mut ledger, || progress.interrupted()) {
                 return Err(Refusal::Never(Error::Interrupted));
             }
@@ -95,20 +98,21 @@ impl Budget {
         }
     }
 
-    /// Closes indexes until files are left to others, where the process may have few. What callers hold stays.
+    /// Closes indexes until enough files are left to others, if the process may open few. Indexes
+    /// that callers hold stay.
     pub(super) fn leave_files(&self) {
         let are_few = |(left, most)| left < left_to_others(most);
         while descriptors_left().is_some_and(are_few) && self.close_some() {}
     }
 
-    /// Closes some of the least recently used indexes; false if callers hold all of them.
+    /// Closes some of the least recently used indexes. Returns false if callers hold all of them.
     pub(super) fn close_some(&self) -> bool {
-        // They are dropped behind the lock.
+        // They are dropped after the lock is released.
         let closed = self.ledger.lock().close_some(CLOSED_AT_ONCE);
         !closed.is_empty()
     }
 
-    /// Opens an index of the catalog, for which there is the right to.
+    /// Opens an index of the catalog; the caller has the right to open it.
     pub(super) fn assemble(
         self: &Arc<Self>,
         name: &str,
@@ -133,7 +137,7 @@ impl Budget {
         Ok(index.with_lent(Lent::kept(self.clone(), number)))
     }
 
-    /// Opens an index for reading, once it is admitted with the bytes that it takes.
+    /// Opens an index for reading, once it is admitted with its bytes.
     fn read(
         &self,
         path: &Path,
@@ -159,7 +163,7 @@ impl Budget {
             divide,
         )?
         .with_log()?;
-        // Other indexes take it for theirs, by its name alone.
+        // Other indexes will use this codebook by its hash alone, so its content is checked.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
             if index
@@ -176,7 +180,7 @@ impl Budget {
         Ok(index)
     }
 
-    /// Says what an index that is read may have in memory, once that is admitted.
+    /// Computes the memory of an index for reading, and has it admitted.
     fn divide(
         &self,
         terms: &Terms,
@@ -203,7 +207,7 @@ impl Budget {
         if terms.navigates {
             bytes += navigation;
         }
-        // It is accounted for once, not with each index.
+        // A shared codebook is counted once, not with each index.
         let codebook = match terms.codebook.as_str() {
             "" => {
                 bytes += terms.codebook_bytes;
@@ -217,7 +221,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Opens an index for a caller, in the place of the one that has the number `instead`.
+    /// Opens an index for a caller, in place of the one numbered `instead`.
     fn open_once(self: &Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
         let mut grant = None;
         let index = self.read(path, |wanted| {
@@ -243,7 +247,8 @@ impl Lender for Budget {
         loop {
             let stamp = Stamp::of(path)?;
             match self.open_once(path, instead) {
-                // A merge or a build takes away files between the manifest and their opening.
+                // A merge or a build may remove files between the read of the manifest and their
+                // opening.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(path)? != stamp => attempt += 1,
                 opened => return opened,
             }
@@ -291,7 +296,7 @@ impl Lender for Budget {
             }
             Err(refusal) => Err(match refusal.into() {
                 Error::Memory { budget, needs, .. } => Shortage { budget, needs },
-                // It is one of those that are open already, so that it is no matter of how many these are.
+                // The index is already open, so the limit of open indexes does not apply.
                 _ => {
                     let budget = self.options.memory.unwrap_or(u64::MAX);
                     let needs = budget.saturating_add(more);
@@ -312,7 +317,7 @@ impl Lender for Budget {
     }
 }
 
-/// What of a manifest decides how much memory an index is given.
+/// The parts of a manifest that determine the memory of an index.
 struct Terms {
     codebook: String,
     codebook_bytes: u64,

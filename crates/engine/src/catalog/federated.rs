@@ -1,4 +1,5 @@
-//! One search over several indexes of a catalog: each gives its nearest, of which the nearest are the answers.
+//! One search over several indexes of a catalog: each returns its nearest vectors, and the nearest
+//! of these are the answers.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use crate::progress::{Progress, Silent};
 use crate::search::Counters;
 use crate::{Error, Index, Parts, SearchOptions, SearchResults, bounds, stored};
 
-/// What vectors an index has, and how many.
+/// The kind and the number of an index's vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
     element: Element,
@@ -33,7 +34,7 @@ impl Space {
         }
     }
 
-    /// What two indexes must share so that their distances can be compared.
+    /// Whether the distances in two indexes can be compared.
     fn is_of(&self, other: &Self) -> bool {
         (self.element, self.dim, self.metric) == (other.element, other.dim, other.metric)
     }
@@ -44,19 +45,26 @@ impl Space {
 }
 
 impl Catalog {
-    /// Searches several indexes: a query's answers are the `k` nearest of all. On equal distance the smaller id comes first.
+    /// Searches several indexes: a query's answers are the `k` nearest of all. On equal distance
+    /// the smaller id comes first.
     ///
-    /// Outside ids should be unique over the indexes ([`BuildOptions::ids`](crate::BuildOptions::ids)), since an answer does
-    /// not say which index it is from; one that two indexes give with the same id and distance is one answer.
+    /// External ids should be unique over the indexes
+    /// ([`BuildOptions::ids`](crate::BuildOptions::ids)), since an answer does not name its index.
+    /// If two indexes return the same id with the same distance, that is one answer.
     ///
-    /// Indexes are searched one after the other, each once, and only one has to be in memory at a time. Each returns `k`
-    /// answers, or all that it has (where all together have fewer, the rest are the id 2^64-1 at an infinite distance), from a candidate list of the size in `options`; what `options` leave open is taken
-    /// from its own preset. The counters and the latency of a query are the sums over the indexes; the seconds are those of
-    /// the whole call, in which indexes are opened.
+    /// Indexes are searched one after the other, each once, and only one has to be in memory at a
+    /// time. Each returns up to `k` answers from a candidate list of the size in `options`. If all
+    /// together have fewer, the remaining answers have the id 2^64-1 and an infinite distance.
+    /// Options that are left open follow each index's own preset. The counters and the latency of a
+    /// query are sums over the indexes. The seconds count the whole call, including the
+    /// opening of indexes.
     ///
     /// # Errors
-    /// No names; indexes of different dimensions, element types or metrics, of which two are named, before any search;
-    /// `k` beyond the vectors of all, and beyond [`MOST_PADDED`](bounds::MOST_PADDED); and what [`index`](Catalog::index) and [`Index::search`] return.
+    /// - No names.
+    /// - Indexes of different dimensions, element types or metrics; two of them are named, before
+    ///   any search.
+    /// - `k` beyond the vectors of all, and beyond [`MOST_PADDED`](bounds::MOST_PADDED).
+    /// - The errors of [`index`](Catalog::index) and [`Index::search`].
     pub fn search<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -66,10 +74,11 @@ impl Catalog {
         self.search_observed(names, queries, options, &Silent)
     }
 
-    /// As [`search`](Catalog::search); `progress` is told of each query that is done in each index and may interrupt.
+    /// Searches as [`search`](Catalog::search) does; `progress` counts each query in each index and
+    /// may interrupt.
     ///
     /// # Errors
-    /// As those of [`search`](Catalog::search), and [`Error::Interrupted`].
+    /// As for [`search`](Catalog::search), and [`Error::Interrupted`].
     pub fn search_observed<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -80,15 +89,18 @@ impl Catalog {
         self.search_each(names, queries, options, None, progress)
     }
 
-    /// Searches several indexes as [`search`](Catalog::search) does, among the vectors that match a filter: the k nearest of all that match, and k whenever k
-    /// match.
+    /// Searches several indexes as [`search`](Catalog::search) does, among the vectors that match a
+    /// filter. The answers are the k nearest of all matches, and there are k whenever k match.
     ///
-    /// The filter is of the columns of all indexes, as if they were one. An index may be without a column that others have, since no vector of it ever had a
-    /// value there: then none has one, as [`Filter`] says of missing values. A column that none has is an error, and is told before any search if the first index
-    /// is asked for it. Each index finds in its own way what matches in it ([`Explained`](crate::Explained)).
+    /// The filter refers to the columns of all indexes, as if they were one. An index may lack a
+    /// column of others, since none of its vectors ever had a value there. Then none of them has
+    /// one, in the sense of [`Filter`] for missing values. A column that no index has is an error.
+    /// It is reported before any search, if the first index meets it. Each index chooses its own
+    /// plan for the filter ([`Explained`](crate::Explained)).
     ///
     /// # Errors
-    /// As those of [`search`](Catalog::search), and [`Error::Filter`] for a filter that does not fit the columns: where only one index is why, it is named.
+    /// As for [`search`](Catalog::search), and [`Error::Filter`] for a filter that does not fit the
+    /// columns; if only one index is the reason, the error names it.
     pub fn search_filtered<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -99,10 +111,11 @@ impl Catalog {
         self.search_filtered_observed(names, queries, options, filter, &Silent)
     }
 
-    /// As [`search_filtered`](Catalog::search_filtered); `progress` is told of each query that is done in each index and may interrupt.
+    /// Searches as [`search_filtered`](Catalog::search_filtered) does; `progress` counts each query
+    /// in each index and may interrupt.
     ///
     /// # Errors
-    /// As there, and [`Error::Interrupted`].
+    /// As for `search_filtered`, and [`Error::Interrupted`].
     pub fn search_filtered_observed<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -147,7 +160,8 @@ impl Catalog {
             parts: options.parts.then(Parts::default),
         };
         let mut merged = Vec::with_capacity(k);
-        // Which are answers is decided between indexes: by what leading parts say, each would err in its own way.
+        // Answers are compared between indexes. Distances by leading parts alone would have
+        // different errors in each.
         let exact = options.exact || each.len() > 1;
         let mut columns = None;
         for &name in &each {
@@ -159,7 +173,7 @@ impl Catalog {
                     (index, Some(filter))
                 }
             };
-            // What was deleted is no answer, and an index that has none has nothing to be asked for.
+            // Deleted vectors are no answers, and an index without live vectors is not searched.
             let k = k.min(index.live());
             if k == 0 {
                 continue;
@@ -182,7 +196,8 @@ impl Catalog {
         Ok(all)
     }
 
-    /// An index, and what a filter asks of it. `columns` are those of all `names`, once they are needed.
+    /// Opens an index, and resolves a filter for it. `columns` are the columns of all `names`, once
+    /// they are needed.
     ///
     /// # Errors
     /// The filter does not fit the columns; indexes that do not open.
@@ -197,14 +212,14 @@ impl Catalog {
         if let Ok(checked) = filter.check(&index.schema()) {
             return Ok((index, checked));
         }
-        // There may be room for one open index only.
+        // There may be memory for one open index only.
         drop(index);
         let all = match columns {
             Some(all) => all,
             None => columns.insert(self.columns(names, progress)?),
         };
         if names.len() > 1 {
-            // What is wrong for all is wrong with the filter, and with no index.
+            // If the filter fits no index, it is wrong itself.
             filter.check(all)?;
         }
         let index = self.index_observed(name, progress)?;
@@ -214,7 +229,7 @@ impl Catalog {
         Ok((index, checked.map_err(|error| of_index(error, name))?))
     }
 
-    /// The columns of all of some indexes; where they differ in a type, that of the first.
+    /// The columns of several indexes together; if types differ, the first index decides.
     fn columns(&self, names: &[&str], progress: &dyn Progress) -> Result<Schema, Error> {
         let mut all = Schema::default();
         for name in names {
@@ -223,7 +238,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// The number of vectors in indexes, which must be of one space.
+    /// The number of vectors in the indexes, whose vectors must be of one kind.
     fn check(&self, names: &[&str]) -> Result<usize, Error> {
         let mut vectors = 0_usize;
         let mut first: Option<(&str, Space)> = None;
@@ -252,7 +267,7 @@ impl Catalog {
         }
     }
 
-    /// What an index has, which is remembered until its manifest changes.
+    /// The kind and number of an index's vectors, cached until its manifest changes.
     fn space(&self, name: &str) -> Result<Space, Error> {
         let path = self.place.path(name)?;
         let stamp = self.stamp(name, &path)?;
@@ -273,7 +288,7 @@ impl Catalog {
     }
 }
 
-/// A wrong argument of a search of several indexes, with the index for which it is wrong.
+/// Adds the name of the index to the error of a wrong argument.
 fn of_index(error: Error, name: &str) -> Error {
     match error {
         Error::Filter { position, reason } => Error::Filter {
@@ -304,7 +319,7 @@ fn of_index(error: Error, name: &str) -> Error {
     }
 }
 
-/// Adds what an index found to what others did.
+/// Merges the results of an index into the total.
 fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u64)>) {
     let k = all.k;
     let ids = all.ids.chunks_exact_mut(k);
@@ -323,7 +338,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // Each index has its own; of the last one it is told what was tried.
+    // Each index has its own; the list of tried sizes is the last index's.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;
@@ -336,7 +351,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     }
 }
 
-/// The nearest of two lists of distances and ids, both nearest first, as many as the first has.
+/// Merges two lists of distances and ids, both nearest first, and keeps as many as the first has.
 fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     out.clear();
     let entry = |list: (&[f32], &[u64]), at: usize| Some((*list.0.get(at)?, *list.1.get(at)?));

@@ -1,20 +1,21 @@
-//! The ledger of a catalog: what is in memory, and what has to go for what is to come.
+//! The ledger of a catalog: tracks the memory of its indexes, and decides which are closed to make
+//! space for others.
 //!
 //! ```text
 //!   fixed       the program and the queries in flight
 //!   codebooks   by content hash, with the number of indexes that use each
-//!   open        indexes that will be found; those that no caller holds may go
-//!   opening     indexes that are being opened: accounted for from the moment that they are admitted
+//!   open        indexes that can be found by name; those that no caller holds may be closed
+//!   opening     indexes that are being opened: counted from the time that they are admitted
 //!   held        indexes that were closed or replaced, until the last caller drops them
 //!   lent        indexes that callers opened again or for changes, until the last caller drops them
 //!
-//!   to go, in this order:   codebooks that nobody uses, but the one used last
-//!                           indexes that nobody holds, the least recently used first
-//!                           the codebook used last, if nobody uses it
+//!   closed or dropped in this order:   unused codebooks, except the one used last
+//!                                      indexes that no caller holds, the least recently used first
+//!                                      the codebook used last, if it is unused
 //! ```
 //!
-//! The codebook used last stays as long as it can, so that a switch between two indexes of one space, of which only one
-//! has room, does not read it again.
+//! The codebook used last stays as long as possible. So a switch between two indexes with one
+//! codebook does not read it again, even if there is memory for only one of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -25,61 +26,64 @@ use crate::index::Shared;
 use crate::plan::Needs;
 use crate::{Error, Index};
 
-/// Codebooks without an index that are kept where no budget bounds them.
+/// Unused codebooks that are kept if there is no budget.
 const MOST_SPARE_CODEBOOKS: usize = 16;
 
-/// What an index takes.
+/// The memory of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charge {
-    /// As which it is known.
+    /// Its number in the ledger.
     number: u64,
-    /// Bytes that are its own.
+    /// Bytes of its own.
     bytes: u64,
-    /// The most that it is lent of a larger budget before it asks for more; else its bytes.
+    /// The most bytes that a larger budget would lease to it before it asks for more; otherwise its
+    /// bytes.
     most: u64,
-    /// The codebook that it uses, by its hash, if that may be shared.
+    /// The hash of its codebook, if that may be shared.
     codebook: Option<String>,
 }
 
-/// What an index would have.
+/// The memory that an index asks for.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// Bytes that are its own.
+    /// Bytes of its own.
     pub(super) bytes: u64,
     /// The hash and the bytes of its codebook, if that may be shared.
     pub(super) codebook: Option<(&'a str, u64)>,
 }
 
-/// An index that is to be admitted.
+/// An index that asks to be admitted.
 struct Newcomer<'a> {
-    /// What it is, for messages.
+    /// Its description for messages.
     what: &'a str,
     charge: &'a Charge,
-    /// The number of the index that it takes the place of, which stays for as long as somebody has it and is no reason to refuse this one; 0 if there is none.
+    /// The number of the index that it replaces; 0 if there is none. The replaced one stays as long
+    /// as a caller has it, and is no reason to refuse this one.
     instead: u64,
 }
 
 /// Why an index was not admitted.
 pub(super) enum Refusal {
-    /// It never fits, or not for want of memory.
+    /// It never fits, or memory is not the reason.
     Never(Error),
-    /// It fits once others are gone that are in use.
+    /// It fits once other indexes in use are dropped.
     Beside(Beside),
 }
 
-/// An index that has no room beside those that are in use.
+/// An index that does not fit beside those in use.
 pub(super) struct Beside {
     pub(super) budget: u64,
-    /// A budget that has room for it beside the same others, however much of that these would be lent.
+    /// A budget in which it fits beside the same others, however much that budget would lease to
+    /// these.
     pub(super) needs: u64,
-    /// What it is, for messages.
+    /// Its description for messages.
     what: String,
     /// How many others there are.
     others: usize,
 }
 
 impl Beside {
-    /// The error of a change that has waited so long.
+    /// The error of a change that has waited for `waited`.
     pub(super) fn crowded(self, waited: Duration) -> Error {
         Error::Crowded {
             budget: self.budget,
@@ -107,7 +111,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// An index that is open.
+/// An open index.
 struct Open {
     index: Arc<Index>,
     stamp: Stamp,
@@ -116,7 +120,8 @@ struct Open {
 }
 
 impl Open {
-    /// Whether no caller holds it. Nobody can get hold of it while only the ledger, which is locked, has it.
+    /// Whether no caller holds it. While the ledger is locked and has the only reference, no caller
+    /// can get one.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.index) == 1
     }
@@ -127,27 +132,27 @@ struct Kept {
     bytes: u64,
     used: u64,
     users: usize,
-    /// Whether its content is what its hash says.
+    /// Whether its content was checked against its hash.
     checked: bool,
 }
 
-/// See the module.
+/// The ledger; see the module.
 pub(super) struct Ledger {
     budget: Option<u64>,
-    /// Bytes of the program and the queries in flight, and what they depend on.
+    /// Bytes of the program and the queries in flight, and their parameters.
     fixed: u64,
     program: Needs,
     shared: Arc<Shared>,
-    /// Counts uses: the larger, the later.
+    /// Counts uses: a larger number is later.
     clock: u64,
     codebooks: HashMap<String, Kept>,
-    /// The hash of the one used last.
+    /// The hash of the codebook used last.
     last_codebook: Option<String>,
     open: HashMap<String, Open>,
     opening: HashMap<String, Charge>,
     held: Vec<(Weak<Index>, Charge)>,
     lent: HashMap<u64, Charge>,
-    /// Threads that wait for something to be given back.
+    /// Threads that wait for memory to be returned.
     pub(super) waiting: usize,
 }
 
@@ -174,7 +179,7 @@ impl Ledger {
         }
     }
 
-    /// Bytes that are accounted for.
+    /// Bytes in use.
     pub(super) fn bytes(&mut self) -> u64 {
         self.forget_dropped();
         self.sum()
@@ -201,7 +206,7 @@ impl Ledger {
         self.codebooks.len()
     }
 
-    /// The open index of this name if it is the one on disk; counts as a use.
+    /// The open index of this name, if it is still the one on disk. Counts as a use.
     pub(super) fn find(&mut self, name: &str, stamp: Stamp) -> Option<Arc<Index>> {
         let now = self.tick();
         let open = self.open.get_mut(name).filter(|open| open.stamp == stamp)?;
@@ -213,7 +218,7 @@ impl Ledger {
         Some(index)
     }
 
-    /// A codebook is that of the index used last.
+    /// Notes the use of an index's codebook.
     fn use_codebook(&mut self, hash: &str, now: u64) {
         if let Some(kept) = self.codebooks.get_mut(hash) {
             kept.used = now;
@@ -223,7 +228,7 @@ impl Ledger {
         }
     }
 
-    /// Whether an index will be found, if it is still the one on disk.
+    /// Whether an index is open under this name.
     pub(super) fn is_open(&self, name: &str) -> bool {
         self.open.contains_key(name)
     }
@@ -233,15 +238,15 @@ impl Ledger {
         self.opening.contains_key(name)
     }
 
-    /// A thread begins to open an index.
+    /// Notes that a thread begins to open an index.
     pub(super) fn begin(&mut self, name: &str) {
         self.opening.insert(name.to_owned(), Charge::default());
     }
 
-    /// What an index would have, counted from now on.
+    /// The charge for an index, with its codebook counted from now on.
     fn charge(&mut self, wanted: Wanted<'_>) -> Charge {
         if let Some((hash, bytes)) = wanted.codebook {
-            // Counted now, so that it does not go to make room for its own index.
+            // Counted now, so that it is not dropped to make space for its own index.
             let kept = self.codebooks.entry(hash.to_owned()).or_insert(Kept {
                 bytes,
                 used: 0,
@@ -258,8 +263,8 @@ impl Ledger {
         }
     }
 
-    /// Admits an index that is being opened. Gives the number as which it is known, and the indexes that had to go for it, to be dropped when the ledger is no
-    /// longer locked.
+    /// Admits an index that is being opened. Returns its number, and the indexes that were closed
+    /// for it, which the caller drops after it unlocks the ledger.
     pub(super) fn admit(
         &mut self,
         name: &str,
@@ -287,8 +292,10 @@ impl Ledger {
         !self.lent.is_empty()
     }
 
-    /// Admits an index that a caller opens in the place of the one with the number `instead`. It may have up to `most` bytes, of which it gets half of what is
-    /// free beyond those that it must have. Gives its number, its bytes, and the indexes that had to go for it, to be dropped when the ledger is no longer locked.
+    /// Admits an index that a caller opens in place of the one numbered `instead`. It may have up
+    /// to `most` bytes: those that it needs, and half of the free ones. Returns its number, its
+    /// bytes, and the indexes that were closed for it, which the caller drops after it unlocks the
+    /// ledger.
     pub(super) fn lend(
         &mut self,
         what: &str,
@@ -316,7 +323,7 @@ impl Ledger {
         let bytes = charge.bytes;
         self.lent.insert(number, charge);
         while self.is_over_budget(instead) && self.close_oldest(&mut closed) {}
-        // Nobody is to find it any more, so that it goes when those who hold it drop it.
+        // The replaced index can no longer be found, so that it is closed when its callers drop it.
         let mut open = self.open.iter();
         let name = open.find(|(_, open)| open.charge.number == instead);
         if let Some(name) = name.map(|(name, _)| name.clone()) {
@@ -325,7 +332,8 @@ impl Ledger {
         Ok((number, bytes, closed))
     }
 
-    /// Lends so many bytes more to an index that a caller has opened. Gives the indexes that had to go for it, to be dropped when the ledger is no longer locked.
+    /// Leases more bytes to an index that a caller has opened. Returns the indexes that were closed
+    /// for it, which the caller drops after it unlocks the ledger.
     pub(super) fn grow(
         &mut self,
         what: &str,
@@ -356,14 +364,14 @@ impl Ledger {
         Ok(closed)
     }
 
-    /// So much of what an index was lent is of no more use to it.
+    /// Returns a part of an index's lease.
     pub(super) fn shrink(&mut self, number: u64, by: u64) {
         if let Some(charge) = self.lent.get_mut(&number) {
             charge.bytes = charge.bytes.saturating_sub(by);
         }
     }
 
-    /// An index that a caller had opened is gone, or was not opened.
+    /// Ends the lease of an index that a caller had opened, or failed to open.
     pub(super) fn give_back(&mut self, number: u64) {
         let Some(charge) = self.lent.remove(&number) else {
             return;
@@ -376,7 +384,8 @@ impl Ledger {
         }
     }
 
-    /// Bytes of an index by its number, and of its codebook if no other index has that; 0 if it is gone.
+    /// Bytes of an index by its number, with its codebook if no other index uses it; 0 if it is
+    /// gone.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);
         let held = self.held.iter().map(|(_, charge)| charge);
@@ -390,7 +399,8 @@ impl Ledger {
         charge.bytes + own.map_or(0, |kept| kept.bytes)
     }
 
-    /// Bytes that are free once the indexes are closed that no caller holds, and the one with the number `but` is gone; 0 without a budget.
+    /// Bytes that are free once all indexes are closed that no caller holds, and the one numbered
+    /// `but` is gone; 0 without a budget.
     fn free(&mut self, but: u64) -> u64 {
         let closable = self.open.values().filter(|open| open.is_free());
         let closable = closable.filter(|open| open.charge.number != but);
@@ -400,7 +410,7 @@ impl Ledger {
         self.budget.map_or(0, |budget| budget.saturating_sub(used))
     }
 
-    /// Closes what has to go until everything fits.
+    /// Closes indexes and drops codebooks until everything fits.
     fn make_room(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -427,7 +437,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether more is accounted for than the budget has, where the index with the number `but` does not count.
+    /// Whether more bytes are in use than the budget has, without the index numbered `but`.
     fn is_over_budget(&mut self, but: u64) -> bool {
         match self.budget {
             Some(budget) => self.bytes().saturating_sub(self.bytes_of(but)) > budget,
@@ -435,7 +445,7 @@ impl Ledger {
         }
     }
 
-    /// Refuses an index that cannot fit, before anything goes for it.
+    /// Refuses an index that cannot fit, before any other is closed for it.
     fn check_alone(&self, newcomer: &Newcomer<'_>) -> Result<(), Error> {
         let alone = self.alone(newcomer.charge);
         match self.budget {
@@ -448,7 +458,7 @@ impl Ledger {
         }
     }
 
-    /// What an index that is being opened takes beside the program where nothing else is in memory.
+    /// Bytes of an index that is being opened, if nothing else except the program is in memory.
     fn alone(&self, charge: &Charge) -> u64 {
         let codebook = charge.codebook.as_ref();
         let kept = codebook.and_then(|hash| self.codebooks.get(hash));
@@ -457,17 +467,17 @@ impl Ledger {
             .saturating_add(kept.map_or(0, |kept| kept.bytes))
     }
 
-    /// An index would fit, but not beside those that are in use.
+    /// The refusal of an index that does not fit beside those in use.
     fn too_small(&mut self, newcomer: &Newcomer<'_>) -> Beside {
         let all = self.open.len() + self.held.len() + self.opening.len() + self.lent.len();
         let instead = self.bytes_of(newcomer.instead);
         let others = all - 1 - usize::from(instead > 0);
         let indexes = self.bytes().saturating_sub(self.fixed + instead);
-        // A larger budget lends more to the others as well.
+        // A larger budget would lease more to the others as well.
         let others_lent = self.lent.values();
         let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
         let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
-        // One that is opened beside changes of others may be the next to be changed.
+        // An index opened beside changes of others may be changed next.
         let is_lent = self.lent.contains_key(&newcomer.charge.number);
         let next = self.lent.values().map(|charge| charge.most).max();
         let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);
@@ -479,7 +489,7 @@ impl Ledger {
         }
     }
 
-    /// Closes the least recently used index that no caller holds. Says whether there is one.
+    /// Closes the least recently used index that no caller holds. Returns whether there was one.
     fn close_oldest(&mut self, closed: &mut Vec<Arc<Index>>) -> bool {
         let free = self.open.iter().filter(|(_, open)| open.is_free());
         let oldest = free.min_by_key(|(_, open)| open.used);
@@ -490,7 +500,8 @@ impl Ledger {
         true
     }
 
-    /// Closes up to so many of the least recently used indexes that no caller holds. Gives them, to be dropped when the ledger is no longer locked.
+    /// Closes up to `most` of the least recently used indexes that no caller holds. Returns them;
+    /// the caller drops them after it unlocks the ledger.
     pub(super) fn close_some(&mut self, most: usize) -> Vec<Arc<Index>> {
         let mut closed = Vec::new();
         while closed.len() < most && self.close_oldest(&mut closed) {}
@@ -502,8 +513,8 @@ impl Ledger {
         self.codebooks.iter().filter(|(_, kept)| kept.users == 0)
     }
 
-    /// Drops the least recently used codebook that no index uses; with `but_last`, not if it is the one used last of all.
-    /// Says whether there is one.
+    /// Drops the least recently used codebook that no index uses. With `but_last`, the codebook
+    /// used last of all stays. Returns whether one was dropped.
     fn drop_spare_codebook(&mut self, but_last: bool) -> bool {
         let last = self.last_codebook.as_ref().filter(|_| but_last);
         let spare = self
@@ -519,11 +530,11 @@ impl Ledger {
 
     fn drop_codebook(&mut self, hash: &str) {
         self.codebooks.remove(hash);
-        // With the ledger locked, so that no index is admitted that counts on it.
+        // Under the ledger's lock, so that no admitted index relies on it.
         self.shared.forget_codebook(hash);
     }
 
-    /// An index that was being opened is open.
+    /// Notes that an index has been opened.
     pub(super) fn settle(&mut self, name: &str, index: &Arc<Index>, stamp: Stamp) {
         let used = self.tick();
         if let Some(codebook) = index.codebook() {
@@ -539,7 +550,8 @@ impl Ledger {
         self.open.insert(name.to_owned(), open);
     }
 
-    /// An index that was being opened is not, unless it was [settled](Ledger::settle): gives back what it was granted.
+    /// Notes that an index was not opened, unless it was [settled](Ledger::settle), and returns its
+    /// memory.
     pub(super) fn abandon(&mut self, name: &str) {
         let Some(charge) = self.opening.remove(name) else {
             return;
@@ -550,21 +562,22 @@ impl Ledger {
         }
     }
 
-    /// Drops a codebook that no index uses: it may not have been read, or not be what it says.
+    /// Drops a codebook that no index uses: it may never have been read, or its content may be
+    /// wrong.
     fn drop_unused_codebook(&mut self, hash: &str) {
         if self.codebooks.get(hash).is_some_and(|kept| kept.users == 0) {
             self.drop_codebook(hash);
         }
     }
 
-    /// Closes all indexes. Gives them, to be dropped when the ledger is no longer locked.
+    /// Closes all indexes. Returns them; the caller drops them after it unlocks the ledger.
     pub(super) fn close_all(&mut self) -> Vec<Arc<Index>> {
         let names: Vec<String> = self.open.keys().cloned().collect();
         let closed = names.iter().filter_map(|name| self.retire(name));
         closed.collect()
     }
 
-    /// Closes an index. It is accounted for until nobody holds it.
+    /// Closes an index. Its memory counts until no caller holds it.
     pub(super) fn retire(&mut self, name: &str) -> Option<Arc<Index>> {
         let open = self.open.remove(name)?;
         if open.is_free() {
@@ -575,19 +588,19 @@ impl Ledger {
         Some(open.index)
     }
 
-    /// Whether the content of a codebook was compared with its hash.
+    /// Whether the content of a codebook was checked against its hash.
     pub(super) fn is_checked(&self, hash: &str) -> bool {
         self.codebooks.get(hash).is_some_and(|kept| kept.checked)
     }
 
-    /// The content of a codebook is what its hash says.
+    /// Notes that the content of a codebook agrees with its hash.
     pub(super) fn set_checked(&mut self, hash: &str) {
         if let Some(kept) = self.codebooks.get_mut(hash) {
             kept.checked = true;
         }
     }
 
-    /// Lets go of what callers have dropped.
+    /// Releases the memory of indexes that callers have dropped.
     fn forget_dropped(&mut self) {
         let codebooks = &mut self.codebooks;
         self.held.retain(|(index, charge)| {
@@ -597,7 +610,7 @@ impl Ledger {
             }
             alive
         });
-        // What took the place of one of these may have the memory of its codebook.
+        // An index that replaced one of these may already use the memory of its codebook.
         let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
         while is_over(self) && self.drop_spare_codebook(false) {}
     }
@@ -608,7 +621,7 @@ impl Ledger {
     }
 }
 
-/// An index is gone that used a codebook.
+/// Releases the codebook of an index that is gone.
 fn release(codebooks: &mut HashMap<String, Kept>, charge: &Charge) {
     let hash = charge.codebook.as_deref();
     if let Some(kept) = hash.and_then(|hash| codebooks.get_mut(hash)) {

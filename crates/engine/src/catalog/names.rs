@@ -1,4 +1,4 @@
-//! Where the indexes of a catalog are, and what they are called.
+//! The paths and the names of the indexes of a catalog.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,11 +13,12 @@ const LISTED: usize = 8;
 const NO_MANIFEST: &str =
     "it has no MANIFEST: a build that was interrupted or goes on, or another directory";
 
-/// Where the indexes of a catalog are.
+/// The paths of the indexes of a catalog.
 pub(super) enum IndexPaths {
-    /// In the subdirectories of a directory, whose names are theirs.
+    /// In the subdirectories of a directory; the names of the subdirectories are the names of the
+    /// indexes.
     Directory(PathBuf),
-    /// Anywhere; their paths as they were given are their names.
+    /// Anywhere; the given paths are the names.
     Paths(BTreeMap<String, PathBuf>),
 }
 
@@ -37,7 +38,7 @@ impl IndexPaths {
             Ok(facts) if facts.is_dir() => None,
             Ok(_) => Some("a file"),
             Err(error) if stored::is_absent(&error) => Some("not there"),
-            // Not allowed, or broken: that is no answer.
+            // Not permitted, or broken: the answer is unknown.
             Err(error) => {
                 let place = path.display().to_string();
                 return Err(TierError::io("look at", place, 0, 0, error).into());
@@ -69,10 +70,10 @@ impl IndexPaths {
         Ok(Self::Paths(paths.into_iter().map(named).collect()))
     }
 
-    /// The names of the indexes that are there, sorted.
+    /// The names of the existing indexes, sorted.
     ///
     /// # Errors
-    /// A directory that may not be looked into: whether it is an index, nobody knows.
+    /// A directory that may not be read, so that it is unknown whether it is an index.
     pub(super) fn names(&self) -> Result<Vec<String>, Error> {
         let directory = match self {
             Self::Directory(path) => path,
@@ -89,7 +90,7 @@ impl IndexPaths {
         stored::indexes_in(directory)
     }
 
-    /// Where the index of this name is, if it is there. A name must not lead out of the catalog.
+    /// The path of the index of this name. A name must not lead out of the catalog.
     pub(super) fn path(&self, name: &str) -> Result<PathBuf, Error> {
         match self {
             Self::Directory(directory) => {
@@ -118,7 +119,7 @@ impl IndexPaths {
         }
     }
 
-    /// There is no such index; `why` says what is wrong with the name, if something is.
+    /// The error for an index that does not exist; `why` is the fault of the name, if it has one.
     fn no_such(&self, name: &str, why: Option<&str>) -> Error {
         let there = match (self.names(), self) {
             (Err(error), _) => error.to_string(),
@@ -152,7 +153,7 @@ impl IndexPaths {
     }
 }
 
-/// The names that somebody who wrote `name` may have meant, the likeliest first.
+/// The existing names that are most similar to `name`, the most similar first.
 fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     let mut by_distance: Vec<(usize, &str)> = names
         .iter()
@@ -163,13 +164,13 @@ fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     by_distance.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Insertions, deletions and replacements of letters, of either case, that make `a` of `b`.
+/// Insertions, deletions and replacements of letters, of either case, that turn `b` into `a`.
 fn edits(a: &str, b: &str) -> usize {
     let letters = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
     let (a, b) = (letters(a), letters(b));
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
-        // What `row[j]` was for the letters of `a` before this one.
+        // The value of `row[j]` for the letters of `a` before this one.
         let mut before = row[0];
         row[0] = i + 1;
         for (j, y) in b.iter().enumerate() {

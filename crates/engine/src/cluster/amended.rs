@@ -1,11 +1,14 @@
-//! The heads of clusters that change: one moves, one comes when a cluster is split, one goes when it is merged.
+//! The heads of clusters that change: a head moves, is added when a cluster is split, or is removed
+//! when clusters are merged.
 //!
-//! The graph over the heads is amended where they are, as an insert into any such graph does: a head that is new looks for those near it,
-//! links to some of them, and is linked back. Nothing else of it is looked at, so that a few splits cost little whatever the number of
-//! clusters. Everything is measured in build space, as when the index was built.
+//! The graph over the heads is updated in place, as by an insert into any such graph. A new head
+//! searches for near heads, links to some of them, and is linked back. No other part of the graph
+//! is read, so a few splits cost little whatever the number of clusters. Distances are measured in
+//! build space, as when the index was built.
 //!
-//! What comes may be of another distribution than what was there: then walks end among old heads, which fill the list of candidates and link to each
-//! other alone. So walks are [tried](AmendedHeads::are_found) in the end, and where too many miss the graph is built anew.
+//! New heads may follow another distribution than the old ones. Then walks end among old heads,
+//! which fill the candidate list and link to each other alone. So some walks are
+//! [tried](AmendedHeads::are_found) at the end. If too many miss, the graph is rebuilt.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -24,13 +27,14 @@ const RULE: Rule = Rule {
     saturate: false,
 };
 
-/// Rows from which walks are tried, and as many heads; with lists of so many candidates, about as long as those of searches that probe few clusters.
+/// How many rows walks are tried from, and how many heads. Their list size is about that of
+/// searches that probe few clusters.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
-/// The graph is built anew where more than one in so many does not come to the nearest head.
+/// The graph is rebuilt if more than one in so many walks misses the nearest head.
 const MISSED: usize = 32;
 
-/// Where heads are looked for from, reused.
+/// The start of a search for heads, with buffers.
 #[derive(Default)]
 pub(crate) struct HeadsAt {
     walk: NavigationScratch,
@@ -40,7 +44,7 @@ pub(crate) struct HeadsAt {
 }
 
 impl HeadsAt {
-    /// The point that they are looked for from.
+    /// The point from which heads are searched.
     pub(crate) fn point(&self) -> &[u8] {
         &self.point
     }
@@ -52,7 +56,7 @@ pub(crate) struct AmendedHeads {
     kernel: Kernel,
     entry: u32,
     links: Vec<Vec<u32>>,
-    /// As rows of the index, and as points of build space.
+    /// The heads as rows of the index, and as points of build space.
     vectors: Vec<u8>,
     points: Vec<u8>,
     pruner: Pruner,
@@ -60,7 +64,7 @@ pub(crate) struct AmendedHeads {
 }
 
 impl AmendedHeads {
-    /// Those of an index; `space` has measured what it has to.
+    /// The heads of an index; `space` has already measured the lengths that it needs.
     pub(crate) fn of(heads: &Navigation, space: Space) -> Self {
         let file = heads.file();
         let mut points = Vec::new();
@@ -106,13 +110,14 @@ impl AmendedHeads {
         &self.points[cluster as usize * self.kernel.row_bytes()..][..self.kernel.row_bytes()]
     }
 
-    /// Has heads looked for from a row.
+    /// Sets the row from which heads are searched.
     pub(crate) fn stand_at(&self, row: &[u8], at: &mut HeadsAt) {
         at.point.clear();
         self.space.append(row, &mut at.point);
     }
 
-    /// The nearest heads: clusters with their squared distances, nearest first. The graph is walked with a list of so many.
+    /// The nearest heads: clusters with their squared distances, nearest first. The walk of the
+    /// graph uses a candidate list of size `list`.
     pub(crate) fn nearest(&self, at: &mut HeadsAt, list: usize, out: &mut Vec<(f32, u32)>) {
         let HeadsAt {
             walk: found, point, ..
@@ -136,20 +141,20 @@ impl AmendedHeads {
         out.extend(distances.iter().copied().zip(clusters.iter().copied()));
     }
 
-    /// The squared distances of a point to others that stand one after the other, all of build space.
+    /// The squared distances of a point to several others, all in build space.
     pub(crate) fn distances_of(&self, point: &[u8], others: &[u8], out: &mut Vec<f32>) {
         out.resize(others.len() / self.kernel.row_bytes(), 0.0);
         self.kernel.distances_dense(point, others, out);
     }
 
-    /// The squared distances from a cluster's head to those of others.
+    /// The squared distances from a cluster's head to other heads.
     pub(crate) fn distances(&self, cluster: u32, others: &[u32], out: &mut Vec<f32>) {
         out.resize(others.len(), 0.0);
         self.kernel
             .distances(self.point(cluster), &self.points, others, out);
     }
 
-    /// Gives a cluster another head.
+    /// Replaces the head of a cluster.
     pub(crate) fn replace(&mut self, cluster: u32, vector: &[u8]) {
         let bytes = vector.len();
         self.vectors[cluster as usize * bytes..][..bytes].copy_from_slice(vector);
@@ -159,7 +164,7 @@ impl AmendedHeads {
         self.link(cluster);
     }
 
-    /// Adds the head of a new cluster, and gives the cluster's number.
+    /// Adds the head of a new cluster, and returns the cluster's number.
     pub(crate) fn push(&mut self, vector: &[u8]) -> u32 {
         let cluster = self.count();
         self.vectors.extend_from_slice(vector);
@@ -169,11 +174,11 @@ impl AmendedHeads {
         cluster
     }
 
-    /// Takes away the head of a cluster, of two or more; the last cluster gets its number.
+    /// Removes the head of a cluster; there must be two or more. The last cluster gets its number.
     pub(crate) fn remove(&mut self, cluster: u32) {
         self.changed = true;
         let last = self.count() - 1;
-        // Who led to it is to lead to those that it led to.
+        // Heads that linked to it are linked to its neighbours instead.
         let left = std::mem::take(&mut self.links[cluster as usize]);
         let lead: Vec<u32> = (0..self.count())
             .filter(|&other| self.links[other as usize].contains(&cluster))
@@ -202,7 +207,7 @@ impl AmendedHeads {
         }
     }
 
-    /// What a walk of the graph finds that looks for a head.
+    /// Walks the graph towards a head.
     fn walk_to(&self, cluster: u32) -> NavigationScratch {
         let mut scratch = NavigationScratch::default();
         let links_of = |cluster: u32| &self.links[cluster as usize][..];
@@ -218,7 +223,7 @@ impl AmendedHeads {
         scratch
     }
 
-    /// Links a head to some of those near it, and these back.
+    /// Links a head to some of the heads near it, and these back.
     fn link(&mut self, cluster: u32) {
         self.changed = true;
         let near: Vec<u32> = self
@@ -234,7 +239,7 @@ impl AmendedHeads {
         }
     }
 
-    /// Has a head lead to others as well, as far as it has room, and they are worth it.
+    /// Adds links from a head to others, as far as its list has space and the prune keeps them.
     fn join(&mut self, cluster: u32, others: &[u32]) {
         let mut pool = self.links[cluster as usize].clone();
         pool.extend(others.iter().filter(|&&other| other != cluster));
@@ -253,7 +258,7 @@ impl AmendedHeads {
                 self.pruner.prune(&points, cluster, &RULE).to_vec()
             }
         };
-        // Whoever is new is to be found.
+        // A new head must be found.
         if let [only] = others
             && *only != cluster
             && !chosen.contains(only)
@@ -264,7 +269,8 @@ impl AmendedHeads {
         self.links[cluster as usize] = chosen;
     }
 
-    /// Makes sure that every head is found: one that nothing leads to any more is linked from the nearest that something does.
+    /// Makes every head reachable: a head without incoming links is linked from the nearest
+    /// reachable one.
     pub(crate) fn connect(&mut self) {
         let mut reached = vec![false; self.links.len()];
         let mut next = vec![self.entry];
@@ -282,14 +288,14 @@ impl AmendedHeads {
                 return;
             }
             let scratch = self.walk_to(cluster as u32);
-            // What a walk finds is reached.
+            // A walk only finds reachable heads.
             let from = scratch.found().next().map_or(self.entry, |(_, near)| near);
             self.links[from as usize].push(cluster as u32);
             next.push(cluster as u32);
         }
     }
 
-    /// Whether walks come to the nearest head: those from some of these rows, and those to some of the heads.
+    /// Whether walks reach the nearest head: from some of these rows, and to some of the heads.
     pub(crate) fn are_found<'r>(&self, rows: impl ExactSizeIterator<Item = &'r [u8]>) -> bool {
         let (mut at, mut near) = (HeadsAt::default(), Vec::new());
         let (mut tried, mut missed) = (0, 0);
@@ -313,7 +319,7 @@ impl AmendedHeads {
         missed * MISSED <= tried
     }
 
-    /// Builds the graph over the heads anew, as a build of the index would.
+    /// Rebuilds the graph over the heads, as a build of the index would.
     ///
     /// # Errors
     /// An interruption.
@@ -331,7 +337,7 @@ impl AmendedHeads {
         Ok(())
     }
 
-    /// As the file of an index has them.
+    /// The heads in the form of an index file.
     pub(crate) fn into_file(self) -> NavigationFile {
         let mut offsets = vec![0];
         let mut links = Vec::new();
@@ -350,7 +356,7 @@ impl AmendedHeads {
     }
 }
 
-/// Puts the last of some rows in the place of another, and drops it where it was.
+/// Moves the last of some rows to the place of another, and shortens the rows.
 fn move_last(rows: &mut Vec<u8>, bytes: usize, place: u32) {
     let last = rows.len() - bytes;
     let at = place as usize * bytes;
@@ -433,7 +439,8 @@ mod tests {
         let rows: Vec<[u8; 2]> = (0..200).map(row).collect();
         let found = |heads: &AmendedHeads| heads.are_found(rows.iter().map(|row| &row[..]));
         assert!(found(&heads));
-        // One leads to the next: far from the entry a list is full of others long before it comes there.
+        // Each leads to the next one: far from the entry, a list is full of others long before a
+        // walk comes there.
         for cluster in 0..200 {
             heads.links[cluster] = vec![(cluster as u32 * 7 + 1) % 200];
         }

@@ -1,14 +1,17 @@
-//! Closure: which clusters a row is a member of (SPANN §3.2).
+//! Closure: decides which clusters a row joins (SPANN §3.2).
 //!
-//! A query that is near the boundary of two clusters may have neighbours in both. So that it need not look into both, a row joins all
-//! clusters whose head is not much farther than the nearest, nearest first, up to a number; but not one whose head is nearer to a head that
-//! was chosen than to the row: who probes the one does not need the row in the other (the rule of relative neighbourhoods).
+//! A query near the boundary of two clusters may have neighbours in both. So that it need not probe
+//! both, a row joins all clusters whose head is not much farther than the nearest, nearest first,
+//! up to a number. One rule leaves out redundant copies: a row does not join a cluster whose head
+//! is nearer to a chosen head than to the row. A query that probes one of these clusters does not
+//! need the row in the other (the rule of relative neighbourhoods).
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// A cluster has at most so many times the members that it would have if each vector had all the replicas that it may have.
+/// The most members of a cluster, as a multiple of its members if each vector had all the replicas
+/// that it may have.
 pub(crate) const MOST_MEMBERS: usize = 2;
 
 /// How rows join clusters.
@@ -16,26 +19,28 @@ pub(crate) const MOST_MEMBERS: usize = 2;
 pub(crate) struct Closure {
     /// The most clusters that a row is a member of, 1 or more.
     pub(crate) replicas: usize,
-    /// How much farther than the nearest head another may be, as a share of that distance, which is squared.
+    /// How much farther than the nearest head another may be, as a share of the squared distance.
     pub(crate) share: f32,
-    /// The most members of a cluster. Those leave that have a nearer one: first those to which that is nearest,
-    /// in comparison.
+    /// The most members of a cluster. Members with a nearer cluster leave first, in the order of
+    /// how much nearer that is in comparison.
     pub(crate) most: usize,
-    /// What members take, where clusters stand on whole blocks: those that would begin a block leave as well, but for the first.
+    /// The sizes of members and blocks, if clusters take whole blocks. Then members that would
+    /// begin a further block leave as well.
     pub(crate) blocks: Option<Blocks>,
 }
 
 /// How members fill blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
-    /// Bytes of a block, of what stands in front of the members of a cluster, and of a member.
+    /// Bytes of a block, of a cluster's data in front of its members, and of a member.
     pub(crate) block: usize,
     pub(crate) fixed: usize,
     pub(crate) member: usize,
 }
 
 impl Blocks {
-    /// Of so many members, those that fill their blocks, or nearly: the last block is given up that is less than three quarters full.
+    /// How many of so many members fill their blocks, or nearly: a last block less than three
+    /// quarters full is given up.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
         let (whole, rest) = (bytes / self.block, bytes % self.block);
@@ -47,8 +52,9 @@ impl Blocks {
 }
 
 impl Closure {
-    /// The clusters that a row joins of those near it, which are given with the squared distances of their heads, nearest first. `apart` gives
-    /// those from a cluster's head to those of others; `distances` is room for them.
+    /// The clusters that a row joins. `near` has the candidates with the squared distances of their
+    /// heads, nearest first. `apart` computes the distances from a cluster's head to others;
+    /// `distances` is a buffer.
     pub(crate) fn choose(
         &self,
         near: &[(f32, u32)],
@@ -58,7 +64,7 @@ impl Closure {
     ) {
         chosen.clear();
         let nearest = near.first().map_or(0.0, |near| near.0);
-        // That of a head, which is at no distance from itself, says nothing of what is far.
+        // If the row is a head, the distance 0 to itself gives no scale for far ones.
         let most = match nearest {
             0.0 => f32::INFINITY,
             nearest => nearest * (1.0 + self.share),
@@ -74,15 +80,16 @@ impl Closure {
         }
     }
 
-    /// Members that a cluster keeps, of so many, as far as the others have a nearer one.
+    /// How many of so many members a cluster keeps, as far as the others have a nearer one.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))
     }
 }
 
-/// Rows that are all alike have heads that are: they take turns to be the first, or all would join the same. Of those near a row, nearest first;
-/// `turn` is a number of the row's own.
+/// Rotates the heads at equal distance that are nearest to a row, `near`, by the row's number
+/// `turn`. If many rows are alike, their heads are too, and otherwise all would join the same
+/// cluster.
 pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     let Some(&(nearest, _)) = near.first() else {
         return;
@@ -91,18 +98,18 @@ pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     near[..alike].rotate_left(turn % alike);
 }
 
-/// Heads that are looked at for each row, at least; and for each cluster that it may join.
+/// Heads that are searched for each row: the least, and for each cluster that it may join.
 const LOOKED_AT: usize = 64;
 const LOOKED_AT_A_REPLICA: usize = 8;
-/// Heads that are looked at for a row that may join so many clusters.
+/// Heads that are searched for a row that may join so many clusters.
 pub(crate) fn looked_at(replicas: usize) -> usize {
     LOOKED_AT.max(LOOKED_AT_A_REPLICA * replicas)
 }
 
-/// Rows that a thread takes at a time.
+/// Rows that a thread takes at once.
 const SHARE: usize = 8 * CHUNK;
 
-/// Who is a member of what.
+/// The members of all clusters.
 #[derive(Debug)]
 pub(crate) struct Memberships {
     /// Where each row's clusters begin in `clusters`, and where the last one's end.
@@ -118,13 +125,13 @@ pub(crate) struct Memberships {
 }
 
 impl Memberships {
-    /// The clusters that a row is a member of, the nearest first: one or more.
+    /// The clusters of a row, the nearest first: one or more.
     pub(crate) fn of(&self, row: u32) -> &[u32] {
         let at = row as usize;
         &self.clusters[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 
-    /// Rows.
+    /// How many rows there are.
     pub(crate) fn rows(&self) -> usize {
         self.starts.len() - 1
     }
@@ -134,13 +141,14 @@ impl Memberships {
         self.clusters.len() as u64
     }
 
-    /// Bytes that they take for so many rows, at most, while they are found.
+    /// The most bytes for so many rows, while memberships are computed.
     pub(crate) fn bytes(rows: usize, replicas: usize) -> u64 {
-        // A place; and of each membership the cluster and the distance.
+        // An offset, and for each membership the cluster and the distance.
         rows as u64 * (4 + 8 * replicas as u64)
     }
 
-    /// The members of each cluster: where they begin, and rows; first those for which it is the nearest, each of both in their order.
+    /// The members of each cluster: their offsets, and rows. Rows for which it is the nearest
+    /// cluster come first; both groups keep their order.
     pub(crate) fn by_cluster(&self) -> (Vec<u32>, Vec<u32>) {
         let mut starts = Vec::with_capacity(self.sizes.len() + 1);
         let mut at = 0;
@@ -165,7 +173,7 @@ impl Memberships {
     }
 }
 
-/// Finds out who is a member of what.
+/// Computes all memberships.
 ///
 /// # Errors
 /// Rows that cannot be read, or an interruption.
@@ -183,7 +191,7 @@ pub(crate) fn memberships(
         ..Joined::default()
     };
     found.starts.push(0);
-    // Some shares at a time, so that what is found is held once.
+    // A few shares at a time, so that results are held once.
     let all: Vec<u32> = (0..count as u32).collect();
     for shares in all.chunks(SHARE * threads.max(1)) {
         go_on(progress)?;
@@ -197,7 +205,7 @@ pub(crate) fn memberships(
     Ok(found.within(heads.count(), &closure))
 }
 
-/// What some rows have joined.
+/// The memberships of some rows.
 #[derive(Default)]
 struct Joined {
     starts: Vec<u32>,
@@ -205,7 +213,7 @@ struct Joined {
     distances: Vec<f32>,
 }
 
-/// Has some rows join clusters.
+/// Computes the memberships of some rows.
 fn join(
     rows: &PointRows<'_>,
     heads: &Heads,
@@ -249,7 +257,8 @@ impl Joined {
         self.distances.extend(other.distances);
     }
 
-    /// What is left when no cluster has more members than it keeps, as far as the others have a nearer one.
+    /// Removes members until no cluster has more than it keeps, as far as the others have a nearer
+    /// one.
     fn within(mut self, clusters: usize, closure: &Closure) -> Memberships {
         let rows = self.starts.len() - 1;
         let mut sizes = vec![0u32; clusters];
@@ -261,13 +270,14 @@ impl Joined {
             .map(|&size| closure.kept(size as usize) as u32)
             .collect();
         let is_over = |cluster: u32| sizes[cluster as usize] > most[cluster as usize];
-        // Of clusters that have too many: how much farther each is than from the nearest head.
+        // For clusters with too many members: each member's distance, as a multiple of the distance
+        // to its nearest head.
         let mut over: Vec<(u32, f32, u32)> = Vec::new();
         for row in 0..rows {
             let nearest = self.distances[self.starts[row] as usize];
             let of_row = self.starts[row] as usize + 1..self.starts[row + 1] as usize;
             for at in of_row.filter(|&at| is_over(self.clusters[at])) {
-                // No number of times what is nothing; and not a NaN, whose sign is the processor's choice.
+                // A ratio to 0 would be infinite, or NaN, whose sign depends on the processor.
                 let times = match nearest {
                     0.0 => f32::INFINITY,
                     nearest => self.distances[at] / nearest,
@@ -275,7 +285,8 @@ impl Joined {
                 over.push((self.clusters[at], times, at as u32));
             }
         }
-        // In each cluster those first that miss it least; what is at no distance from its nearest head before all.
+        // In each cluster, members with the largest ratio leave first; before them, members at
+        // distance 0 from their nearest head.
         over.sort_unstable_by(|a, b| {
             (a.0.cmp(&b.0))
                 .then(b.1.total_cmp(&a.1))

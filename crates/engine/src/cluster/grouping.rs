@@ -1,19 +1,23 @@
-//! Cluster-aware grouping (second-tier paper, §6.2): where vectors stand once, each stands in the group of one of its clusters.
+//! Cluster-aware grouping (second-tier paper, §6.2): if vectors are stored once, each is stored in
+//! the group of one of its clusters.
 //!
-//! A probe of cluster `j` reads its group at once, and each member that stands elsewhere by itself. With `h_j` the share of queries that
-//! probe `j`, `A_ij` 1 where vector `i` is a member of `j`, and `P_ij` 1 where it stands in the group of `j`, the least reads are those of
+//! A probe of cluster `j` reads its group at once, and each member stored elsewhere by itself. Let
+//! `h_j` be the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a member of `j`, and
+//! `P_ij` is 1 if it is stored in the group of `j`. The least reads are then:
 //!
 //! ```text
-//!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      where each vector stands in one of its clusters
+//!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters
 //! ```
 //!
-//! The paper's equation 4 has `P_ij` in the place of the difference, although its Table 4 says what it does here, and would then ask for the
-//! most reads: taken for a misprint. No constraint ties one vector to another, so the sum is least when each vector's part of it is: when it
-//! stands in the cluster of its own that is probed most. Where all are probed alike, that is any of them, and the nearest is chosen: its
-//! neighbours are there as well.
+//! The paper's equation 4 has `P_ij` in place of the difference, and would then ask for the most
+//! reads. Its Table 4 agrees with the formula here, so the equation is taken for a misprint. No
+//! constraint connects two vectors, so the sum is least when each vector's part is. That is the
+//! case when it is stored in the one of its clusters that is probed most. If all are probed alike,
+//! any cluster will do, and the nearest is chosen, since the vector's neighbours are there as well.
 //!
-//! The sum counts each member that stands elsewhere once for each probe. A search reads fewer: not those that stand in a group which it
-//! probes as well, and those near each other in one read. What is least for the sum is therefore not quite the least for a search.
+//! The sum counts each member stored elsewhere once for each probe. A search reads fewer: not the
+//! members stored in another group that it probes, and members near each other with one read. So
+//! the least sum is not quite the least for a search.
 
 use stratann_vector::Kernel;
 
@@ -23,13 +27,14 @@ use crate::data::VectorSource;
 use crate::navigation::{Navigation, NavigationScratch};
 use crate::progress::{Progress, Stage};
 
-/// The cluster in whose group each row stands. `visits` says how often each cluster was probed; empty where that is not known.
+/// The cluster in whose group each row is stored. `visits` counts the probes of each cluster; empty
+/// if unknown.
 pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     let visits_of = |cluster: u32| visits.get(cluster as usize).copied().unwrap_or(0);
     let of_row = |row: u32| {
         let clusters = memberships.of(row);
         let mut best = clusters[0];
-        // The nearer one where both are probed alike.
+        // If both are probed alike, the nearer one.
         for &cluster in &clusters[1..] {
             if visits_of(cluster) > visits_of(best) {
                 best = cluster;
@@ -40,8 +45,9 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     (0..memberships.rows() as u32).map(of_row).collect()
 }
 
-/// How often each cluster is probed by some queries, each of which is taken to probe the nearest so many, though a search may probe fewer or
-/// leave out far ones: only which cluster is probed more often than another counts. `heads` leads to them, and `kernel` is that of the index.
+/// Counts how often some queries probe each cluster. Each query is assumed to probe the nearest
+/// `probes` clusters. A search may probe fewer or leave out far ones, but only the ranking of
+/// clusters matters. `heads` finds the clusters, and `kernel` is the index's.
 ///
 /// # Errors
 /// Queries that cannot be read, or an interruption.

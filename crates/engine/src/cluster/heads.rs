@@ -1,4 +1,4 @@
-//! The heads of all clusters in memory, and the graph that leads to the nearest of them.
+//! The heads of all clusters in memory, and the graph that finds the nearest of them.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -10,12 +10,13 @@ use crate::graph::{self, Parameters};
 use crate::navigation::{Navigation, NavigationScratch};
 use crate::progress::Progress;
 
-/// Degree bound of the graph over the heads, and the list size that it is built with.
+/// The most neighbours in the graph over the heads, and the list size of its build.
 pub(super) const DEGREE: usize = 24;
 pub(super) const BUILD_LIST: usize = 64;
 pub(super) const ALPHA: f32 = 1.2;
 
-/// Builds the graph over heads, which are rows: where a walk begins, and the neighbours of each.
+/// Builds the graph over heads, which are rows. Returns the entry point, and the neighbours of each
+/// head.
 ///
 /// # Errors
 /// An interruption.
@@ -54,7 +55,7 @@ pub(super) fn graph_over(
     Ok((built.entry, lists))
 }
 
-/// The state of a look for heads, reused.
+/// Buffers of a search for heads.
 #[derive(Default)]
 pub(crate) struct HeadsScratch {
     walk: NavigationScratch,
@@ -68,7 +69,8 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Builds the graph over the heads, which are rows: what a search finds them by, and the same in build space.
+    /// Builds the graph over the heads, which are rows. Returns it in the form that searches use,
+    /// and in build space.
     ///
     /// # Errors
     /// Rows that cannot be read, or an interruption.
@@ -121,7 +123,8 @@ impl Heads {
         self.navigation.nodes()
     }
 
-    /// The nearest heads of a row: clusters with their squared distances in build space, nearest first.
+    /// The nearest heads of a row: clusters with their squared distances in build space, nearest
+    /// first.
     pub(crate) fn nearest(
         &self,
         rows: &PointRows<'_>,
@@ -138,7 +141,7 @@ impl Heads {
         out.extend(walk.found());
     }
 
-    /// The squared distances in build space from a cluster's head to those of others.
+    /// The squared distances in build space from a cluster's head to other heads.
     pub(crate) fn distances(&self, cluster: u32, others: &[u32], out: &mut Vec<f32>) {
         out.resize(others.len(), 0.0);
         let vectors = self.navigation.vectors();

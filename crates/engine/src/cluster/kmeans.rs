@@ -1,12 +1,14 @@
-//! Balanced hierarchical k-means: rows are divided into a few parts, and each of these again, until a part is a cluster.
+//! Balanced hierarchical k-means: rows are divided into a few parts, and each of these again, until
+//! a part is a cluster.
 //!
 //! ```text
 //!   100,000 ──> 16 parts ──> 16 parts of each ──> ... ──> clusters of about `size` rows
-//!                 means by Lloyd's rounds on a sample of the part; a mean that attracts more than its share counts as farther away
+//!                 means by Lloyd's rounds on a sample of the part; a mean that attracts more
+//!                 than its share counts as farther away
 //! ```
 //!
-//! A part that will not be divided, since its rows are all alike, is cut into pieces of one size. Parts follow each other so that each is
-//! near the one before it; so do clusters, and numbers of vectors that are members of one cluster are near each other.
+//! If the rows of a part are all alike, it is cut into pieces of one size. Each part is near the
+//! one before it. So are clusters, and the numbers of a cluster's members are near each other.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -15,28 +17,29 @@ use crate::graph::random::Random;
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// Parts that a part is divided into, at most.
+/// The most parts that a part is divided into.
 const BRANCHES: usize = 16;
-/// Rows for each mean that it is found on.
+/// Rows for each mean that it is computed from.
 const SAMPLE_A_MEAN: usize = 192;
 /// Lloyd's rounds.
 const ROUNDS: usize = 10;
 /// A part of so many rows is divided by all threads together; smaller ones by a thread each.
 const LARGE: usize = 1 << 15;
-/// Between a mean's weight and the next: the share of what it attracts too much, to this power.
+/// The exponent of the load in the update of a mean's weight. The load is the number of rows that
+/// the mean attracts, relative to an even share.
 const BALANCE: f32 = 0.5;
-/// A weight is at most so many times another's.
+/// The most that a weight may differ from 1, as a factor.
 const MOST_WEIGHT: f32 = 4.0;
 
 /// Rows by cluster.
 pub(crate) struct Partition {
     /// The head of each cluster, a row; no two are the same row.
     pub(crate) heads: Vec<u32>,
-    /// Rows of the largest.
+    /// Rows of the largest cluster.
     pub(crate) largest: usize,
 }
 
-/// Divides all rows into clusters of about `size`, of up to half as much again.
+/// Divides all rows into clusters of about `size` rows, and at most half as many again.
 ///
 /// # Errors
 /// Rows that cannot be read, or an interruption.
@@ -56,7 +59,7 @@ pub(crate) fn partition(
         progress,
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
-    // Large parts first, one after the other; then small ones, a thread each. They stay in their order.
+    // Large parts first, one after the other; then small ones, a thread each. They stay in order.
     let mut small: Vec<&mut [u32]> = Vec::new();
     let mut parts: Vec<(&mut [u32], u64)> = vec![(&mut order, 0)];
     while let Some((part, path)) = parts.pop() {
@@ -65,11 +68,11 @@ pub(crate) fn partition(
             continue;
         }
         let divided = divider.divide(part, path, threads)?;
-        // The first comes off the stack first.
+        // The first part comes off the stack first.
         parts.extend(divided.into_iter().rev());
     }
     let divide = |part: &mut [u32]| {
-        // By its first row, which says where it is whatever was divided before.
+        // Derived from its first row, so that it does not depend on the earlier divisions.
         let path = part.first().map_or(0, |&row| u64::from(row) + 1);
         let mut found = Vec::new();
         divider.clusters(part, path, &mut found).map(|()| found)
@@ -89,13 +92,14 @@ pub(crate) fn partition(
     Ok(partition)
 }
 
-/// Rows of a cluster at most, where the aim is `size`.
+/// The most rows of a cluster, if the target is `size`.
 pub(crate) fn most_of(size: usize) -> usize {
     size + size / 2
 }
 
-/// Divides rows, two or more, into two clusters, and says the head of each. Where the means would leave one of them fewer than `least`, both have as
-/// many: cut between those that are nearer to the one and those that are nearer to the other. Of rows that are all alike both heads are.
+/// Divides two or more rows into two clusters, and returns the head of each. If the means would
+/// leave one of them fewer than `least` rows, the rows are sorted by which of the two heads is
+/// nearer, and cut in the middle. If all rows are alike, so are both heads.
 ///
 /// # Errors
 /// Rows that cannot be read, or an interruption.
@@ -114,7 +118,7 @@ pub(crate) fn halves(
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
     let parts = divider.divide(&mut order, 0, 1)?;
-    // All of one part, where the other has none.
+    // If one part is empty, the other has all rows.
     let of = |at: usize| parts.get(at).map_or(&parts[0].0[..], |part| &part.0[..]);
     let heads = [divider.head(of(0))?, divider.head(of(1))?];
     if parts.len() > 1 && of(0).len().min(of(1).len()) >= least {
@@ -134,7 +138,7 @@ pub(crate) fn halves(
     Ok([divider.head(first)?, divider.head(second)?])
 }
 
-/// What divides parts.
+/// Divides parts.
 struct Divider<'a> {
     rows: &'a PointRows<'a>,
     size: usize,
@@ -142,11 +146,11 @@ struct Divider<'a> {
     progress: &'a dyn Progress,
 }
 
-/// A part, and the path to it, from which its random choices follow.
+/// A part, and the path to it, which seeds its random choices.
 type Part<'p> = (&'p mut [u32], u64);
 
 impl Divider<'_> {
-    /// The clusters of a part: the head and the rows of each.
+    /// The clusters of a part: the head and the number of rows of each.
     fn clusters(
         &self,
         part: &mut [u32],
@@ -165,12 +169,12 @@ impl Divider<'_> {
         Ok(())
     }
 
-    /// Rows of a cluster at most.
+    /// The most rows of a cluster.
     fn most(&self) -> usize {
         most_of(self.size)
     }
 
-    /// Divides a part of more rows than a cluster has into two or more.
+    /// Divides a part that is larger than a cluster into two or more.
     fn divide<'p>(
         &self,
         part: &'p mut [u32],
@@ -188,14 +192,15 @@ impl Divider<'_> {
         }
         let largest = sizes.iter().copied().max().unwrap_or(0);
         if largest == part.len() {
-            // All alike, as far as these means can tell.
+            // All rows are alike, as far as these means show.
             let each = part.len().div_ceil(count);
             let pieces = part.chunks_mut(each).zip(1..);
             return Ok(pieces
                 .map(|(piece, n)| (piece, next_path(path, n)))
                 .collect());
         }
-        // Sorted by label, and by row within: in the order of the source, which is what a file's read-ahead expects.
+        // Sorted by label, then by row: in the order of the source, which a file's read-ahead
+        // expects.
         let mut sorted: Vec<(u8, u32)> = labels.into_iter().zip(part.iter().copied()).collect();
         sorted.sort_unstable();
         for (place, (_, row)) in part.iter_mut().zip(sorted) {
@@ -212,10 +217,10 @@ impl Divider<'_> {
         Ok(parts)
     }
 
-    /// Means of a part, each near the one before it, with the weights that keep them in balance.
+    /// The means of a part, each near the one before it, with the weights that balance them.
     fn means(&self, part: &[u32], count: usize, random: &mut Random) -> Result<Means, Error> {
         let wanted = (count * SAMPLE_A_MEAN).min(part.len());
-        // Spread evenly over the part, from a random place on.
+        // Spread evenly over the part, from a random position on.
         let start = random.below(part.len());
         let sampled = (0..wanted).map(|i| (start + i * part.len() / wanted) % part.len());
         let mut sample: Vec<u32> = sampled.map(|at| part[at]).collect();
@@ -230,7 +235,7 @@ impl Divider<'_> {
         Ok(means)
     }
 
-    /// Which mean each row of a part goes to.
+    /// The mean that each row of a part goes to.
     fn labels(&self, part: &[u32], means: &Means, threads: usize) -> Result<Vec<u8>, Error> {
         let each = part.len().div_ceil(threads.max(1)).next_multiple_of(CHUNK);
         let labelled = threads::shared(part.chunks(each), |share| {
@@ -266,27 +271,28 @@ impl Divider<'_> {
             .iter()
             .zip(cluster)
             .min_by(|a, b| a.0.total_cmp(b.0));
-        // A part has a row or more.
+        // A part has at least one row.
         Ok(nearest.map_or(cluster[0], |(_, &row)| row))
     }
 }
 
-/// The path to part `n` of the part that a path leads to.
+/// The path to part `n` of the part at `path`.
 fn next_path(path: u64, n: u64) -> u64 {
     path.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(n)
 }
 
-/// Means that attract rows, about as many each.
+/// Means that attract about equally many rows each.
 struct Means {
     kernel: Kernel,
-    /// In floats, one after the other.
+    /// As floats, concatenated.
     points: Vec<u8>,
-    /// What the distance to each is multiplied with.
+    /// The factor on the distance to each.
     weights: Vec<f32>,
 }
 
 impl Means {
-    /// Some of the sampled points, by the rule of k-means++: the farther from those that there are, the likelier.
+    /// Initial means among the sampled points, by the rule of k-means++: the farther a point is
+    /// from the chosen ones, the likelier it is chosen.
     fn start(sample: &[u8], dim: usize, count: usize, random: &mut Random) -> Self {
         let kernel = Kernel::new(Metric::L2, Element::F32, dim);
         let rows = sample.len() / kernel.row_bytes();
@@ -304,7 +310,7 @@ impl Means {
                 *least = least.min(distance);
             }
             let total: f64 = least.iter().map(|&d| f64::from(d)).sum();
-            // 53 bits of it: a number from 0 to 1.
+            // 53 of the bits: a number from 0 to 1.
             let mut left = (random.next() >> 11) as f64 / (1u64 << 53) as f64 * total;
             let drawn = least.iter().position(|&d| {
                 left -= f64::from(d);
@@ -331,7 +337,8 @@ impl Means {
         nearest.map_or(0, |(at, _)| at)
     }
 
-    /// A round: each mean becomes that of what it attracts, and the heavier the more that is.
+    /// A round: each mean moves to the mean of the points it attracts, and its weight grows with
+    /// their number.
     fn improve(&mut self, sample: &[u8]) {
         let (dim, count) = (self.kernel.dim(), self.count());
         let mut sums = vec![0.0; count * dim];
@@ -344,7 +351,7 @@ impl Means {
         }
         let share = sizes.iter().sum::<usize>() as f32 / count as f32;
         for (at, &size) in sizes.iter().enumerate() {
-            // One that attracts nothing stays, and becomes lighter.
+            // A mean that attracts no point stays, and its weight falls.
             if size > 0 {
                 let mean = scaled(&sums[at * dim..(at + 1) * dim], size);
                 self.points[at * mean.len()..(at + 1) * mean.len()].copy_from_slice(&mean);
@@ -355,7 +362,7 @@ impl Means {
         }
     }
 
-    /// Puts each mean behind the nearest of those before it that is left.
+    /// Reorders the means: each follows the one that is nearest among those left.
     fn chain(&mut self) {
         let (bytes, count) = (self.kernel.row_bytes(), self.count());
         let point = |at: usize| &self.points[at * bytes..(at + 1) * bytes];
@@ -371,14 +378,14 @@ impl Means {
     }
 }
 
-/// Adds a point in floats.
+/// Adds a point, in floats.
 fn add(sum: &mut [f64], point: &[u8]) {
     for (sum, value) in sum.iter_mut().zip(point.chunks_exact(4)) {
         *sum += f64::from(f32::from_le_bytes([value[0], value[1], value[2], value[3]]));
     }
 }
 
-/// A sum of `count` points, divided by that.
+/// A sum of `count` points, divided by `count`.
 fn scaled(sum: &[f64], count: usize) -> Vec<u8> {
     let values = sum.iter().map(|sum| (sum / count as f64) as f32);
     values.flat_map(f32::to_le_bytes).collect()

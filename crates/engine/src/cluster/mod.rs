@@ -1,4 +1,5 @@
-//! Clustering: which vectors are read together when a query is near them (SPANN, NeurIPS 2021, §3; the second-tier paper, §2 and §6).
+//! Clustering: which vectors are read together if a query is near them (SPANN, NeurIPS 2021, §3;
+//! the second-tier paper, §2 and §6).
 //!
 //! ```text
 //!   rows ──> kmeans.rs    balanced hierarchical k-means: clusters of about one size
@@ -10,14 +11,16 @@
 //!            closure.rs   a row becomes a member of the nearest clusters, several if it is near their boundary
 //!              │
 //!              v
-//!            grouping.rs  where vectors stand once: the cluster whose group has it
+//!            grouping.rs  if vectors are stored once: the cluster whose group has each
 //! ```
 //!
-//! Clusters that change later keep their heads in [`amended`], and are divided by [`kmeans::halves`].
+//! Clusters that change later keep their heads in [`amended`], and are divided by
+//! [`kmeans::halves`].
 //!
-//! Everything is done in build space ([`Space`]), where squared Euclidean distance ranks as the metric does. Rows are read when they are
-//! wanted, some at a time ([`PointRows`]), and never held as a whole; what is held of each are its numbers. All that is made follows from
-//! rows, options and seed: not from the number of threads.
+//! All work is done in build space ([`Space`]), where squared Euclidean distance ranks as the
+//! metric does. Rows are read when needed, in chunks ([`PointRows`]), and never held as a whole;
+//! memory holds a few numbers for each. The result follows from rows, options and seed, and not
+//! from the number of threads.
 
 mod amended;
 mod closure;
@@ -41,18 +44,19 @@ pub(crate) use heads::Heads;
 use heads::HeadsScratch;
 pub(crate) use kmeans::{halves, most_of, partition};
 
-/// Rows that are read at a time by a thread.
+/// Rows that a thread reads at once.
 const CHUNK: usize = 1024;
 
 /// Rows, as points of build space.
 pub(crate) struct PointRows<'a> {
-    /// The rows. Single ones can be read.
+    /// The rows, with random access.
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) space: Space,
 }
 
 impl PointRows<'_> {
-    /// Calls `each` with the rows of these numbers, some at a time: the place of the first of them, and their bytes.
+    /// Calls `each` with chunks of the given rows: the position of the first of them, and their
+    /// bytes.
     ///
     /// # Errors
     /// They cannot be read.
@@ -69,7 +73,7 @@ impl PointRows<'_> {
         Ok(())
     }
 
-    /// The points of these rows in floats, one after the other, little-endian.
+    /// The points of the given rows as little-endian floats, concatenated.
     ///
     /// # Errors
     /// They cannot be read.
@@ -79,7 +83,7 @@ impl PointRows<'_> {
         Ok(floats)
     }
 
-    /// Appends the points of some rows in floats.
+    /// Appends the points of some rows as floats.
     fn push_floats(&self, rows: &[u8], out: &mut Vec<u8>) {
         self.space.each_point(rows, |point| {
             out.extend(point.iter().flat_map(|value| value.to_le_bytes()));
@@ -87,7 +91,7 @@ impl PointRows<'_> {
     }
 }
 
-/// What long work asks between two pieces of it.
+/// Checks for an interruption between two pieces of work.
 fn go_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),

@@ -1,4 +1,4 @@
-//! Checkpoints: how a set of files becomes the index, all at once.
+//! Checkpoints: a set of files becomes the index, all at once.
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
@@ -9,19 +9,22 @@
 //!   log-000001  …                     those before the one that the manifest names: removed as well
 //! ```
 //!
-//! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or the new one. What a
-//! crash leaves behind is removed by the next writer.
+//! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or
+//! the new one. The next writer removes the files that a crash left behind.
 //!
-//! **A commit that nobody knows to be durable.** When the rename succeeded, and the sync of the directory fails, what is in place
-//! counts, but a crash may bring the previous manifest back. When the rename itself fails, it may have been done. Until one of
-//! the two is durable *both* checkpoints are possible, and nothing that either needs is removed or written over. A later sync
-//! alone would not do (the kernel may have given the change up): the manifest that counts is written and renamed once
-//! more, at once and, if that fails as well, before whatever is committed next ([`Known`]). Nobody knows of that any more when the
-//! lock is given back. So whoever takes it does the same with the manifest that it sees, before it writes or removes anything
-//! ([`opened_from`]).
+//! **A commit of unknown durability.** If the rename succeeds and the sync of the directory fails,
+//! the new manifest counts, but a crash may bring back the previous one. If the rename itself
+//! fails, it may have taken effect all the same. Until one of the two manifests is durable, *both*
+//! checkpoints are possible. So no file or page that either needs is removed or overwritten. A
+//! later sync alone does not help, since the kernel may have dropped the change. Instead the
+//! manifest that counts is written and renamed once more, immediately. If that fails too, it is
+//! repeated before the next commit ([`Known`]). This knowledge is lost when the lock is released.
+//! So each process that takes the lock rewrites the manifest it finds, before it writes or removes
+//! anything ([`opened_from`]).
 //!
-//! **A manifest of somebody else's.** Who holds the lock knows what it last read or put in place. Where another manifest
-//! stands, the index was replaced, whatever the lock says: then nothing is written and nothing removed.
+//! **A manifest of another writer.** The lock owner knows the manifest that it last read or wrote.
+//! If a different manifest is in place, the index was replaced in spite of the lock. Then nothing
+//! is written or removed.
 
 use std::str::FromStr;
 use std::sync::PoisonError;
@@ -37,25 +40,28 @@ use super::room::{is_room, replace_in_room};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
-/// A checkpoint being written. Dropped before it is committed, it removes what was written.
+/// A checkpoint that is being written. If it is dropped before its commit, it removes its files.
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
-    /// Part of every file name, and higher than that of any file there is, so that no file is ever overwritten.
+    /// Part of every file name. It is higher than the number of any existing file, so that no file
+    /// is ever overwritten.
     number: u64,
-    /// Higher than the number of any log there is.
+    /// A number higher than that of any existing log.
     next_log: u64,
-    /// Set while nobody can tell whether the old manifest or the new one is durable, or what belongs to whom.
+    /// Set while it is unknown whether the old or the new manifest is durable, or which files
+    /// belong to which.
     undecided: bool,
     /// Whether its manifest is in place.
     committed: bool,
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Starts a checkpoint in a volume that the caller has locked; clears what a crash left there.
+    /// Starts a checkpoint in a volume that the caller has locked. Removes the files that a crash
+    /// left there.
     ///
     /// # Errors
-    /// The volume holds no index and files that are not ours, or an index that is not to be replaced.
+    /// The volume holds files of other programs and no index, or an index that may not be replaced.
     pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
         let refuse = |reason: String| {
             Err(Error::Exists {
@@ -67,7 +73,8 @@ impl<'a> Checkpoint<'a> {
         let manifest = Known::settled(volume)?;
         let files = volume.list()?;
         let indexed = files.iter().any(|name| name == MANIFEST);
-        // In an index, what other programs have put beside it stays where it is (NFS, for one, keeps files that are open).
+        // In an index, files of other programs stay in place. NFS, for example, keeps files that
+        // are open.
         if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
             return refuse(format!(
                 "it holds {name:?}, which is no part of an index; give an empty or new directory"
@@ -87,13 +94,14 @@ impl<'a> Checkpoint<'a> {
                  give another directory, or ask to replace what is there (`--overwrite`, in Python `overwrite=True`)"
             ));
         }
-        // From the names of the files, not from the manifest: one that is damaged, or of a later format, must not keep
-        // anyone from building the index anew, and what it names stays until the new index is whole.
-        // Names that it gives to files that are gone are not given to others: until the commit they would be its own.
+        // Numbers come from the file names, not from the manifest alone. A damaged manifest, or one
+        // of a later format, must not prevent a rebuild, and the files it names stay until the new
+        // index is complete. A name that the manifest gives to a missing file is not reused: until
+        // the commit, the new file would count as the old index's.
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
-            // Before the state changes by which they are told.
+            // The inserts are settled before the checkpoint id changes, since it identifies them.
             inserts::settle(volume, manifest.state.as_deref())?;
         }
         let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
@@ -115,17 +123,19 @@ impl<'a> Checkpoint<'a> {
         Ok(checkpoint)
     }
 
-    /// Its number, counted up from 1.
+    /// Its number, counted from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// A number that no log has: an index that is built anew has nothing of what was logged for the one before it.
+    /// A number that no log has. A rebuilt index takes nothing from the logs of the index before
+    /// it.
     pub(crate) fn next_log(&self) -> u64 {
         self.next_log
     }
 
-    /// A new file of a kind: the `n`-th, from 0, of a kind of which an index has several.
+    /// Creates a file of a kind. If an index has several files of the kind, `n` is its number, from
+    /// 0.
     pub(crate) fn create(
         &self,
         kind: FileKind,
@@ -143,10 +153,11 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// Makes the manifest the index; from here on the new checkpoint is what opens.
+    /// Puts the manifest in place. From then on the new checkpoint is the one that opens.
     ///
     /// # Errors
-    /// The checkpoint before it goes on to count, in this process and, unless the error came of the rename, after a crash.
+    /// The previous checkpoint continues to count in this process. It also counts after a crash,
+    /// unless the rename caused the error.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
         let (bytes, volume) = (manifest.encode(), self.volume);
         let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
@@ -155,7 +166,8 @@ impl<'a> Checkpoint<'a> {
         if let Err(error) = volume.rename(&unfinished(), MANIFEST)
             && !matches!(volume.read(MANIFEST), Ok(now) if now == bytes)
         {
-            // It may still come to be, where names are kept by another machine. What the caller goes on with is the one before.
+            // The rename may still take effect, if another machine stores the names. This process
+            // continues with the previous manifest.
             Known::set(volume, before, true);
             return Err(error.into());
         }
@@ -168,9 +180,10 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// Removes the files that the manifest does not name. Failing to is no failure: they are only bytes. Where nobody knows
-    /// what the manifest names, because it cannot be read or is damaged, only what this checkpoint wrote goes, and
-    /// not even that once it is committed. That there is no manifest has to be certain as well.
+    /// Removes the files that the manifest does not name. A failure to remove is ignored, since it
+    /// only costs space. If the manifest cannot be read or is damaged, its names are unknown. Then
+    /// only this checkpoint's files are removed, and after the commit not even those. A missing
+    /// manifest must also be certain.
     fn remove_unnamed(&self) {
         let (named, log_from) = match self.volume.read(MANIFEST) {
             Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {
@@ -197,8 +210,8 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Gives the manifest of a checkpoint that is about to be committed a state of its own ([`Manifest::state`]), by which copies of it are
-/// known on any machine.
+/// Gives the manifest of the next commit a checkpoint id of its own ([`Manifest::state`]). Copies
+/// are identified by it on any machine.
 ///
 /// # Errors
 /// The operating system has no random numbers.
@@ -209,17 +222,18 @@ pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
     Ok(())
 }
 
-/// A checkpoint that counts: it is what opens.
+/// A committed checkpoint: the one that opens.
 #[derive(Debug)]
 #[must_use = "it may not be durable"]
 pub(crate) struct Committed {
-    /// Why nobody knows whether it survives a crash of the machine. Until a later checkpoint has begun, which makes sure of it,
-    /// the one before it may be found again: no page that either of them has may be written to.
+    /// Why its durability is unknown, if it is. A crash may bring back the previous checkpoint
+    /// until a later checkpoint has begun, which makes the manifest durable. So until then no page
+    /// of either checkpoint may be overwritten.
     pub(crate) trouble: Option<TierError>,
 }
 
 impl Committed {
-    /// It, unless a crash might bring back the one before.
+    /// Fails if a crash might bring back the previous checkpoint.
     ///
     /// # Errors
     /// [`Error::Undurable`].
@@ -234,17 +248,17 @@ impl Committed {
     }
 }
 
-/// What the holder of a volume's lock knows of its manifest.
+/// The lock owner's knowledge of the manifest in a volume.
 #[derive(Debug)]
 struct Known {
-    /// As it was last read or put in place; `None` if there was none.
+    /// Its bytes, as last read or put in place; `None` if there was none.
     manifest: Option<Vec<u8>>,
-    /// Whether a crash might bring back another one.
+    /// Whether a crash might bring back another manifest.
     undecided: bool,
 }
 
 impl Known {
-    /// Runs `work` on what is known; on nothing where the volume is not locked through this handle.
+    /// Runs `work` on the known manifest; on `None` if this handle has not locked the volume.
     fn with<T>(volume: &dyn Volume, work: impl FnOnce(Option<&mut Known>) -> T) -> T {
         let note = volume.note();
         let Some(mut note) = note
@@ -266,7 +280,7 @@ impl Known {
         }
     }
 
-    /// The manifest that stands there, which is the one that is known, if any is.
+    /// Reads the manifest. If one is known, the two must be equal.
     fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         volume.check_held()?;
         let now = match volume.read(MANIFEST) {
@@ -280,7 +294,8 @@ impl Known {
         })
     }
 
-    /// As [`check`](Known::check); from here on it is the one that a crash leaves.
+    /// Reads the manifest as [`check`](Known::check) does, and makes it the one that a crash
+    /// leaves.
     fn settled(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         let undecided = Known::with(volume, |known| match known {
             Some(known) if known.undecided => Some(Some(known.manifest.clone())),
@@ -292,7 +307,7 @@ impl Known {
                 put_in_place(volume, &manifest)?;
                 Known::set(volume, Some(manifest), false);
             }
-            // Of a first build, whose rename failed: there is to be none.
+            // The rename of a first build failed, so there must be no manifest.
             Some(Some(None)) => {
                 match volume.remove(MANIFEST) {
                     Ok(()) | Err(TierError::Missing { .. }) => volume.sync()?,
@@ -300,7 +315,8 @@ impl Known {
                 }
                 Known::set(volume, None, false);
             }
-            // What an earlier holder of the lock could not make durable: the manifest that is seen is what everything goes on from.
+            // An earlier lock owner may have failed to make the manifest durable. All later work
+            // builds on the manifest that is visible now.
             None => match Known::check(volume)? {
                 Some(manifest) => make_sure(volume, &manifest)?,
                 None => volume.sync()?,
@@ -313,12 +329,13 @@ impl Known {
     }
 }
 
-/// Remembers the manifest that an index was opened from, with the lock that was just taken: nothing is committed on top of another.
-/// It survives a crash from here on, whatever became of the syncs of who held the lock before: what comes next may write
-/// over what only the one before it needs, or remove that.
+/// Remembers the manifest that an index was opened from, under the lock that was just taken. No
+/// commit replaces any other manifest. The manifest survives a crash from here on, whatever syncs
+/// failed for the previous lock owner. So later work may overwrite or remove files and pages that
+/// only the previous checkpoint needs.
 ///
 /// # Errors
-/// Another one stands there by now, or it cannot be made durable.
+/// Another manifest is in place by now, or it cannot be made durable.
 pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<(), Error> {
     let bytes = Known::check(volume)?;
     let file = stored::name_of(volume, MANIFEST);
@@ -330,7 +347,7 @@ pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<()
     Ok(())
 }
 
-/// Another manifest stands there than the one that is known.
+/// The error for a manifest other than the known one.
 fn replaced(volume: &dyn Volume) -> Error {
     Error::Tier(TierError::Replaced {
         place: volume.name(),
@@ -356,12 +373,13 @@ fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     volume.sync()
 }
 
-/// Puts the manifest in place that is there, once more: a sync that follows one that failed would not make it durable. On a full disk it takes the room that is kept.
+/// Writes the existing manifest once more, since a sync after a failed one would not make it
+/// durable. On a full disk this uses the reserved blocks.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let Err(error) = put_in_place(volume, bytes) else {
         return Ok(());
     };
-    // Of no use to anyone; where it stays, the next checkpoint removes it.
+    // The file is useless. If it stays, the next checkpoint removes it.
     let _ = volume.remove(&unfinished());
     match error {
         TierError::NoSpace { .. } if replace_in_room(volume, MANIFEST, bytes)? => Ok(()),
@@ -369,29 +387,29 @@ fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     }
 }
 
-/// What the manifest in a volume names.
+/// The files that the manifest in a volume names.
 enum Named {
     These(Vec<FileEntry>),
-    /// There is certainly none.
+    /// There is certainly no manifest.
     Nothing,
     Unknown,
 }
 
 impl Drop for Checkpoint<'_> {
     fn drop(&mut self) {
-        // After a commit, this removes the files of the checkpoint that was replaced.
+        // After a commit, this removes the files of the replaced checkpoint.
         if !self.undecided {
             self.remove_unnamed();
         }
     }
 }
 
-/// The name of the manifest before it counts.
+/// The temporary name of the manifest, before it counts.
 fn unfinished() -> String {
     format!("{MANIFEST}.new")
 }
 
-/// The checkpoint's number in a name that [`Checkpoint::name`] gave.
+/// The checkpoint's number in a name made by [`Checkpoint::name`].
 fn number_of(name: &str) -> Option<u64> {
     FileKind::of_name(name).filter(|&kind| kind != FileKind::Log)?;
     let (_, numbers) = name.split_once('-')?;
@@ -405,18 +423,18 @@ fn number_of(name: &str) -> Option<u64> {
     decimal(number)
 }
 
-/// Whether a file is an unfinished copy of one of a checkpoint, which was to have no other name.
+/// Whether a file is an unfinished copy of a checkpoint's file, which never got its final name.
 fn is_copy(name: &str) -> bool {
     copy_of(name).is_some_and(|name| number_of(name).is_some())
 }
 
-/// A number that is written with digits only; `parse` alone would take a sign as well.
+/// Parses a number of digits only; `parse` alone would accept a sign.
 fn decimal<T: FromStr>(digits: &str) -> Option<T> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
 }
 
-/// Whether a file name is one that this engine gives.
+/// Whether this engine gives files such a name.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == MANIFEST
         || is_savepoint(name)
@@ -430,7 +448,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether a file is one that no first build writes: somebody's index took changes here, whatever became of its manifest.
+/// Whether no first build writes such a file. Then an index took changes here, even if its manifest
+/// is gone.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(
@@ -440,7 +459,8 @@ fn is_of_changes(name: &str) -> bool {
     changes || name == INSERTS || log_number(name).is_some()
 }
 
-/// Whether files are those that a first build may have left, broken off before it had a manifest; also where there are none.
+/// Whether the files may come from a first build that stopped before it had a manifest. True also
+/// if there are no files.
 pub(crate) fn are_of_first_build<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
     names.all(|name| name != MANIFEST && is_ours(name) && !is_of_changes(name))
 }
@@ -526,7 +546,8 @@ mod tests {
         }
     }
 
-    /// The manifest of an index of one file, which the checkpoint has, for tests that do not look into it.
+    /// The manifest of an index of one file, which the checkpoint has, for tests that do not read
+    /// it.
     fn manifest_of(checkpoint: &Checkpoint<'_>) -> Manifest {
         let fixture = include_bytes!("../../../../fixtures/index-v1/MANIFEST");
         let mut manifest = Manifest::decode(fixture, "fixture").unwrap();
@@ -555,7 +576,7 @@ mod tests {
             if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
                 let second = manifest_of(&checkpoint);
                 if checkpoint.create(FileKind::Graph, None).is_ok() {
-                    // Failed or not, what stands there afterwards is to be whole.
+                    // Whether it failed or not, the manifest must be whole afterwards.
                     drop(checkpoint.commit(&second));
                 }
             }
@@ -613,7 +634,8 @@ mod tests {
     #[test]
     fn until_a_commit_is_durable_both_checkpoints_are_there() {
         for discards in [false, true] {
-            // Syncs of names: at the begin, before the rename, behind it, and twice when it is done once more.
+            // Syncs of names: at the start, before the rename, behind it, and twice when it is
+            // repeated.
             for (operation, calls) in [(Operation::SyncNames, 0..6), (Operation::Rename, 0..2)] {
                 for (call, mishap) in
                     calls.flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)))
@@ -632,13 +654,14 @@ mod tests {
                             }
                             numbers.push(2);
                         } else {
-                            // Nobody can say that it is not there.
+                            // It may be there.
                             numbers.push(2);
                         }
                     }
                     crash_leaves(&volume, &numbers, &what);
                     let failed = volume.failed();
-                    // The next one makes sure of what counts before it removes anything.
+                    // The next checkpoint makes the counting manifest durable before it removes
+                    // anything.
                     let checkpoint = Checkpoint::begin(&volume, true).unwrap();
                     let now = stored::manifest(&volume).unwrap().checkpoint;
                     crash_leaves(&volume, &[now], &what);

@@ -1,4 +1,5 @@
-//! What an index knows of inserts that can go on where they are cut off: its file `INSERTS`, replaced as a whole.
+//! The inserts that an index can resume after an interruption: its file `INSERTS`, replaced as a
+//! whole.
 
 use stratann_layout::LayoutError;
 use stratann_layout::inserts::{
@@ -10,10 +11,12 @@ use super::room::replace_in_room;
 use crate::Error;
 use crate::stored;
 
-/// The inserts that a volume knows of. A file that is damaged is no reason to refuse an index: no vector depends on it.
+/// Reads the inserts that a volume has recorded. A damaged file is no reason to refuse an index,
+/// since no vector depends on it.
 ///
 /// # Errors
-/// It cannot be read, or a later program wrote it: whether an insert was cut off is not known then, and the next might insert its rows again.
+/// The file cannot be read, or a later program wrote it. Then it is unknown whether an insert was
+/// interrupted, and the next insert might add its rows twice.
 fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());
@@ -28,7 +31,7 @@ fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     })
 }
 
-/// Refuses a file that a later program wrote: what it says stays.
+/// Refuses a file that a later program wrote, so that its content stays.
 ///
 /// # Errors
 /// [`LayoutError::UnknownVersion`].
@@ -44,11 +47,12 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     }
 }
 
-/// The inserts into an index of this state that its volume knows of. Those into the index before it, which a build took the place of, are forgotten: a later state would not
-/// tell them any more.
+/// The recorded inserts into the index with this checkpoint id. Inserts into the index before it,
+/// which a build replaced, are removed from the file. Under a later checkpoint id they could not be
+/// told apart.
 ///
 /// # Errors
-/// As those of [`read`]; those into the index before cannot be forgotten.
+/// As for [`read`]; the inserts into the replaced index cannot be removed from the file.
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
@@ -62,16 +66,17 @@ pub(crate) fn of_index(
     Ok(begun)
 }
 
-/// Whether an insert was one into the index before that of this state, which a build took the place of.
+/// Whether an insert went into the index that the build with this checkpoint id replaced.
 pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
     insert.replaced_by.is_some() && insert.replaced_by.as_deref() == state
 }
 
-/// Has the inserts that a volume knows of, if any, be those into the index before a build of this state, once its commit counts. Until then they are what they were. What a
-/// later program says stays as it is until then.
+/// Records that a build with this checkpoint id replaces the index of the recorded inserts, if
+/// there are any. This takes effect with the build's commit; until then the inserts stay valid. A
+/// file of a later program stays unchanged until then.
 ///
 /// # Errors
-/// It cannot be read, or written.
+/// The file cannot be read or written.
 pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     let mut begun = match read(volume) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => return Ok(()),
@@ -86,10 +91,11 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
     Ok(write(volume, &begun)?)
 }
 
-/// Forgets those into the index before that of this state, before another state comes: then they could not be told any more. What a later program says stays as it is.
+/// Removes the inserts into the replaced index from the file, before the checkpoint id changes.
+/// After that they could not be told apart. A file of a later program stays unchanged.
 ///
 /// # Errors
-/// As those of [`of_index`].
+/// As for [`of_index`].
 pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     match of_index(volume, state) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),
@@ -97,7 +103,7 @@ pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Err
     }
 }
 
-/// Removes the file where a build took the place of the index: what is left of it says nothing.
+/// Removes the file after a build replaced the index: its inserts no longer apply.
 pub(crate) fn forget_replaced(volume: &dyn Volume) {
     if let Err(error) = forget(volume) {
         tracing::warn!(
@@ -107,10 +113,11 @@ pub(crate) fn forget_replaced(volume: &dyn Volume) {
     }
 }
 
-/// Removes a file that says nothing, since it is damaged; with `force` also one that a later program wrote. Whether there was one.
+/// Removes a damaged file, which says nothing; with `force` also a file of a later program. Returns
+/// whether a file was removed.
 ///
 /// # Errors
-/// It cannot be read, or removed; a later program wrote it.
+/// The file cannot be read or removed; a later program wrote it.
 pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, Error> {
     let text = text(volume)?;
     let Some(Err(why)) = text.map(|text| decode(&text)) else {
@@ -126,7 +133,7 @@ pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, E
 /// The text of the file, if there is one.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(crate) fn text(volume: &dyn Volume) -> Result<Option<Vec<u8>>, TierError> {
     match volume.read(FILE_NAME) {
         Err(TierError::Missing { .. }) => Ok(None),
@@ -134,10 +141,10 @@ pub(crate) fn text(volume: &dyn Volume) -> Result<Option<Vec<u8>>, TierError> {
     }
 }
 
-/// Has a volume know of these inserts, durably.
+/// Replaces the recorded inserts of a volume, durably.
 ///
 /// # Errors
-/// It cannot be written; then it knows of those before, or of these.
+/// The file cannot be written; then it has the old inserts or the new ones.
 pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     if inserts.is_empty() {
         return forget(volume);
@@ -150,10 +157,10 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
     volume.sync()
 }
 
-/// As [`write`], to know of fewer: on a full disk it takes the room that is kept.
+/// Records fewer inserts, as [`write`] does. On a full disk this uses the reserved blocks.
 ///
 /// # Errors
-/// As those of [`write`].
+/// As for [`write`].
 pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     match write(volume, inserts) {
         Err(error @ TierError::NoSpace { .. }) => {
@@ -167,7 +174,7 @@ pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Resul
     }
 }
 
-/// Has a volume know of none, durably.
+/// Removes all recorded inserts of a volume, durably.
 ///
 /// # Errors
 /// The file cannot be removed.

@@ -1,4 +1,4 @@
-//! The vector log of a volume: the write-ahead log, with group commit.
+//! The vector log of a volume: a write-ahead log with group commit.
 //!
 //! ```text
 //!   append ─> pending ──leader: write──> written ──sync──> durable
@@ -8,32 +8,44 @@
 //!   log-000002   header (first sequence number) | ..
 //! ```
 //!
-//! Whoever finds nobody writing is the leader: it writes all that is pending in one write and, if durability asks for
-//! it, one sync, while others encode behind it and wait. The mutex is not held meanwhile.
+//! A caller that finds no write in progress becomes the leader. The leader writes all pending
+//! records in one write. If durability asks for it, the leader also makes one sync. Meanwhile other
+//! callers encode records behind it and wait. The mutex is not held during the write.
 //!
-//! **A write that fails** (a full disk) fails the appends that wait for it. What it may have left of them is cut off,
-//! and the cut is synced, so that none of it is ever replayed; later appends work when there is room. **A sync that
-//! fails** says nothing about what the disk has, and a second one that succeeds would not either. So the file takes
-//! nothing more. [`Log::rotate`] starts the next one with everything that was acknowledged and not yet durable; its
-//! header's first sequence number takes back whatever the old file has beyond that. Until then an append that failed
-//! by a sync may or may not be found by a replay.
+//! **A write that fails** (a full disk) fails the appends that wait for it. The log cuts off any
+//! part of them that reached the file, and syncs the cut, so that no replay finds them. Later
+//! appends succeed once there is space.
 //!
-//! **After a crash** [`replay`] reads all files; the next is started with the numbers that it says. A torn file stays
-//! as it is: the next one's first sequence number says where it ended. What was read from behind the last mark may be in the
-//! memory of the operating system alone, where a sync of the process before has failed; so the next file begins with it,
-//! and with its first sequence number. It is written under another name (`log.new`) and renamed when it is durable. A file
-//! without any record that counts is replaced by the next one, so that none pile up.
+//! **A sync that fails** leaves the content of the disk unknown, and a later successful sync would
+//! prove nothing. So the file takes no more records. [`Log::rotate`] starts the next file with all
+//! records that were acknowledged but are not yet durable. The first sequence number in the new
+//! header invalidates any later record of the old file. Until the rotation, a replay may or may not
+//! find an append whose sync failed.
 //!
-//! **Room.** Deletes go on when the disk is full: an append that finds no room there goes into a file that has its blocks ahead (`log.room`, [`room`](super::room)), which becomes the
-//! next log. Until another one is kept, records that are no deletes are refused. A process that comes then and finds no room for a log of its own goes on in the last one,
-//! if all of that is durable by its mark; else it takes the room.
+//! **After a crash** [`replay`] reads all files and returns the numbers with which the next file
+//! starts. A torn file stays unchanged, since the first sequence number of the next file says where
+//! it ended. Records behind the last mark may exist only in the page cache, if an earlier process
+//! saw a sync fail. So the next file begins with a copy of those records, and with their first
+//! sequence number. It is written as `log.new` and renamed once it is durable. A file without a
+//! valid record is replaced by the next one, so that empty files do not pile up.
 //!
-//! **Rows.** A file is of the version that earlier readers know until a record with a row comes, which none of them could read: that one begins the next
-//! file, as after a failed sync, or takes the place of one that has no record. A file that takes on what another one has takes on its version.
+//! **Reserved blocks.** Deletes still work on a full disk. If a delete finds no space in the
+//! current file, the log switches to a file with preallocated blocks (`log.room`,
+//! [`room`](super::room)). That file becomes the next log. Until another file is reserved, the log
+//! refuses records other than deletes. If a process then opens the index and finds no space for a
+//! log of its own, it continues the last log, provided that its mark shows all of it durable.
+//! Otherwise the process takes the reserved file.
 //!
-//! **Marks.** After each sync the file says up to where it was durable ([`stratann_layout::log::marks`]): one small write,
-//! which no append waits for a disk to take. What is not whole below the mark was damaged, and is an error; what is not
-//! whole behind it is the torn end of a crash. [`salvage`] is for who repairs: it takes every whole record there is.
+//! **Rows.** A file has the version that earlier readers know until the first record with a row,
+//! which they could not read. Such a record begins the next file, as after a failed sync, or
+//! replaces a file without records. If a file copies records from another one, it takes over the
+//! other one's version.
+//!
+//! **Marks.** After each sync the log notes in the file up to where it is durable
+//! ([`stratann_layout::log::marks`]). A mark is one small write, and no append waits for a disk to
+//! finish it. An incomplete record below the mark is damage, and an error. An incomplete record
+//! behind the mark is the torn end of a crash. [`salvage`] serves repair, and takes every whole
+//! record.
 
 mod file;
 mod files;
@@ -70,23 +82,24 @@ use super::room::{LOG_ROOM, drop_log_room};
 use crate::stored::name_of;
 use crate::{Error, ErrorKind};
 
-/// Bytes that are kept in memory until they are durable; beyond them the log syncs without being asked.
+/// The most bytes kept in memory until they are durable. Beyond this, the log syncs by itself.
 const MOST_UNSYNCED: usize = 64 << 20;
-/// Of a memory budget, one part in so many.
+/// The divisor of a memory budget that gives the bytes kept until they are durable.
 const UNSYNCED_SHARE: u64 = 32;
 
-/// How long the thread of [`Durability::Every`] waits after a sync that failed before it rotates the log, at first and at most.
+/// How long the thread of [`Durability::Every`] waits after a failed sync before it rotates the
+/// log: at first, and at most.
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
 const LAST_RESCUE: Duration = Duration::from_secs(60);
 
 /// When an append is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When it returns.
+    /// When the append returns.
     Always,
-    /// At the latest so long after it returned.
+    /// At most this long after the append returned.
     Every(Duration),
-    /// When a later [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns (or before).
+    /// When a later [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns, or earlier.
     OnFlush,
 }
 
@@ -94,9 +107,9 @@ pub enum Durability {
 #[derive(Debug)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
-    /// The thread that syncs in time; only for [`Durability::Every`].
+    /// The thread that syncs within the time limit; only for [`Durability::Every`].
     syncer: Option<JoinHandle<()>>,
-    /// Number of the log that it was started with, if there was none of that number.
+    /// The number of the file that the log started with, if no file had that number before.
     added: Option<u64>,
     home: Home,
 }
@@ -106,66 +119,69 @@ struct Shared {
     volume: Arc<dyn Volume>,
     shape: LogShape,
     durability: Durability,
-    /// Bytes that are kept in memory until they are durable.
+    /// The most bytes kept in memory until they are durable.
     most_unsynced: AtomicUsize,
     state: Mutex<State>,
-    /// A leader is done.
+    /// Signals that a leader has finished.
     led: Condvar,
-    /// There is something to sync in time, or nothing ever again.
+    /// Signals that there are records to sync within the time limit, or that the log closes.
     due: Condvar,
 }
 
-/// Its sequence numbers are of the record *behind* what they speak of.
+/// The state of the log. Each sequence number here is that of the record *behind* the bytes it
+/// describes.
 #[derive(Debug)]
 struct State {
     /// Number of the current file.
     number: u64,
-    /// How many files there were before it.
+    /// How many files this log had before the current one.
     files: u64,
-    /// Whether it may have rows.
+    /// Whether the current file may have records with rows.
     rows: bool,
-    /// Bytes of room that are to be kept for deletes; 0 where none is.
+    /// Bytes to reserve for deletes; 0 for none.
     room: u64,
-    /// Whether deletes have taken it.
+    /// Whether deletes have used the reserved blocks.
     room_is_taken: bool,
-    /// `None` while a leader has it.
+    /// The current file; `None` while a leader holds it.
     file: Option<LogFile>,
-    /// Records behind `written` and `leading`, encoded for where they will stand.
+    /// Records behind `written` and `leading`, encoded for their future place in the file.
     pending: Vec<u8>,
     pending_sequence: u64,
     /// Bytes that a leader is writing; `pending` begins behind them.
     leading: u64,
-    /// What becomes of them.
+    /// Receives the outcome of the pending appends.
     batch: Arc<Batch>,
-    /// The end of what was written and acknowledged, as an offset in the file.
+    /// End of the written and acknowledged bytes, as an offset in the file.
     written: u64,
     written_sequence: u64,
     durable_sequence: u64,
-    /// The records that were written and are not known to be durable, as they stand in the file.
+    /// Written records that are not known to be durable, with the bytes they have in the file.
     unsynced: Vec<u8>,
-    /// When the first of them came.
+    /// When the first of `unsynced` was written.
     unsynced_since: Instant,
-    /// Why nothing more may be appended to this file.
+    /// The reason why this file takes no more records, if there is one.
     broken: Option<String>,
     stop: bool,
 }
 
-/// Appends that are written together, and what became of them.
+/// Appends that are written together, and their outcome.
 #[derive(Debug, Default)]
 struct Batch {
     outcome: OnceLock<Result<(), Arc<TierError>>>,
 }
 
 impl Log {
-    /// Starts the next log, as [`replay`] says, or the first; durable when it returns. The caller holds the volume's lock.
+    /// Starts the next log, as [`replay`] says, or the first one. It is durable on return. The
+    /// caller holds the volume's lock.
     ///
-    /// What a replay has read must not be lost in a later crash, when there are records behind it. It may have come from memory
-    /// alone, if a sync of an earlier process has failed; and a sync that succeeds now would not show that. So
-    /// what is not known to be durable is written anew.
+    /// If new records follow, a later crash must not lose the records that a replay has read. If an
+    /// earlier process saw a sync fail, those records may have come from the page cache alone. A
+    /// sync that succeeds now would not rule that out. So this rewrites all records that are not
+    /// known to be durable.
     ///
     /// # Errors
-    /// A log of this number or above is there that the replay does not know ([`Error::Exists`]), or the volume fails: then a
-    /// replay finds what it found before.
+    /// There is a log of this number or above that the replay does not know: [`Error::Exists`]. The
+    /// volume fails: then a replay finds the same records as before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,
@@ -187,7 +203,7 @@ impl Log {
                         .into(),
             });
         }
-        // What a crash has left of one.
+        // Left behind by a crash.
         let _ = volume.remove(&unfinished());
         let header = LogHeader {
             shape,
@@ -197,7 +213,7 @@ impl Log {
             rows: next.rows,
         };
         let Started { file, end, rows } = match next.before {
-            // Deletes have taken the room that was kept, and there may be no more than what they left of it.
+            // Deletes have used the reserved blocks, and this file may have the only blocks left.
             Some(before) if volume.kept_room(&log_name(before.end.log))? > 0 => {
                 Started::within(&*volume, before)?
             }
@@ -249,14 +265,15 @@ impl Log {
         })
     }
 
-    /// Keeps no more than a share of a memory budget until it is durable.
+    /// Limits the bytes kept until they are durable to a share of a memory budget.
     pub(crate) fn keep_within(&self, budget: u64) {
         let share = (budget / UNSYNCED_SHARE).min(MOST_UNSYNCED as u64);
         let most = &self.shared.most_unsynced;
         most.store(share as usize, Ordering::Relaxed);
     }
 
-    /// From now on keeps so many bytes of room for deletes on a full disk, if the volume can. Without so much, it is tried again when a record comes that is no delete.
+    /// Reserves `bytes` from now on for deletes on a full disk, if the volume can. If there is too
+    /// little space, the next record other than a delete tries again.
     pub(crate) fn keep_room(&self, bytes: u64) {
         let mut state = self.shared.state.lock();
         match self.shared.volume.keep_room(LOG_ROOM, bytes) {
@@ -272,21 +289,23 @@ impl Log {
         }
     }
 
-    /// Appends a record; returns its sequence number when it is written, and with [`Durability::Always`] durable.
+    /// Appends a record. Returns its sequence number once it is written, and with
+    /// [`Durability::Always`] once it is durable.
     ///
     /// # Errors
-    /// As [`Log::append_all`].
+    /// As for [`Log::append_all`].
     #[cfg(test)]
     pub(crate) fn append(&self, record: LogRecord<'_>) -> Result<u64, Error> {
         Ok(self.append_all(&[record])?.start)
     }
 
-    /// Appends records, one behind the other; returns their sequence numbers when they are written, and with
-    /// [`Durability::Always`] durable. All of them or none; but a crash meanwhile may leave the first few.
+    /// Appends records in order. Returns their sequence numbers once they are written, and with
+    /// [`Durability::Always`] once they are durable. A call appends all records or none, but a
+    /// crash meanwhile may leave the first few.
     ///
     /// # Errors
-    /// A vector of a wrong length, of which nothing is appended; a failed write, after which others may succeed; a failed
-    /// sync, now or before, after which only [`Log::rotate`] helps.
+    /// A vector of a wrong length: nothing is appended. A failed write: later appends may succeed.
+    /// A failed sync, now or before: only [`Log::rotate`] helps.
     pub(crate) fn append_all(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         let shared = &*self.shared;
         let expected = shared.shape.vector_bytes();
@@ -333,17 +352,20 @@ impl Log {
             match batch.outcome.get() {
                 Some(Ok(())) => return Ok(first..place.sequence),
                 Some(Err(error)) => return Err(copy_of(error).into()),
-                // Nobody writes, and no outcome: the batch is the pending one.
+                // No write is in progress and there is no outcome, so this batch is the pending
+                // one.
                 None if state.file.is_some() => shared.lead(&mut state, false),
                 None => shared.led.wait(&mut state),
             }
         }
     }
 
-    /// As [`append_all`](Self::append_all), of deletes: where the disk is full they go into the room that is kept for them.
+    /// Appends deletes as [`append_all`](Self::append_all) does. If the disk is full, they go into
+    /// the reserved blocks.
     ///
     /// # Errors
-    /// As those of [`append_all`](Self::append_all); a full disk where no room is kept, or all of it is used.
+    /// As for [`append_all`](Self::append_all); a full disk without reserved blocks, or with all of
+    /// them used.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         debug_assert!(records.iter().all(is_delete), "the room is for deletes");
         loop {
@@ -359,10 +381,10 @@ impl Log {
         }
     }
 
-    /// Everything whose append has returned is durable when this returns.
+    /// Makes every append durable that returned before this call.
     ///
     /// # Errors
-    /// A failed sync, now or before, after which only [`Log::rotate`] helps.
+    /// A failed sync, now or before: only [`Log::rotate`] helps.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let shared = &*self.shared;
         shared.volume.check_held()?;
@@ -370,7 +392,8 @@ impl Log {
         let wanted = state.written_sequence;
         loop {
             if state.durable_sequence >= wanted {
-                // Nothing is missing of what was acknowledged; yet who appends next should not be the first to hear.
+                // All acknowledged records are durable. Yet the caller should hear of a broken file
+                // now, and not the next append.
                 return shared.usable(&state);
             }
             shared.usable(&state)?;
@@ -382,12 +405,14 @@ impl Log {
         }
     }
 
-    /// Makes durable whatever was acknowledged, and starts the next file, unless the current one is whole and has no record yet; after a failed sync the
-    /// records that were not durable are written again there. Returns the position behind all records that were acknowledged: where a replay
-    /// begins once a checkpoint has them. Appends wait meanwhile.
+    /// Makes all acknowledged records durable and starts the next file. If the current file is
+    /// intact and has no record yet, it is kept. After a failed sync, the records that were not
+    /// durable are rewritten to the next file. Returns the position behind all acknowledged
+    /// records, where a replay begins once a checkpoint has them. Appends wait meanwhile.
     ///
     /// # Errors
-    /// The next file cannot be made. Then the log is as it was, or takes nothing until this succeeds.
+    /// The next file cannot be made. Then the log is unchanged, or takes no records until a
+    /// rotation succeeds.
     pub(crate) fn rotate(&self) -> Result<LogPosition, Error> {
         let shared = &*self.shared;
         let mut state = shared.state.lock();
@@ -397,10 +422,11 @@ impl Log {
         shared.rotate(&mut state, false)
     }
 
-    /// As [`rotate`](Self::rotate), before deletes: where the disk is full the next file is the one in which room is kept for them.
+    /// Rotates before deletes, as [`rotate`](Self::rotate) does. If the disk is full, the next file
+    /// is the one with reserved blocks.
     ///
     /// # Errors
-    /// As those of [`rotate`](Self::rotate); a full disk where no room is kept.
+    /// As for [`rotate`](Self::rotate); a full disk without reserved blocks.
     pub(crate) fn rotate_in_room(&self) -> Result<(), Error> {
         let files = self.shared.state.lock().files;
         match self.rotate() {
@@ -414,7 +440,7 @@ impl Log {
         }
     }
 
-    /// Whether the current file takes nothing more: then the next one is to be started.
+    /// Whether the current file takes no more records, so that the caller must start the next one.
     pub(crate) fn is_broken(&self) -> bool {
         self.shared.state.lock().broken.is_some()
     }
@@ -425,8 +451,9 @@ impl Log {
         self.shared.state.lock().number
     }
 
-    /// The name of the file that was started, if it has no record and nobody needs it: there was none of its number
-    /// before, which would come back if its removal were not durable.
+    /// The name of the file that this log started, if it has no record and can be removed. If a
+    /// file of this number existed before, the result is `None`: the old file would return if the
+    /// removal were not durable.
     pub(crate) fn unused(&self) -> Option<String> {
         let number = self.added?;
         let state = self.shared.state.lock();
@@ -434,20 +461,20 @@ impl Log {
         (state.number == number && end <= FIRST_RECORD).then(|| log_name(number))
     }
 
-    /// Bytes of the current file that were written and acknowledged, its header included.
+    /// Bytes of the current file that were written and acknowledged, with its header.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.state.lock().written
     }
 
-    /// The sequence number that the next record gets, if no append fails meanwhile.
+    /// The sequence number of the next record, if no append fails meanwhile.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.shared.state.lock().pending_sequence
     }
 }
 
 impl Drop for Log {
-    /// Syncs what was to be synced in time: nobody else would.
+    /// Syncs the records that wait for the time limit, since no thread would do so later.
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.syncer.take());
@@ -456,14 +483,14 @@ impl Drop for Log {
         self.shared.state.lock().stop = true;
         self.shared.due.notify_all();
         if let Some(syncer) = self.syncer.take() {
-            // It does not panic, and if it did there would be nothing to do about it here.
+            // The thread does not panic. If it did, nothing could be done about that here.
             let _ = syncer.join();
         }
     }
 }
 
 impl Shared {
-    /// Refuses a file to which nothing more may be appended.
+    /// Refuses a file that takes no more records.
     fn usable(&self, state: &State) -> Result<(), Error> {
         let Some(why) = &state.broken else {
             return Ok(());
@@ -480,8 +507,9 @@ impl Shared {
         }))
     }
 
-    /// Writes what is pending, and syncs if asked to or if durability or memory wants it. The caller has seen that the
-    /// file is there. What became of it is in the batch and the state.
+    /// Writes the pending records. It syncs if `sync`, the durability or the memory limit asks for
+    /// it. The caller has checked that no other leader holds the file. The batch and the state
+    /// receive the outcome.
     fn lead(&self, state: &mut MutexGuard<'_, State>, sync: bool) {
         let Some(mut file) = state.file.take() else {
             return;
@@ -520,7 +548,7 @@ impl Shared {
                 let error = Arc::new(failed.error);
                 let _ = batch.outcome.set(Err(error.clone()));
                 if failed.cut_off {
-                    // What stands before the cut was synced with it.
+                    // The bytes before the cut were synced with it.
                     state.synced();
                     state.withdraw(error);
                 } else {
@@ -531,14 +559,14 @@ impl Shared {
         self.led.notify_all();
     }
 
-    /// Has the current file be one that may have rows: the next one, if this is none.
+    /// Makes the current file one that may have rows: starts the next file if this one may not.
     fn take_rows(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Error> {
         while !state.rows && state.file.is_none() {
             self.led.wait(state);
         }
         if !state.rows {
             self.usable(state)?;
-            // One without records is replaced, so that none pile up.
+            // A file without records is replaced, so that empty files do not pile up.
             match state.written == FIRST_RECORD {
                 true => self.replace_empty(state)?,
                 false => _ = self.rotate(state, true)?,
@@ -547,7 +575,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Has a file of the same number that may have rows take the place of the current one, which has no record.
+    /// Replaces the current file, which has no record, by one of the same number that may have
+    /// rows.
     fn replace_empty(&self, state: &mut State) -> Result<(), Error> {
         let end = state.end_of_written();
         let header = LogHeader {
@@ -563,7 +592,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                // Nobody knows which of the two has the name.
+                // Either file may have the name now.
                 let error = Arc::new(error);
                 state.break_off(error.clone());
                 self.led.notify_all();
@@ -572,11 +601,11 @@ impl Shared {
         }
     }
 
-    /// Keeps room for deletes again, before anything else is appended.
+    /// Reserves blocks for deletes again, before any other append.
     fn keep_room_again(&self, state: &mut State) -> Result<(), Error> {
         match self.volume.keep_room(LOG_ROOM, state.room) {
             Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
-            // Whatever it is, it is no reason to refuse what there is room for.
+            // No other failure is a reason to refuse records for which there is space.
             Err(error) => tracing::debug!("no room is kept for deletes: {error}"),
             Ok(_) => {}
         }
@@ -584,7 +613,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Has the next file be the one in which room is kept, unless there is another one by now than that before which there were `files`. False where no room is kept.
+    /// Makes the file with reserved blocks the next one, unless the log has already started a file
+    /// after the first `files` ones. Returns false if no blocks are reserved.
     fn take_room(&self, files: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
         while state.file.is_none() {
@@ -596,7 +626,7 @@ impl Shared {
         if self.volume.kept_room(LOG_ROOM)? == 0 {
             return Ok(false);
         }
-        // What waits would have found no room either, and not all of it is deletes.
+        // The pending records would have found no space either, and not all of them are deletes.
         let full = TierError::NoSpace {
             place: name_of(&*self.volume, &log_name(state.number)),
             offset: state.written,
@@ -609,10 +639,11 @@ impl Shared {
         Ok(true)
     }
 
-    /// What [`Log::rotate`] does when nobody writes; `rows` says whether the next file is to take records with rows, whatever goes over to it.
+    /// The work of [`Log::rotate`] while no write is in progress. If `rows` is set, the next file
+    /// may have rows, whatever records it takes over.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
-            // Merges that fail one after the other would leave a file each.
+            // Otherwise merges that fail one after the other would leave a file each.
             return Ok(LogPosition {
                 number: state.number,
                 sequence: state.written_sequence,
@@ -620,13 +651,14 @@ impl Shared {
         }
         let has_room = || self.volume.kept_room(&log_name(state.number));
         if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
-            // What the current file has left of it is for deletes, which would not find it behind the next one.
+            // The blocks left in the current file are for deletes, which could not use them after a
+            // rotation.
             self.keep_room_again(state)?;
         }
         self.begin_next(state, rows, false)
     }
 
-    /// Starts the next file, in the room that is kept if `in_room`.
+    /// Starts the next file, in the reserved blocks if `in_room` is set.
     fn begin_next(
         &self,
         state: &mut State,
@@ -650,7 +682,7 @@ impl Shared {
             marked: true,
             rows: rows || state.rows && !(state.unsynced.is_empty() && state.pending.is_empty()),
         };
-        // Where the records that are not durable stand, and where they will.
+        // The old and new places of the records that are not durable.
         let old = RecordPlace {
             log: state.number,
             offset: state.written - state.unsynced.len() as u64,
@@ -672,7 +704,7 @@ impl Shared {
             Ok(file) => file,
             Err(error) => {
                 let error = Arc::new(error);
-                // A next file that stays would take back what is appended to this one.
+                // If the next file stayed, its header would invalidate later appends to this one.
                 if !take_back(&*self.volume, header.number) && state.broken.is_none() {
                     state.break_off(error.clone());
                 }
@@ -680,7 +712,7 @@ impl Shared {
                 return Err(copy_of(&error).into());
             }
         };
-        // What waits was encoded for the old file.
+        // The pending records were encoded for the old file.
         let old = state.end_of_written();
         state.pending = rewritten(self.shape, &state.pending, old, end);
         state.number = header.number;
@@ -696,8 +728,9 @@ impl Shared {
         })
     }
 
-    /// What the thread of [`Durability::Every`] does. Where a sync has failed, what was acknowledged is undurable until the
-    /// log is rotated; whoever appends next would do that, but nobody may. So it does, now and then.
+    /// The loop of the thread of [`Durability::Every`]. After a failed sync, acknowledged records
+    /// are not durable until the log is rotated. The next append would rotate it, but there may be
+    /// none. So this thread rotates it after a pause that grows.
     fn sync_in_time(&self, within: Duration) {
         let mut state = self.state.lock();
         let mut rescue = None;
@@ -715,7 +748,7 @@ impl Shared {
                     continue;
                 }
                 let held = MutexGuard::unlocked(&mut state, || self.volume.check_held());
-                // Somebody may have rotated it meanwhile, or be at it.
+                // Another thread may have rotated the log meanwhile, or may be doing so.
                 if state.broken.is_none() || state.file.is_none() {
                     continue;
                 }
@@ -744,7 +777,7 @@ impl Shared {
                 continue;
             }
             let now = Instant::now();
-            // A time that cannot be told never comes.
+            // A time that overflows never comes.
             let due = state.unsynced_since.checked_add(within);
             if !state.stop && due.is_none_or(|due| due > now) {
                 match due {
@@ -761,12 +794,12 @@ impl Shared {
 }
 
 impl State {
-    /// Where `pending` begins: behind what a leader is writing.
+    /// Where `pending` begins: behind the bytes that a leader is writing.
     fn written_or_led(&self) -> u64 {
         self.written + self.leading
     }
 
-    /// Where the record stands, or will, behind all that were written and acknowledged.
+    /// The place of the record behind all written and acknowledged ones.
     fn end_of_written(&self) -> RecordPlace {
         RecordPlace {
             log: self.number,
@@ -775,37 +808,38 @@ impl State {
         }
     }
 
-    /// Whatever was written is durable.
+    /// Notes that all written records are durable.
     fn synced(&mut self) {
         self.durable_sequence = self.written_sequence;
         self.unsynced.clear();
     }
 
-    /// Fails what waits: it was encoded for places behind something that was not written.
+    /// Fails the pending appends, which were encoded for places behind records that were not
+    /// written.
     fn withdraw(&mut self, error: Arc<TierError>) {
         self.pending.clear();
         self.pending_sequence = self.written_sequence;
         let _ = mem::take(&mut self.batch).outcome.set(Err(error));
     }
 
-    /// Nothing more is appended to this file.
+    /// Ends appends to this file.
     fn break_off(&mut self, error: Arc<TierError>) {
         self.broken = Some(error.to_string());
         self.withdraw(error);
     }
 }
 
-/// The file that a log is started with.
+/// The file that a log starts with.
 struct Started {
     file: LogFile,
-    /// The place behind what it has.
+    /// The place behind its last record.
     end: RecordPlace,
-    /// Whether it may have rows.
+    /// Whether the file may have rows.
     rows: bool,
 }
 
 impl Started {
-    /// A file beside those that are there.
+    /// A new file beside the existing ones.
     fn beside(volume: &dyn Volume, header: LogHeader, next: &NextLog) -> Result<Self, Error> {
         let (file, end) = match next.undurable {
             Some(from) => {
@@ -820,13 +854,14 @@ impl Started {
         Ok(Self { file, end, rows })
     }
 
-    /// The last file that is there, behind its last record.
+    /// The last existing file, continued behind its last record.
     fn within(volume: &dyn Volume, LogBefore { end, rows }: LogBefore) -> Result<Self, Error> {
         let file = go_on(volume, end)?;
         Ok(Self { file, end, rows })
     }
 
-    /// What is left where there is no room for one, as `error` says: the last file, or the room that is kept.
+    /// The choices left if `error` says that there is no space for a new file: the last file, or
+    /// the reserved blocks.
     fn on_full_disk(
         volume: &dyn Volume,
         header: LogHeader,
@@ -837,7 +872,8 @@ impl Started {
             return Err(error);
         }
         let _ = volume.remove(&unfinished());
-        // One that was begun would take back what is appended to the last one. Where it replaces that, there is nothing to take back.
+        // A file that was begun would invalidate later appends to the last log. If it replaces that
+        // log, there is nothing to undo.
         if !next.replaces && !take_back(volume, header.number) {
             return Err(error);
         }
@@ -867,12 +903,12 @@ impl Started {
     }
 }
 
-/// Whether a record is one for which room is kept.
+/// Whether the reserved blocks may take a record.
 fn is_delete(record: &LogRecord<'_>) -> bool {
     matches!(record, LogRecord::Delete { .. })
 }
 
-/// The same error once more, for another of those who waited for it.
+/// A copy of an error, for another caller that waited for the same write.
 fn copy_of(error: &TierError) -> TierError {
     match error {
         TierError::NoSpace { place, offset, len } => TierError::NoSpace {

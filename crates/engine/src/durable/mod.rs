@@ -1,9 +1,10 @@
-//! Durability: what is on disk is always an index that opens, and what was acknowledged is in it.
+//! Durability: the files on disk always form an index that opens, and it has every acknowledged
+//! change.
 //!
-//! - [`checkpoint`]: how a set of files becomes the index, all at once
-//! - [`inserts`]: which inserts can go on where they were cut off
-//! - [`log`]: what changed since the last of them
-//! - [`room`]: what is kept on storage so that deletes go on when the disk is full
+//! - [`checkpoint`]: replaces the index by a new set of files, atomically
+//! - [`inserts`]: records the inserts that can be resumed after an interruption
+//! - [`log`]: the write-ahead log of the changes since the last checkpoint
+//! - [`room`]: blocks reserved on storage, so that deletes still work on a full disk
 
 mod checkpoint;
 pub(crate) mod inserts;

@@ -1,13 +1,17 @@
-//! Room on storage that an index keeps, so that deletes go on when the disk is full.
+//! Blocks on storage that an index reserves, so that deletes still work on a full disk.
 //!
 //! ```text
-//!   log.room        empty, with blocks for the deletes of the next log      a delete that finds no room:  it becomes log-00000N
-//!   MANIFEST.room   empty, with blocks for one small file                   opening for changes:          it becomes MANIFEST, whose old blocks are kept in its place
-//!                                                                           forgetting an insert:         it becomes INSERTS
+//!   log.room        empty, with blocks for the deletes of the next log
+//!                   a delete that finds no space:  it becomes log-00000N
+//!   MANIFEST.room   empty, with blocks for one small file
+//!                   opening for changes:           it becomes MANIFEST, whose old blocks are kept
+//!                   forgetting an insert:          it becomes INSERTS
 //! ```
 //!
-//! Blocks go over with the name, so nobody else gets them in between. Both files are kept anew when there is room again; until `log.room` is, rows are refused,
-//! and deletes go on. Where the file system gives no blocks ahead ([`Volume::keep_room`]), neither file is there, and a full disk takes no deletes.
+//! A rename keeps the blocks with the file, so no other program can take them in between. Both
+//! files are reserved again once there is space. Until `log.room` exists again, rows are refused and
+//! deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]), neither
+//! file exists, and a full disk takes no deletes.
 
 use stratann_layout::LogRecord;
 use stratann_layout::log::FIRST_RECORD;
@@ -16,26 +20,27 @@ use stratann_tier::{BLOCK, TierError, Volume, VolumeFile};
 
 /// The name of the file that becomes the next log.
 pub(super) const LOG_ROOM: &str = "log.room";
-/// The name of the file that becomes a small one.
+/// The name of the file that becomes a small file.
 const SMALL_ROOM: &str = "MANIFEST.room";
 
-/// For how many deletes there is room: as many as an index has vectors, within these bounds.
+/// The least and the most deletes to reserve for. In between, it is the number of vectors in the
+/// index.
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 
-/// Bytes of storage for the deletes of an index of so many vectors.
+/// Bytes of storage to reserve for the deletes of an index of so many vectors.
 pub(crate) fn room_for_deletes(vectors: u64) -> u64 {
     let deletes = vectors.clamp(FEWEST_DELETES, MOST_DELETES);
     let each = LogRecord::Delete { id: 0 }.encoded_bytes() as u64;
     (FIRST_RECORD + deletes * each).next_multiple_of(BLOCK as u64)
 }
 
-/// Whether a name is that of a file of room.
+/// Whether a file with this name holds reserved blocks.
 pub(crate) fn is_room(name: &str) -> bool {
     name == LOG_ROOM || name == SMALL_ROOM
 }
 
-/// Bytes of storage that an index keeps for deletes.
+/// Bytes of storage that an index has reserved for deletes.
 ///
 /// # Errors
 /// The volume fails.
@@ -43,7 +48,7 @@ pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
     Ok(volume.kept_room(LOG_ROOM)? + volume.kept_room(SMALL_ROOM)?)
 }
 
-/// Keeps all room of an index of so many vectors, as far as there is any.
+/// Reserves all blocks of an index of so many vectors, as far as there is space.
 pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
     if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {
@@ -51,10 +56,10 @@ pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     }
 }
 
-/// Keeps the room of a manifest like the one that is there, which may grow by a block.
+/// Reserves blocks for a manifest of the present size plus one block.
 ///
 /// # Errors
-/// There is not so much, or the volume fails.
+/// There is too little space, or the volume fails.
 pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     let block = BLOCK as u64;
     if volume.keep_room(SMALL_ROOM, block)? {
@@ -64,7 +69,7 @@ pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     Ok(())
 }
 
-/// The room of the next log, taken: what is to become that log. `None` where none is kept.
+/// Takes the reserved file that is to become the next log. `None` if none is reserved.
 ///
 /// # Errors
 /// The volume fails.
@@ -72,12 +77,13 @@ pub(super) fn take_log_room(volume: &dyn Volume) -> Result<Option<Box<dyn Volume
     take(volume, LOG_ROOM)
 }
 
-/// Removes the room of the next log, which could not become one.
+/// Removes the reserved file of the next log, which could not become one.
 pub(super) fn drop_log_room(volume: &dyn Volume) {
     let _ = volume.remove(LOG_ROOM);
 }
 
-/// Writes a small file anew on a full disk, durably: in the room that is kept, which goes over to it. False where there is none, and nothing is changed.
+/// Replaces a small file durably on a full disk: the reserved blocks become its blocks. Returns
+/// false if no blocks are reserved; then nothing is changed.
 ///
 /// # Errors
 /// The volume fails; then the file is the old one or the new one.
@@ -91,7 +97,7 @@ pub(super) fn replace_in_room(
     };
     let written = file
         .write_at(0, bytes)
-        // The blocks that it does not need.
+        // Gives up the blocks that the file does not need.
         .and_then(|()| file.set_len(bytes.len() as u64))
         .and_then(|()| file.sync());
     drop(file);
@@ -101,7 +107,7 @@ pub(super) fn replace_in_room(
     }
     volume.rename(SMALL_ROOM, name)?;
     volume.sync()?;
-    // In the blocks of the one that was replaced.
+    // Reserved again from the blocks of the replaced file.
     if let Err(error) = keep_small_room(volume) {
         tracing::warn!("{}: not kept any more: {error}", volume.place(SMALL_ROOM));
     }
@@ -114,7 +120,8 @@ fn take(volume: &dyn Volume, name: &str) -> Result<Option<Box<dyn VolumeFile>>, 
     }
     match volume.open(name) {
         Ok(file) if file.is_empty() => Ok(Some(file)),
-        // What was begun there, or a backup has it as well: whoever keeps room next makes another one.
+        // An earlier attempt wrote to the file, or a backup shares it. The next reservation makes
+        // another file.
         Ok(_) | Err(TierError::Missing { .. } | TierError::NotPlain { .. }) => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,4 +1,5 @@
-//! Adjacency lists: the growing, concurrently written form of the build, and the compact form it ends in.
+//! Adjacency lists: the growing form of the build, written by several threads, and the compact
+//! final form.
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
@@ -10,9 +11,9 @@
 //!   edges:   | n n n n | n n n n n n | ...
 //! ```
 //!
-//! Readers of [`Slots`] take no lock. They may see a list half replaced, but every word is at any time the id of some
-//! node, so what they see is a list of valid neighbours, which is all that a search of the growing graph needs.
-//! Writers take one of a fixed number of locks, chosen by the node.
+//! Readers of [`Slots`] take no lock. They may see a half-replaced list, but every word is always
+//! the id of some node. So they see a list of valid neighbours, which is enough for a search of the
+//! growing graph. Writers take one of a fixed number of locks, chosen by the node.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -39,7 +40,7 @@ impl Slots {
         }
     }
 
-    /// Room for `nodes` nodes, taken now, so that [`Slots::clear`] need not.
+    /// Reserves memory for `nodes` nodes, so that [`Slots::clear`] need not allocate.
     pub(super) fn reserve(&mut self, nodes: usize) {
         let words = nodes * (self.slots + 1);
         self.words
@@ -87,7 +88,7 @@ impl Slots {
         list[1..=degree].iter().map(|word| word.load(Relaxed))
     }
 
-    /// Loads the start of a node's list, so that it is on its way to the cache when it is needed.
+    /// Loads the start of a node's list, so that it is in the cache when it is needed.
     #[inline]
     pub(super) fn touch(&self, node: u32) {
         std::hint::black_box(self.list(node)[0].load(Relaxed));
@@ -108,7 +109,8 @@ impl Slots {
         list[0].store(neighbours.len() as u32, Relaxed);
     }
 
-    /// Appends a neighbour if it is not there yet; `false` when the list is full. The caller holds the node's lock.
+    /// Appends a neighbour if it is not in the list; `false` when the list is full. The caller
+    /// holds the node's lock.
     pub(super) fn append(&self, node: u32, neighbour: u32, _lock: &MutexGuard<'_, ()>) -> bool {
         let list = self.list(node);
         let degree = list[0].load(Relaxed) as usize;
@@ -126,7 +128,7 @@ impl Slots {
         true
     }
 
-    /// Closes the gaps between the lists, in place: the peak is that of the slots alone.
+    /// Closes the gaps between the lists, in place, so that the peak memory is that of the slots.
     pub(super) fn into_graph(mut self) -> Graph {
         let nodes = self.nodes();
         let stride = self.slots + 1;
@@ -136,7 +138,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // The target never lies after the source: every list before it gave up at least its degree word.
+                // The target never lies after the source: every list before it freed at least its
+                // degree word.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;
@@ -151,7 +154,7 @@ impl Slots {
     }
 }
 
-/// A finished graph: the adjacency lists, one after the other.
+/// A finished graph: the adjacency lists, concatenated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     offsets: Vec<usize>,
@@ -169,7 +172,7 @@ impl Graph {
         self.len() == 0
     }
 
-    /// The neighbours of a node, nearest first as a rule.
+    /// The neighbours of a node, usually nearest first.
     #[inline]
     pub fn neighbours(&self, node: u32) -> &[u32] {
         let node = node as usize;

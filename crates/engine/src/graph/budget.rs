@@ -1,11 +1,12 @@
-//! How the capped build spends its memory: how many parts, how large, and which buffers.
+//! Divides the memory of a capped build: how many parts, how large, and which buffers.
 //!
 //! ```text
-//!   free bytes = overhead + tables (a few words a row of the collection) + buffers + one part of `capacity` rows
+//!   free bytes = overhead + tables (a few words a row of the collection)
+//!                + buffers + one part of `capacity` rows
 //! ```
 //!
-//! What a part needs while it is built is free before and after; then the sample, the read blocks and the file buffers
-//! take shares of it.
+//! The memory for building a part is free before and after. At those times the sample, the read
+//! blocks and the file buffers use shares of it.
 
 use super::Parameters;
 use super::adjacency::Slots;
@@ -14,33 +15,34 @@ use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
-/// Each part has two files open while rows are dealt out, and processes may have 1024.
+/// The most parts: each part has two files open while rows are distributed, and processes may have
+/// 1024.
 const MOST_PARTS: usize = 256;
 
-/// Room in all parts together, as a multiple of the rows that go there: parts need not be quite equal.
+/// Capacity of all parts together, as a multiple of their rows: parts need not be quite equal.
 const ROOM: f64 = 1.2;
 
-/// How the cap is spent.
+/// The division of the memory.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) parts: usize,
-    /// Rows a part, home and guest.
+    /// Rows of a part, home and guest.
     pub(super) capacity: usize,
-    /// Rows of the sample from which the centres come.
+    /// Rows of the sample from which the centres are computed.
     pub(super) sample: usize,
-    /// Bytes of each of the buffers of two files a part.
+    /// Bytes of each of the buffers of a part's two files.
     pub(super) buffer: usize,
     /// Bytes of the blocks in which the source is read.
     pub(super) block: usize,
 }
 
-/// Bytes for each row of the collection at the most: order, its inverse, two part numbers; in the end order, its inverse,
-/// from where it is reached, and what is still to be looked at.
+/// The most bytes for each row of the collection: order, its inverse, two part numbers. At the end:
+/// order, its inverse, the parent of each node, and the nodes still to visit.
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The fewest parts that fit, or the least memory that would do. The parts and the sample of a build that this one goes on from
-    /// count if there is room for them still.
+    /// The plan with the fewest parts that fit, or the least memory that suffices. A resumed build
+    /// keeps its parts and sample size, if they still fit.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -53,8 +55,9 @@ impl Plan {
         let degree = part_degree(parameters.degree);
         let fixed = OVERHEAD + rows as u64 * TABLES;
         let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
-        // A row while its part is ordered, or built: the point, slots, and order of insertion with stamps, or, later, the hashes by
-        // which equal rows are found. Rows that are transformed pass through a small block.
+        // A row while its part is ordered or built: the point, slots, and the order of insertion
+        // with stamps. Later, the hashes that find equal rows take the place of the latter. Rows
+        // that are transformed pass through a small block.
         let ordering = point_bytes as u64 + 16;
         let stamps = parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
         let building = point_bytes as u64
@@ -72,7 +75,8 @@ impl Plan {
                 + capacity_of(parts) as u64 * a_row
                 + (256 << 10).max(4 * row_bytes as u64)
         };
-        // Three parts of which each row is in two are the fewest that save anything; tiny parts make poor graphs.
+        // Each row is in two parts, so three parts are the fewest that save memory. Tiny parts make
+        // poor graphs.
         let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
         let fits = |&parts: &usize| need(parts) <= free;
         let again = divided.filter(|(parts, _)| (3..=most).contains(parts) && fits(parts));
@@ -88,7 +92,8 @@ impl Plan {
             .min(rows)
             .min((parts * 512).max(20_000))
             .max(parts * 4);
-        // Half of what is there holds a sample as well that was a third of a little more.
+        // Half of the present memory is enough for a saved sample that was a third of a slightly
+        // larger memory.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)
@@ -103,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Degree within a part: two lists of it make a list of R with some overlap.
+/// Degree within a part: two such lists make a list of R, with some overlap.
 pub(super) fn part_degree(degree: usize) -> usize {
     (degree * 2).div_ceil(3)
 }

@@ -1,7 +1,7 @@
-//! From a source of vectors to everything that the page writer needs: order, rows, lists, entry.
+//! Turns a source of vectors into everything that the page writer needs: order, rows, lists, entry.
 //!
-//! In memory if that fits the cap (or there is none), else by parts (`partition.rs`). The two give the same kinds of
-//! things, so the caller does not see which it was.
+//! The graph is built in memory if it fits the cap or there is none, and otherwise in parts
+//! (`partition.rs`). Both give the same types, so the caller need not know which one ran.
 
 use super::adjacency::{Graph, Slots};
 use super::budget;
@@ -24,44 +24,44 @@ use std::time::Instant;
 use stratann_tier::ask_for_memory;
 use stratann_vector::Metric;
 
-/// Which row gets which node id.
+/// The order of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Row numbers are node ids.
     Input,
-    /// Near rows get near ids; `page` is how many nodes share a page, and cuts fall between pages.
+    /// Near rows get near ids. The order divides the rows at page boundaries.
     Locality {
-        /// Nodes a page, at least 1.
+        /// Nodes of a page, at least 1.
         page: usize,
     },
 }
 
-/// What [`construct`] is to build, and within which limits.
+/// The input and the limits of [`construct`].
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
-    /// Which distance the graph is for.
+    /// The metric of the graph.
     pub metric: Metric,
-    /// Which row gets which node id.
+    /// The order of the nodes.
     pub order: Order,
     /// R, L, alpha, threads, seed.
     pub parameters: &'a Parameters,
-    /// Resident bytes that the whole process may have at its peak; `None` for no limit.
+    /// The most resident bytes of the whole process; `None` for no limit.
     pub memory: Option<u64>,
-    /// An existing folder for scratch files, needed only when the build does not fit `memory`.
+    /// An existing folder for scratch files, needed only if the build does not fit `memory`.
     pub scratch: &'a Path,
-    /// A graph of the first rows, which is kept where it is good: only the other rows search for their neighbours. Not used
-    /// by a build in parts.
+    /// A graph of the first rows, which is kept, so that only the other rows search for their
+    /// neighbours. A build in parts ignores it.
     pub known: Option<&'a dyn Known>,
-    /// What the rows are checked by.
+    /// The check that rows must pass.
     pub(crate) check: Check,
-    /// What is kept for a build that is killed. Not used by a build from a known graph.
+    /// Savepoints for a build that may be killed. A build from a known graph ignores them.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
-    /// Bytes that the caller takes beside the graph when that is there. The system is asked for the memory of both before the work; `None`: it
-    /// is not asked, since the rows are few.
+    /// Bytes that the caller needs beside the finished graph. The system is asked before the work
+    /// whether it has the memory for both. `None` skips the question, since the rows are few.
     pub(crate) afterwards: Option<u64>,
 }
 
-/// A built graph and what belongs to it.
+/// A built graph and its data.
 #[derive(Debug)]
 pub struct Constructed {
     /// For each node (new id) its row in the source (old id); the identity in input order.
@@ -70,16 +70,16 @@ pub struct Constructed {
     pub rows: Rows,
     /// The adjacency lists in the order of the nodes.
     pub lists: Lists,
-    /// The node where searches start: that of the row nearest to the mean.
+    /// The node where searches start: its row is the nearest one to the mean.
     pub entry: u32,
-    /// What the build came to.
+    /// Statistics of the build.
     pub stats: GraphStats,
 }
 
-/// What a build came to.
+/// Statistics of a build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphStats {
-    /// Parts that were built one by one; 1 when all was in memory.
+    /// Parts that were built one by one; 1 if all was in memory.
     pub parts: usize,
     /// Mean number of neighbours.
     pub degree_mean: f64,
@@ -87,7 +87,7 @@ pub struct GraphStats {
     pub degree_max: usize,
     /// Number of directed edges.
     pub edges: u64,
-    /// Whether it was built over points of a byte a dimension.
+    /// Whether the points were rounded to a byte for each dimension.
     pub rounded: bool,
     /// Wall-clock seconds of each stage, in order.
     pub seconds: Vec<(&'static str, f64)>,
@@ -104,8 +104,8 @@ pub(super) enum ListsAt {
     Scratch(ScratchLists),
 }
 
-/// A graph in memory whose ids are not those that are asked for: these are rows of the input's order, or numbers that nodes got when the
-/// graph was there.
+/// A graph in memory under other ids than the caller's. The caller's ids are rows in input order,
+/// or numbers that nodes got after the graph was built.
 #[derive(Debug)]
 pub(super) struct Renamed {
     graph: Graph,
@@ -115,28 +115,29 @@ pub(super) struct Renamed {
     row_of: Vec<u32>,
 }
 
-/// Lists in a scratch file: records of a degree and `degree` words, of which as many count.
+/// Lists in a scratch file. A record is a degree and `degree` words; the stored degree says how
+/// many of the words count.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
     pub(super) nodes: usize,
     pub(super) degree: usize,
-    /// Where each node's record stands, when not in the order of the nodes.
+    /// The record of each node, if records are not in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
-    /// The number of each node that stands in a record, when it is another than there.
+    /// The present number of each node in a record, if nodes were renumbered.
     pub(super) names: Option<Vec<u32>>,
     /// Records read ahead, and the first of them.
     pub(super) window: Vec<u8>,
     pub(super) window_start: usize,
-    /// Removes the files in the end.
+    /// Removes the files at the end.
     pub(super) _scratch: Scratch,
 }
 
-/// Bytes of lists read at a time.
+/// Bytes of lists read at once.
 const WINDOW: usize = 256 << 10;
 
 impl Constructed {
-    /// Gives the nodes other numbers: node `i` is from now on the one that was `was[i]`.
+    /// Renumbers the nodes: node `i` is from now on the one that was `was[i]`.
     pub(crate) fn renumber(&mut self, was: Vec<u32>) {
         let mut is_now = vec![0; was.len()];
         for (node, &before) in (0..).zip(&was) {
@@ -148,7 +149,7 @@ impl Constructed {
             .collect();
         self.entry = is_now[self.entry as usize];
         match &mut self.rows {
-            // They are read by the order.
+            // These rows are read by `order`.
             Rows::Source => {}
             Rows::Memory(rows) => {
                 let row_bytes = rows.row_bytes();
@@ -180,7 +181,7 @@ impl Constructed {
     }
 }
 
-/// What stands in `table` under each of the numbers, or the numbers themselves where there is none.
+/// The entries of `table` at `numbers`; without a table, the numbers themselves.
 fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
     match table {
         None => numbers.to_vec(),
@@ -189,8 +190,8 @@ fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
 }
 
 impl Lists {
-    /// Replaces `out` by the neighbours of a node. Cheap in any order in memory; from scratch files, ask in ascending
-    /// order.
+    /// Replaces `out` by the neighbours of a node. In memory any order is cheap; from scratch
+    /// files, nodes should be read in ascending order.
     ///
     /// # Errors
     /// [`GraphError::Scratch`] when the scratch file cannot be read.
@@ -256,7 +257,7 @@ impl Store for ScratchLists {
 
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
-        // In no particular order, so reading ahead would not pay.
+        // Nodes come in no particular order, so reading ahead would not pay.
         self.read_ahead(node as usize, 1, out)
     }
 
@@ -271,7 +272,7 @@ impl Store for ScratchLists {
     }
 }
 
-/// Little-endian numbers from bytes.
+/// Decodes little-endian numbers.
 pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes
         .chunks_exact(4)
@@ -292,7 +293,7 @@ impl Clock {
         }
     }
 
-    /// The stage `name` ends here.
+    /// Ends the stage `name`.
     pub(super) fn lap(&mut self, name: &'static str) {
         self.seconds
             .push((name, self.since.elapsed().as_secs_f64()));
@@ -305,7 +306,8 @@ impl Clock {
 /// Checks every row on the way in (NaN, infinity, zero rows under cosine).
 ///
 /// # Errors
-/// [`GraphError::Memory`] when the cap is too small for any way of building; bad rows, unreadable files, interruption.
+/// [`GraphError::Memory`] if the cap is too low for any kind of build; bad rows, unreadable files,
+/// interruption.
 pub fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -325,7 +327,7 @@ pub fn construct(
         progress,
     )
     .map_err(|error| match (error, task.memory) {
-        // Found in bytes beyond those that the process has already.
+        // The inner function counts only bytes beyond those of the process so far.
         (GraphError::Memory { least, .. }, Some(given)) => GraphError::Memory {
             given,
             least: resident + least,
@@ -334,7 +336,7 @@ pub fn construct(
     })
 }
 
-/// As [`construct`], in `free` more bytes than the process takes now.
+/// Builds a graph as [`construct`] does, in `free` bytes beyond the present memory of the process.
 pub(super) fn construct_within(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -357,7 +359,7 @@ pub(super) fn construct_within(
         })?;
         space.round(trial.end());
     }
-    // What memory is free is never quite the same: who was divided stays so.
+    // The free memory differs from run to run, so a resumed build keeps its division into parts.
     let divided = task.savepoints.and_then(kept::plan);
     let in_memory = in_memory_bytes(source, task, &space);
     match free {
@@ -374,7 +376,7 @@ pub(super) fn construct_within(
     }
 }
 
-/// Asks the system for so many bytes more than the process takes now, before they are worked with.
+/// Asks the system whether the process can get so many bytes more, before the work begins.
 fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), DataError> {
     if task.afterwards.is_none() {
         return Ok(());
@@ -394,34 +396,35 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
 /// One bit of an id marks expanded candidates during a search.
 const MAX_ROWS: usize = 1 << 31;
 
-/// Rows that the build keeps together when the caller does not ask for an order.
+/// Rows that the build keeps together if the caller asks for no order.
 const WORKING_PAGE: usize = 16;
 
-/// Rows are read so many bytes at a time.
+/// Bytes of rows read at once.
 const READ: usize = 4 << 20;
 
-/// Bytes of rows that are read at a time before the memory cap has been divided: few.
+/// Bytes of rows read at once before the memory cap is divided; few, to stay within any cap.
 const MEASURE: usize = 1 << 20;
 
-/// Bytes beside those that grow with the rows: stacks, the allocator's slack, read buffers.
+/// Bytes that do not grow with the rows: stacks, the allocator's slack, read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
-/// Whether the rows are held in memory beside the points, in the order of the nodes, until they are written. Where the source has that
-/// order, or random access, they are read from it again.
+/// Whether memory holds the rows beside the points, in the order of the nodes, until they are
+/// written. If the source has that order or random access, the rows are read from it again.
 fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
     let reads_again = task.order == Order::Input || source.has_random_access();
     !space.is_identity() && !reads_again
 }
 
-/// What building everything in memory takes at its peak.
+/// Peak bytes of a build with everything in memory.
 fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let rows = source.rows() as u64;
     let held = match holds_rows(source, task, space) {
         true => source.row_bytes(),
         false => 0,
     };
-    // The order and its inverse; offsets of the lists, at other times the order of insertion, the hashes by which equal rows are
-    // found, or from where each node is reached; what is still to be looked at, in a vector that grows by doubling.
+    // The order and its inverse. Then offsets of the lists; at other times the order of insertion,
+    // the hashes that find equal rows, or the parent of each node. Last, the nodes still to visit,
+    // in a vector that grows by doubling.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -429,7 +432,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
-/// Bytes that are left of them when the graph is there: the order, rows that are held, and lists with their offsets.
+/// Bytes that remain once the graph is built: the order, rows that are held, and lists with their
+/// offsets.
 fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let held = match space.is_identity() || holds_rows(source, task, space) {
         true => source.row_bytes(),
@@ -438,18 +442,18 @@ fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) 
     source.rows() as u64 * (held + 4 * task.parameters.degree + 4 + 8) as u64
 }
 
-/// What constructing a graph takes.
+/// The memory and storage of a build.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
-    /// Bytes of memory of the whole process at its peak, with everything in memory.
+    /// Peak memory of the whole process with everything in memory, in bytes.
     pub(crate) whole: u64,
-    /// The least cap on them with which it can be built, in parts.
+    /// The lowest memory cap for a build in parts, in bytes.
     pub(crate) least: u64,
-    /// Bytes of scratch files, about, where it is built in parts.
+    /// About how many bytes of scratch files a build in parts takes.
     pub(crate) scratch: u64,
 }
 
-/// What constructing the graph of a source would take, by a sample of it.
+/// Estimates the memory and storage for the graph of a source, by a sample of it.
 ///
 /// # Errors
 /// A vector that cannot be read.
@@ -472,7 +476,7 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // Of all rows it would know for sure.
+        // Only a pass over all rows would be certain.
         space.round(trial.end());
     }
     let resident = resident_bytes();
@@ -489,7 +493,7 @@ pub(crate) fn needs(
         None,
     );
     let least = divided.err().unwrap_or(0).min(whole);
-    // Each row is in two parts, with its list there.
+    // Each row is in two parts, with a list in each.
     let part = point + 4 + 4 * (budget::part_degree(parameters.degree) + 1);
     Ok(Needs {
         whole: resident + whole,
@@ -498,7 +502,7 @@ pub(crate) fn needs(
     })
 }
 
-/// Bytes of this process that are in RAM now; 8 MiB where the system does not say.
+/// Resident bytes of this process; 8 MiB if the system does not report them.
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -512,7 +516,7 @@ pub(crate) fn resident_bytes() -> u64 {
     kib.map_or(8 << 20, |kib| kib << 10)
 }
 
-/// Calls `each` with blocks of checked rows and the number of their first row, from the first block to the last.
+/// Calls `each` with blocks of checked rows and the number of their first row, in order.
 pub(super) fn for_each_block(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -568,8 +572,9 @@ fn construct_in_memory(
     })?;
     clock.lap("read");
 
-    // In input order too the build works on rows in locality order, where neighbours share cache lines: on a million
-    // rows that saves a third of its time. The lists are given back under the ids that were asked for.
+    // The build works on rows in locality order even for input order, since neighbours then share
+    // cache lines. On a million rows that saves a third of its time. The lists are returned under
+    // the caller's ids.
     let page = match task.order {
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,
@@ -646,7 +651,8 @@ fn construct_in_memory(
     })
 }
 
-/// The row of each node, with `page` nodes a page: as it was kept, or else made, and kept.
+/// The row of each node, with `page` nodes on a page. It is restored from a savepoint, or computed
+/// and saved.
 fn in_locality_order(
     points: &Points<'_>,
     task: &Task<'_>,
@@ -678,7 +684,8 @@ fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     let mut held = vec![0; row_bytes];
     let mut done = vec![false; order.len()];
     for start in 0..order.len() {
-        // Each cycle of the permutation: hold its first row, move the others, put the held one last.
+        // For each cycle of the permutation: hold its first row, move the others, then place the
+        // held row.
         if done[start] || order[start] as usize == start {
             continue;
         }

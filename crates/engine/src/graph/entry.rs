@@ -4,11 +4,11 @@ use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The mean is taken over at most so many rows: enough to place it well within the spread of the data.
+/// The most rows for the mean: enough to place it well within the spread of the data.
 const SAMPLE: usize = 100_000;
 
-/// The row nearest to the mean of (a sample of) all rows: searches of the graph start there.
-/// Ties go to the lower row, so the answer does not depend on `threads`.
+/// The row nearest to the mean of (a sample of) all rows, where searches of the graph start. Ties
+/// go to the lower row, so the result does not depend on `threads`.
 ///
 /// # Panics
 /// If there are no rows: a programming error.

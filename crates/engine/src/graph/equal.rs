@@ -1,20 +1,25 @@
-//! Links between equal rows: each leads to the next one and the one before.
+//! Links between equal rows: each leads to the next one and to the previous one.
 //!
-//! The prune lets one of several equal rows stand for all ([`prune`](super::prune)). Where free slots are filled with the nearest that were left
-//! out, equal rows lead to each other all the same. They do not where every list is full of rows that are equally far, such as rows with
-//! a single element that is not 0: a search then comes to one of ten equal rows and to none of the other nine. The searches of the build
-//! have the same trouble, so the pass here goes by the rows' bytes.
+//! The prune keeps one of several equal rows for all ([`prune`](super::prune)). If free slots are
+//! filled with the nearest candidates left out, equal rows still lead to each other. They do not if
+//! every list is full of rows at equal distance, such as rows with a single element other than 0. A
+//! search then reaches one of ten equal rows and none of the other nine. The searches of the build
+//! fail in the same way, so this pass compares the bytes of the rows.
 //!
 //! ```text
-//!   rows ──> hash and node, sorted ──> runs of one hash, told apart by bytes ──> groups of equal rows, each by number
+//!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
+//!        ──> groups of equal rows, each in the order of nodes
 //!
 //!   a group:    3 ⇄ 8 ⇄ 21 ⇄ 40 ⇄ (3)        two links a row, whatever the size of the group
 //! ```
 //!
-//! A list that is full gives up another equal row for such a link, or else the farthest row that many lists lead to. The pass comes after
-//! nodes were linked that no list led to (`reach.rs`). So each equal row has a way to it from elsewhere, and a search that takes any of these ways finds
-//! all of them. Rings alone do not help where all other rows are equally far: the prune has an order for ties, too ([`prune`](super::prune)). Lists of rows that equal no other stay as they are. Rows are equal here if their points in the build's space are: floats that were rounded to the same bytes count as equal, as
-//! they do for the prune.
+//! A full list gives up another equal row for such a link. If it has none, it gives up the farthest
+//! row that many lists lead to. The pass runs after unreachable nodes were linked (`reach.rs`). So
+//! other rows lead to each equal row, and a search that takes any of these edges finds the whole
+//! ring. Rings alone do not help if all other rows are equally far, so the prune has an order for
+//! ties ([`prune`](super::prune)). The lists of rows without an equal stay unchanged. Rows are
+//! equal if their points in the build's space are: floats rounded to the same bytes count as equal,
+//! as in the prune.
 
 use super::Interrupted;
 use super::adjacency::Slots;
@@ -23,24 +28,28 @@ use crate::progress::Progress;
 use crate::threads;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Bytes for each row while groups are looked for and linked: an entry, and a count of links.
+/// Bytes for each row while groups are found and linked: an entry, and a count of links.
 pub(super) const BYTES_A_ROW: u64 = size_of::<Entry>() as u64 + 1;
 
-/// The upper half is the hash of a row, the lower half its node, so that sorting brings equal rows together, and by number.
+/// The upper half is the hash of a row, the lower half its node. So sorting groups equal rows, in
+/// the order of nodes.
 type Entry = u64;
 
-/// Rows that are hashed between two looks at whether the build is to stop.
+/// Rows hashed between two checks for an interruption.
 const BATCH: usize = 1024;
 
-/// Lists keep a row that no more lists than this lead to: searches would hardly come to it by fewer.
+/// A list keeps a row that at most this many lists lead to, since searches would hardly reach it by
+/// fewer.
 const FEW: u8 = 8;
 
-/// Lists of fewer neighbours than this have no room for rings of equal rows: two of their links would lead nowhere else. With lists of 12, and rows of which many
-/// are there often, a row that was inserted later was not found with a list of 50.
+/// The shortest lists that get rings of equal rows. In shorter lists, two links that lead only to
+/// equal rows are too many. With lists of 12 and many equal rows, a search with a list of 50 did
+/// not find a row that was inserted later.
 const LEAST_RING: usize = 24;
 
-/// Links equal rows, and says whether any list was changed: then some node may have lost the last list that led to it. Lists have at most `degree` neighbours, the nearest first, before and after. Lists that are shorter than rings
-/// are worth ([`LEAST_RING`]) stay as they are.
+/// Links equal rows. Returns whether any list was changed: then some node may have lost the last
+/// list that led to it. Lists have at most `degree` neighbours, the nearest first, before and
+/// after. Lists shorter than [`LEAST_RING`] stay unchanged.
 ///
 /// # Errors
 /// [`Interrupted`] when `progress` says so.
@@ -57,7 +66,7 @@ pub(super) fn link(
     }
 }
 
-/// As [`link`], whatever the length of lists.
+/// Links equal rows as [`link`] does, for lists of any length.
 fn close_rings(
     points: &Points<'_>,
     slots: &Slots,
@@ -82,7 +91,7 @@ fn close_rings(
             rings.close(run);
             continue;
         }
-        // Different rows have the same hash now and then.
+        // Now and then, different rows have the same hash.
         run.sort_unstable_by(|a, b| row(a).cmp(row(b)).then(a.cmp(b)));
         for group in run.chunk_by(|a, b| row(a) == row(b)) {
             rings.close(group);
@@ -96,7 +105,7 @@ fn node_of(entry: Entry) -> u32 {
     entry as u32
 }
 
-/// The entries of all rows, by number.
+/// The entries of all rows, in the order of rows.
 fn hashed(
     points: &Points<'_>,
     threads: usize,
@@ -121,18 +130,18 @@ fn hashed(
     Ok(entries)
 }
 
-/// A number that another row hardly has. What is built does not depend on it.
+/// A hash of a row. The graph does not depend on its value.
 fn hash(row: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(row);
     hasher.finish()
 }
 
-/// Rings that are closed one after the other.
+/// The state for closing rings, one after the other.
 struct Rings<'a> {
     slots: &'a Slots,
     degree: usize,
-    /// How many lists lead to each node, 255 at most. Empty until the first list is changed.
+    /// How many lists lead to each node, at most 255. Empty until the first list is changed.
     leading: Vec<u8>,
     list: Vec<u32>,
 }
@@ -147,13 +156,13 @@ impl Rings<'_> {
         for (at, &entry) in group.iter().enumerate() {
             let next = node_of(group[(at + 1) % count]);
             let before = node_of(group[(at + count - 1) % count]);
-            // Of two rows one is both.
+            // In a group of two, the next row is also the previous one.
             let ring = [next, before];
             self.lead(node_of(entry), &ring[..(count - 1).min(2)], group);
         }
     }
 
-    /// Has a node of the group lead to others of it.
+    /// Adds edges from a node of the group to others of it.
     fn lead(&mut self, node: u32, ring: &[u32], group: &[Entry]) {
         self.list.clear();
         self.list.extend(self.slots.neighbours(node));
@@ -173,7 +182,7 @@ impl Rings<'_> {
             let spare = equal.or_else(|| self.list.iter().rposition(has_others));
             let gone = self.list.remove(spare.unwrap_or(self.list.len() - 1));
             let left = &mut self.leading[gone as usize];
-            // A count of 255 may stand for any that is more.
+            // A count of 255 may stand for a larger one.
             *left = if *left == u8::MAX { *left } else { *left - 1 };
         }
         self.list.splice(..0, ring.iter().copied());
@@ -181,7 +190,8 @@ impl Rings<'_> {
         self.slots.replace(node, &self.list, &lock);
     }
 
-    /// Counts once how many lists lead to each node. What rings add is left out: they are ways between equal rows alone.
+    /// Counts once how many lists lead to each node. Edges of rings are not counted, since they
+    /// only connect equal rows.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
             return;
@@ -202,7 +212,7 @@ mod tests {
     use crate::progress::Silent;
     use stratann_vector::Element;
 
-    /// What becomes of lists of rows of one byte each.
+    /// The final lists for rows of one byte each.
     fn linked(rows: &[u8], degree: usize, lists: &[&[u32]]) -> Vec<Vec<u32>> {
         let points = Points::new(rows, Element::U8, 1);
         let slots = Slots::new(rows.len(), degree);
@@ -239,7 +249,8 @@ mod tests {
 
     #[test]
     fn a_full_list_gives_up_an_equal_row_or_else_the_farthest() {
-        // Of six equal rows the first leads to three others and one that is far; the second to far ones only.
+        // Of six equal rows the first leads to three others and a far one; the second to far ones
+        // only.
         let rows = [7, 7, 7, 7, 7, 7, 9, 10, 11, 12];
         let far = [6, 7, 8, 9];
         let full: &[&[u32]] = &[&[2, 3, 4, 9], &far, &far, &[2, 4, 6, 7], &far, &far];

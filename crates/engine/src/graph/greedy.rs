@@ -1,4 +1,4 @@
-//! Greedy search of the growing graph: finds what a new node should be linked to.
+//! Greedy search of the growing graph: finds the nodes to link a new node to.
 //!
 //! ```text
 //!            entry                list (sorted, L long)          expanded (for the prune)
@@ -10,7 +10,7 @@
 use super::adjacency::Slots;
 use super::points::Points;
 
-/// A node and its squared distance from the point that the search or the prune is about.
+/// A node, and its squared distance from the point of the search or the prune.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) distance: f32,
@@ -28,14 +28,14 @@ impl Candidate {
 /// Top bit of an id in the candidate list: this candidate was expanded.
 const EXPANDED: u32 = 1 << 31;
 
-/// Candidates that there is room for from the start, at most.
+/// The most candidates for which memory is reserved from the start.
 const RESERVED: usize = 1 << 12;
 
 /// The nearest nodes seen so far, sorted, at most `capacity`.
 pub(super) struct CandidateList {
     items: Vec<Candidate>,
     capacity: usize,
-    /// Everything before it is expanded.
+    /// All candidates before it are expanded.
     cursor: usize,
 }
 
@@ -50,7 +50,7 @@ impl CandidateList {
 
     fn clear(&mut self, capacity: usize) {
         self.items.clear();
-        // A list that is longer than this grows with what is met.
+        // A longer list grows as candidates are found.
         self.items.reserve(capacity.min(RESERVED) + 1);
         self.capacity = capacity;
         self.cursor = 0;
@@ -73,7 +73,7 @@ impl CandidateList {
         self.cursor = self.cursor.min(at);
     }
 
-    /// The nearest candidate not yet expanded; marks it.
+    /// The nearest candidate not yet expanded; marks it as expanded.
     #[inline]
     fn next(&mut self) -> Option<Candidate> {
         while let Some(item) = self.items.get_mut(self.cursor) {
@@ -87,7 +87,7 @@ impl CandidateList {
         None
     }
 
-    /// The nearest candidate not yet expanded, left as it is.
+    /// The nearest candidate not yet expanded, without marking it.
     #[inline]
     fn peek(&self) -> Option<u32> {
         self.items[self.cursor.min(self.items.len())..]
@@ -97,7 +97,8 @@ impl CandidateList {
     }
 }
 
-/// Which nodes a search has seen: a stamp a node, so that starting the next search costs nothing.
+/// The nodes that a search has seen: a stamp for each node, so that the next search starts without
+/// clearing.
 pub(super) struct Seen {
     stamps: Vec<u8>,
     stamp: u8,
@@ -119,7 +120,7 @@ impl Seen {
         self.stamp += 1;
     }
 
-    /// Marks a node; `true` when it had not been seen.
+    /// Marks a node. Returns `true` if it had not been seen.
     #[inline]
     fn insert(&mut self, node: u32) -> bool {
         let stamp = &mut self.stamps[node as usize];
@@ -129,7 +130,7 @@ impl Seen {
     }
 }
 
-/// What one thread's searches reuse.
+/// The buffers that one thread's searches reuse.
 pub(super) struct Search {
     list: CandidateList,
     seen: Seen,
@@ -140,7 +141,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// For graphs of up to `nodes` nodes.
+    /// Buffers for graphs of up to `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Search {
         Search {
             list: CandidateList::new(),
@@ -175,8 +176,8 @@ impl Search {
         self.list.insert(self.distances[0], entry);
         while let Some(next) = self.list.next() {
             self.expanded.push(next);
-            // Whether a neighbour was seen is anybody's guess, so there is no branch to mispredict: every neighbour is
-            // written down, and the count goes on only past those that are fresh.
+            // Whether a neighbour was seen is unpredictable, so there is no branch to mispredict.
+            // Every neighbour is stored, and the count advances only past unseen ones.
             let mut count = 0;
             self.fresh.resize(slots.slots(), 0);
             let (fresh, stamps, stamp) = (

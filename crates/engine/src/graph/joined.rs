@@ -1,8 +1,9 @@
-//! One list of the two or more that a node of a build in parts has: those of its parts, and edges that hold the parts together.
+//! Merges the lists that a node has after a build in parts: one from each of its parts, and edges
+//! that connect the parts.
 
 use super::construct::words;
 
-/// Edges that join the starts of the parts: each has so many others below it.
+/// The tree of edges between the entry nodes of parts: each node has so many children.
 const BRANCHES: usize = 8;
 
 /// The neighbours in a record of `lists-p`.
@@ -12,8 +13,8 @@ pub(super) fn list(record: &[u8]) -> Vec<u32> {
     words.take(degree).collect()
 }
 
-/// Edges that a node has whatever its lists say: from the entry to the first start, and from each start to those below
-/// it in a tree.
+/// Edges that a node has whatever its lists say: from the entry to the first part's entry node, and
+/// from each such node to its children in a tree.
 pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     let mut fixed = Vec::new();
     if node == entry {
@@ -26,14 +27,15 @@ pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     {
         fixed.extend(starts.iter().skip(at * BRANCHES + 1).take(BRANCHES));
     }
-    // One node can be the start of two parts.
+    // One node can be the entry node of two parts.
     fixed.sort_unstable();
     fixed.dedup();
     fixed.retain(|&to| to != node);
     fixed
 }
 
-/// Appends two lists to `merged`, taking turns, without duplicates, until it has `degree` neighbours.
+/// Appends two lists to `merged`, alternately and without duplicates, until it has `degree`
+/// neighbours.
 pub(super) fn interleave(a: &[u32], b: &[u32], degree: usize, merged: &mut Vec<u32>) {
     for place in 0..a.len().max(b.len()) {
         for list in [a, b] {

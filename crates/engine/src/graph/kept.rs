@@ -1,4 +1,5 @@
-//! What of a graph is kept for a build that is killed ([`savepoint`](crate::savepoint)), and how it is taken up again.
+//! Saves the progress of a graph for a build that may be killed ([`savepoint`](crate::savepoint)),
+//! and restores it.
 //!
 //! | savepoint | content, u32 each |
 //! |---|---|
@@ -6,23 +7,25 @@
 //! | lists | pass (0, 1; 2: all is done), nodes that had their turn in it, nodes; for each node its degree and as many neighbours |
 //! | plan | parts, rows of the sample |
 //!
-//! Lists are kept between two turns of a pass, when no thread works on them: what is there then, whose turn is next and, from the seed,
-//! who follows, is all that the rest of the build depends on. Of a build under a memory cap each part has lists of its own, by places in
-//! the part; its plan is kept because it follows from the memory that was free, and dealing rows out and ordering them is done again.
+//! Lists are saved between two batches of a pass, when no thread works on them. The rest of the
+//! build depends only on these lists, on the number of nodes done, and on the order, which follows
+//! from the seed. In a build under a memory cap, each part has lists of its own, by places in the
+//! part. Its plan is saved because it follows from the memory that was free. The distribution of
+//! rows to parts and the order are computed again.
 
 use super::adjacency::Slots;
 use crate::progress::Progress;
 use crate::savepoint::{Content, Hash, Savepoints, Unfit, What};
 
-/// The pass of lists that are done.
+/// The pass number of finished lists.
 const DONE: u32 = 2;
 
-/// How far the build of a graph has come.
+/// The progress of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reached {
-    /// The pass that goes on, from 0.
+    /// The current pass, from 0.
     pub(super) pass: u32,
-    /// Nodes that had their turn in it.
+    /// Nodes done in this pass.
     pub(super) nodes: usize,
 }
 
@@ -33,7 +36,7 @@ impl Reached {
         nodes: 0,
     };
 
-    /// The nodes that had their turn in a pass; `None` where it is over.
+    /// The nodes done in a pass; `None` if the pass is over.
     pub(super) fn within(self, pass: u32) -> Option<usize> {
         match self.pass.cmp(&pass) {
             std::cmp::Ordering::Less => Some(0),
@@ -43,25 +46,25 @@ impl Reached {
     }
 }
 
-/// Where the lists of a graph are kept while it is built.
+/// Where the lists of a graph are saved during its build.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptLists<'a> {
     pub(super) savepoints: &'a Savepoints<'a>,
-    /// What node numbers, and so lists, follow from.
+    /// The hash of the inputs from which node numbers, and so lists, follow.
     pub(super) input: Hash,
-    /// The most neighbours of a list when all is done.
+    /// The most neighbours in a finished list.
     pub(super) degree: usize,
-    /// The part, from 1; 0 where there are none.
+    /// The part, from 1; 0 if there are no parts.
     pub(super) part: u32,
 }
 
 impl KeptLists<'_> {
-    /// Whether it is time to keep them.
+    /// Whether it is time to save the lists.
     pub(super) fn are_due(&self) -> bool {
         self.savepoints.is_due()
     }
 
-    /// Keeps the lists; no other thread may write any.
+    /// Saves the lists. No other thread may write to them meanwhile.
     pub(super) fn keep(&self, slots: &Slots, reached: Reached, progress: &dyn Progress) {
         let nodes = slots.nodes() as u32;
         let degrees = (0..nodes).map(|node| 1 + slots.degree(node) as u64);
@@ -81,7 +84,8 @@ impl KeptLists<'_> {
             });
     }
 
-    /// Fills lists, which are empty, with those that were kept; says how far they are. Where there are none to use they stay empty.
+    /// Fills the empty lists from a savepoint and returns their progress. If there is no usable
+    /// one, they stay empty.
     pub(super) fn take_up(&self, slots: &Slots) -> Reached {
         let place = (What::Lists, self.part);
         let read = |content: &mut Content| fill(slots, self.degree, content);
@@ -96,7 +100,8 @@ impl KeptLists<'_> {
     }
 }
 
-/// Fills lists from a savepoint, of at most `when_done` neighbours each if all is done; some may be filled when it turns out to be damaged.
+/// Fills lists from a savepoint; finished lists have at most `when_done` neighbours each. If the
+/// savepoint turns out to be damaged, some lists may be filled already.
 fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reached, Unfit> {
     let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
     if nodes as usize != slots.nodes() {
@@ -112,7 +117,8 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     if !possible {
         return Err(content.wrong(format_args!("{done} of {nodes} nodes done in pass {pass}")));
     }
-    // What is done is written as it is, by what takes no longer list, and no neighbour twice.
+    // Finished lists are written unchanged to pages, which hold no longer list and no neighbour
+    // twice.
     let most = if pass == DONE {
         when_done
     } else {
@@ -159,7 +165,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     })
 }
 
-/// The order that was kept of a collection: a permutation of its rows.
+/// The saved order of a collection: a permutation of its rows.
 pub(super) fn order(savepoints: &Savepoints<'_>, input: &Hash, rows: usize) -> Option<Vec<u32>> {
     let order = savepoints.read((What::Order, 0), input, |content| {
         if content.left() != 4 * rows as u64 {
@@ -181,7 +187,7 @@ pub(super) fn order(savepoints: &Savepoints<'_>, input: &Hash, rows: usize) -> O
     Some(order)
 }
 
-/// Keeps the order of a collection.
+/// Saves the order of a collection.
 pub(super) fn keep_order(
     savepoints: &Savepoints<'_>,
     input: &Hash,
@@ -194,14 +200,14 @@ pub(super) fn keep_order(
     });
 }
 
-/// Parts and rows of the sample, of a build that was divided.
+/// The parts and the sample size of a build in parts.
 pub(super) fn plan(savepoints: &Savepoints<'_>) -> Option<(usize, usize)> {
     savepoints.read((What::Plan, 0), &savepoints.input(&[]), |content| {
         Ok((content.word()? as usize, content.word()? as usize))
     })
 }
 
-/// Keeps how a build is divided.
+/// Saves how a build is divided into parts.
 pub(super) fn keep_plan(
     savepoints: &Savepoints<'_>,
     (parts, sample): (usize, usize),

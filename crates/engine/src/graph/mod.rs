@@ -1,25 +1,28 @@
-//! The graph: which node is whose neighbour, which row gets which node id, and where searches start.
+//! The graph: the adjacency lists of all nodes, the order of the nodes, and the node where searches
+//! start.
 //!
 //! ```text
-//!                              order.rs                  vamana.rs, entry.rs
-//!   source ──> space.rs ──> ids in locality order ──> graph of all points ───────────────┐
-//!      │       (metric as                                                                ├─> construct.rs
-//!      │        squared L2)     partition.rs                                             │   order, rows,
-//!      └─ does not fit ──> parts with overlap ──> a graph for each part ──> merged lists ┘   lists, entry
-//!         the cap               budget.rs, scratch.rs, reach.rs
+//!                               order.rs                   vamana.rs, entry.rs
+//!   source ──> space.rs ──> ids in locality order ──> graph of all points ────────┐
+//!      │       (metric as                                                         ├─> construct.rs
+//!      │        squared L2)     partition.rs                                      │   order, rows,
+//!      └─ too large ──> parts with overlap ──> a graph of each ──> merged lists ──┘   lists, entry
+//!                         budget.rs, scratch.rs, reach.rs
 //!
-//!   one node's turn in vamana.rs:    greedy.rs               prune.rs            adjacency.rs
-//!                                search for itself  ──>  nearest, but apart  ──> its list, and back edges
+//!   an insert in vamana.rs:    greedy.rs              prune.rs             adjacency.rs
+//!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
-//! In the end `equal.rs` links equal rows, of which the prune lets one stand for all, and `reach.rs` links the nodes that no list leads to.
+//! At the end `equal.rs` links equal rows, since the prune keeps one of them for all. Then
+//! `reach.rs` links the nodes that no list leads to.
 //!
-//! `rounding.rs` makes floats a byte each while the graph is built, where that keeps who is near whom; `rows.rs` gives the rows in the order
-//! of the nodes, from memory, a scratch file or the source; `kept.rs` has what is kept of a graph for a build that is killed.
-//! `shuffle.rs` decides, once there is a graph, which nodes share a page.
+//! `rounding.rs` rounds floats to a byte each during the build, if that preserves near neighbours.
+//! `rows.rs` gives the rows in the order of the nodes, from memory, a scratch file or the source.
+//! `kept.rs` saves and restores a partial graph for a build that is killed. `shuffle.rs` decides
+//! which nodes share a page, once there is a graph.
 //!
-//! [`construct()`] does it all. The pieces are public for those who have rows in memory already, such as the navigation
-//! graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].
+//! [`construct()`] does the whole work. The pieces are public for callers with rows in memory, such
+//! as the navigation graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].
 
 mod adjacency;
 mod budget;
@@ -58,14 +61,14 @@ pub(crate) use space::Space;
 use crate::data::DataError;
 use std::path::PathBuf;
 
-/// What the build aims at. The names are those that users of DiskANN know.
+/// The parameters of the build, under the names that users of DiskANN know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// R: at most so many neighbours a node; 1 or more.
+    /// R: the most neighbours of a node, 1 or more.
     pub degree: usize,
     /// L: length of the candidate list while a node searches for its neighbours; 1 or more.
     pub build_list: usize,
-    /// Margin of the prune on squared distances, at least 1; larger keeps more long edges.
+    /// Margin of the prune on squared distances, at least 1; a larger one keeps more long edges.
     pub alpha: f32,
     /// Worker threads; 1 or more.
     pub threads: usize,
@@ -85,7 +88,8 @@ impl Default for Parameters {
     }
 }
 
-/// The build was stopped by the caller's [`Progress::interrupted`](crate::progress::Progress::interrupted).
+/// The caller's [`Progress::interrupted`](crate::progress::Progress::interrupted) stopped the
+/// build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -95,15 +99,15 @@ impl From<Interrupted> for GraphError {
     }
 }
 
-/// A graph of the first rows of a source, for a build to go on from.
+/// A graph of the first rows of a source, which a build extends.
 pub trait Known: Sync + std::fmt::Debug {
-    /// The first so many rows have lists.
+    /// How many rows have lists: the first so many.
     fn rows(&self) -> usize;
-    /// Calls `each` with each of these rows and its neighbours, which are rows as well; there may be more than fit a list,
-    /// and what has no room is left out.
+    /// Calls `each` with each of these rows and its neighbours, which are rows as well. If there
+    /// are more neighbours than a list holds, the last ones are left out.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The lists cannot be read.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError>;
 }
 
@@ -114,14 +118,14 @@ pub enum GraphError {
     /// The vectors cannot be read, or cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The cap is below what the build needs with as many parts as there can be.
+    /// The memory cap is too low for a build in any number of parts.
     #[error(
         "a build of these vectors needs at least {least} bytes of memory, {given} were allowed; raise the cap (--memory)"
     )]
     Memory {
         /// The cap in bytes.
         given: u64,
-        /// The least that would do, in bytes.
+        /// The lowest cap that suffices, in bytes.
         least: u64,
     },
     /// More rows than ids.
@@ -129,23 +133,23 @@ pub enum GraphError {
     Rows {
         /// Rows of the source.
         rows: usize,
-        /// Rows that would be accepted.
+        /// The most rows that are accepted.
         most: usize,
     },
-    /// A scratch file of the capped build.
+    /// A scratch file of the capped build failed.
     #[error("{}: cannot {action} a scratch file of the build: {source}", path.display())]
     Scratch {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The graph to go on from cannot be read.
+    /// The graph to extend cannot be read.
     #[error(transparent)]
     Known(Box<crate::Error>),
-    /// The user wanted the work to stop.
+    /// The user stopped the work.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,31 +1,32 @@
-//! Locality order: which row gets which node id, so that nodes on one page are near each other.
+//! Locality order: assigns node ids to rows, so that nodes on one page are near each other.
 //!
 //! ```text
-//!   rows            [ . . . . . . . . . . . . . . . . . . . . ]      balanced 2-means: project on the line through
-//!                              /                  \                   two centroids, cut where both halves are
-//!   halves          [ . . . . . . . . . ]|[ . . . . . . . . . ]       whole pages
+//!   rows            [ . . . . . . . . . . . . . . . . . . . . ]   balanced 2-means: project on
+//!                              /                  \               the line through two centroids,
+//!   halves          [ . . . . . . . . . ]|[ . . . . . . . . . ]   cut between whole pages
 //!                       /         \            /        \
-//!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]        position in the end = new node id
+//!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]    final position = new node id
 //! ```
 //!
-//! In the end rows are exchanged between neighbouring pages where that makes both tighter.
+//! At the end, neighbouring pages exchange rows if that makes both tighter.
 //!
-//! Of the two ways round to lay down the halves, the one is taken that puts each beside the nearer outer neighbour, so
-//! that consecutive pages are near each other too and ids of neighbours differ little.
+//! The two halves can be laid out in either order. The one taken puts each half beside its nearer
+//! outer neighbour. So consecutive pages are near each other too, and the ids of neighbours differ
+//! little.
 
 use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The direction of a cut is found on at most so many rows of the segment; smaller segments are copied as f32 once and
-/// cut down to pages from there.
+/// The most rows of a segment from which the direction of a cut is found. Smaller segments are
+/// copied as f32 once, and divided down to pages from there.
 const SAMPLE: usize = 1024;
 
-/// Rounds of balanced 2-means a cut.
+/// Rounds of balanced 2-means for each cut.
 const ROUNDS: usize = 6;
 
-/// The locality order of all points: a permutation from position (new id) to row. `page` is how many nodes share a
-/// page; cuts fall between pages. The answer does not depend on `threads`.
+/// The locality order of all points: a permutation from position (new id) to row. `page` is the
+/// number of nodes on a page; cuts fall between pages. The result does not depend on `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
     order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
@@ -45,8 +46,9 @@ pub(super) fn order_rows(
     cutter.large(rows, offset, threads, &Outer::default());
 }
 
-/// `parts` centres for the rows in `floats`, by bisection as for the locality order, so that each stands for about as
-/// many rows and those that follow each other are near each other. Row after row of `dim` numbers.
+/// Finds `parts` centres for the rows in `floats`, by bisection as for the locality order. Each
+/// stands for about as many rows, and consecutive centres are near each other. The result has `dim`
+/// numbers for each centre.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
     let mut centres = Vec::with_capacity(parts * dim);
@@ -75,7 +77,7 @@ fn halve(
 ) {
     if parts <= 1 || rows.len() < 2 {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
-        // Fewer rows than parts: the centre stands several times.
+        // With fewer rows than parts, the centre appears several times.
         for _ in 0..parts {
             centres.extend(mean(floats, dim, &keyed));
         }
@@ -107,7 +109,7 @@ fn halve(
     );
 }
 
-/// Means of the segments that end up before and after the one at hand.
+/// Means of the segments that end up before and after the current one.
 #[derive(Clone, Default)]
 struct Outer {
     before: Option<Vec<f32>>,
@@ -121,8 +123,9 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// How many rows go to the first half of a segment that starts at node `offset`: as near to a half as can be with
-    /// the cut between two pages. `None` when the segment lies within one page.
+    /// How many rows go to the first half of a segment that starts at node `offset`: as near to a
+    /// half as possible, with the cut between two pages. `None` if the segment lies within one
+    /// page.
     fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
         let half = offset + rows.div_ceil(2);
         let below = half / self.page * self.page;
@@ -200,7 +203,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// Copies the rows of a small segment as f32 and cuts it down to pages.
+    /// Copies the rows of a small segment as f32 and divides it down to pages.
     fn small(&self, rows: &mut [u32], offset: usize, outer: &Outer) {
         if rows.len() <= self.page {
             return;
@@ -218,8 +221,8 @@ impl Cutter<'_> {
         rows.copy_from_slice(&ordered);
     }
 
-    /// Exchanges rows between pages that follow each other, where that brings both nearer to their pages' means. The
-    /// cuts alone leave rows on the wrong side of a boundary that balance has moved.
+    /// Exchanges rows between consecutive pages, if that brings both nearer to their pages' means.
+    /// The balanced cuts alone leave rows on the wrong side of a boundary.
     fn exchange(&self, floats: &[f32], local: &mut [u32], offset: usize) {
         // Whole pages only.
         let start = offset.next_multiple_of(self.page) - offset;
@@ -264,8 +267,8 @@ impl Cutter<'_> {
     }
 }
 
-/// Pages among which rows are exchanged. On photo-sift-100k the exchanges save 2 % of whole-page reads; among 100 pages
-/// they save half a percent more, and the order takes twice as long.
+/// Pages among which rows are exchanged. On photo-sift-100k the exchanges save 2 % of whole-page
+/// reads. Among 100 pages they save half a percent more, and the order takes twice as long.
 const WINDOW: usize = 16;
 
 /// Rounds of exchanges; few rows move in the last.
@@ -302,7 +305,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // Means follow the exchange, which can only add to the gain; tiny ones are rounding.
+            // The means change with the exchange, which can only add to the gain; tiny gains are
+            // rounding.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);
@@ -336,7 +340,7 @@ struct Cut {
 impl Cut {
     /// Balanced 2-means on the given rows: `middle` of them go to the first half.
     fn find(floats: &[f32], dim: usize, rows: &[u32], middle: usize, random: &mut Random) -> Cut {
-        // Two rows far apart: farthest from a random one, then farthest from that.
+        // Two rows far apart: the farthest from a random row, then the farthest from that row.
         let start = rows[random.below(rows.len())];
         let first = farthest(floats, dim, rows, start);
         let second = farthest(floats, dim, rows, first);
@@ -380,7 +384,7 @@ impl Cut {
         dot(row, &self.line)
     }
 
-    /// The same cut with its halves laid down the way round that suits the outer neighbours.
+    /// The same cut, with its halves in the order that suits the outer neighbours.
     fn oriented(mut self, outer: &Outer) -> Cut {
         let cost = |first: &[f32], second: &[f32]| {
             outer

@@ -13,9 +13,9 @@
 //!   for each part:   lists-p and visits-p, interleaved and cut to R ──> graph
 //! ```
 //!
-//! A node id is `first node of its home part + place in the part`. Rows that lie between two parts are in both, so their
-//! merged lists lead from either to the other. In case two parts share no row, the nodes where the parts' own searches
-//! start form a tree of fixed edges under the entry.
+//! A node id is `first node of its home part + place in the part`. Rows that lie between two parts
+//! are in both, so their merged lists connect the parts. In case two parts share no row, the entry
+//! nodes of the parts form a tree of fixed edges under the entry.
 //!
 //! | file | record |
 //! |---|---|
@@ -44,11 +44,11 @@ use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Stands for "nowhere" in tables of parts.
+/// Marks "no part" in tables of parts.
 const NOWHERE: u16 = u16::MAX;
 
-/// The build in `free` more bytes than the process takes now, in as many parts and by a sample of as many rows as a build was `divided` that
-/// this one goes on from, if it does.
+/// Builds the graph in `free` bytes beyond the present memory of the process. If it resumes a
+/// build, `divided` has that build's parts and sample size, and it uses the same.
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -131,7 +131,7 @@ pub(super) fn construct(
     };
     let mut entry = entry_node;
     if task.order == Order::Input {
-        // The lists hold rows; what stands at place i is about row order[i].
+        // The lists hold rows; the list at place i is that of row order[i].
         entry = order[entry_node as usize];
         starts
             .iter_mut()
@@ -158,7 +158,7 @@ pub(super) fn construct(
     })
 }
 
-/// The rows in the order of the nodes, as laying them out has spooled them.
+/// The rows in the order of the nodes, as `lay_out` has written them.
 fn spooled_rows(source: &dyn VectorSource, scratch: &Scratch) -> Result<Rows, GraphError> {
     Ok(Rows::Scratch(ScratchRows {
         file: scratch.open("rows")?,
@@ -178,12 +178,12 @@ fn inverse(order: &[u32]) -> Vec<u32> {
     inverse
 }
 
-/// Which rows went where.
+/// The parts of each row.
 struct Dealt {
     /// For each row its home part and the part where it is a guest.
     home: Vec<u16>,
     guest: Vec<u16>,
-    /// First node of each part, and one more entry for the end.
+    /// First node of each part, then the end of the last.
     first: Vec<usize>,
     nearest_to_mean: u32,
 }
@@ -237,7 +237,7 @@ fn centres_of_sample(
     Ok((centres, mean))
 }
 
-/// Chooses the centres and deals every row out to the files of its two parts.
+/// Chooses the centres, and writes every row to the files of its two parts.
 fn deal(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -296,7 +296,7 @@ fn deal(
                 }
                 part
             };
-            // All parts together have more room than there are rows, so there is always a home.
+            // All parts together have more capacity than there are rows, so there is always a home.
             let Some(at_home) = nearest(usize::MAX) else {
                 continue;
             };
@@ -335,12 +335,13 @@ struct Work<'a> {
     dealt: Dealt,
     /// For each node its row.
     order: Vec<u32>,
-    /// The points of one part; kept from part to part.
+    /// The points of one part; the buffer is reused for the next part.
     points: Vec<u8>,
 }
 
 impl Work<'_> {
-    /// Appends `count` rows of a scratch file, from row `first` on, to the points of the part at hand.
+    /// Appends `count` rows of a scratch file, from row `first` on, to the points of the current
+    /// part.
     fn load(&mut self, name: &str, first: usize, count: usize) -> Result<(), GraphError> {
         let file = self.scratch.open(name)?;
         let row_bytes = self.source.row_bytes();
@@ -355,8 +356,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Gives every node its place: part after part, within a part in locality order of its home rows (`page` > 0) or
-    /// in the input's. Writes the rows in that order.
+    /// Assigns a place to every node: part after part. Within a part, its home rows are in locality
+    /// order (`page` > 0) or in input order. Writes the rows in that order.
     fn lay_out(&mut self, page: usize, progress: &dyn Progress) -> Result<(), GraphError> {
         let _stage = Stage::begin(progress, "locality order", self.source.rows() as u64);
         self.points
@@ -380,7 +381,7 @@ impl Work<'_> {
             let file = self.scratch.open(&name)?;
             for (place, &at) in local.iter().enumerate() {
                 self.order[first + place] = rows[at as usize];
-                // Points that are rows are in memory already.
+                // If points are the rows themselves, they are in memory already.
                 if page > 0 && self.space.is_identity() {
                     let start = at as usize * row_bytes;
                     out.write(&self.points[start..start + row_bytes])?;
@@ -399,7 +400,7 @@ impl Work<'_> {
         out.finish()
     }
 
-    /// Builds every part; gives the node at which each part's searches start.
+    /// Builds every part. Returns the entry node of each part.
     fn build_parts(&mut self, progress: &dyn Progress) -> Result<Vec<u32>, GraphError> {
         let parts = self.plan.parts;
         let degree = part_degree(self.task.parameters.degree);
@@ -474,7 +475,8 @@ impl Work<'_> {
         Ok(starts)
     }
 
-    /// Merges the two lists of every node into `graph`; gives the number of edges and the largest degree.
+    /// Merges the two lists of every node into `graph`. Returns the number of edges and the largest
+    /// degree.
     fn merge(
         &self,
         entry: u32,
@@ -534,7 +536,8 @@ impl Work<'_> {
         Ok((edges, degree_max))
     }
 
-    /// The lists that other parts have for the nodes of this one: records as in `lists-p`, by place in the part.
+    /// The lists that other parts have for the nodes of this part: records as in `lists-p`, by
+    /// place in the part.
     fn visits(
         &self,
         part: usize,

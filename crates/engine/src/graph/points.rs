@@ -1,4 +1,4 @@
-//! Rows in memory, as the build sees them: dense bytes and one squared-Euclidean kernel.
+//! Rows in memory for the build: dense bytes and one squared-Euclidean kernel.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -18,15 +18,17 @@ pub struct Points<'a> {
 }
 
 impl<'a> Points<'a> {
-    /// Rows of `dim` elements each, one after the other. The length of `bytes` must be a multiple of a row's.
+    /// Rows of `dim` elements each, concatenated. The length of `bytes` must be a multiple of a
+    /// row's.
     ///
     /// # Panics
-    /// If `dim` is 0 or `bytes` does not hold whole rows: both are programming errors of the caller.
+    /// If `dim` is 0 or `bytes` does not hold whole rows: both are programming errors of the
+    /// caller.
     pub fn new(bytes: &'a [u8], element: Element, dim: usize) -> Points<'a> {
         Points::measured_by(Kernel::new(Metric::L2, element, dim), bytes)
     }
 
-    /// Rows whose squared Euclidean distances `kernel` measures, as [`new`](Points::new).
+    /// Rows as in [`new`](Points::new), whose squared Euclidean distances `kernel` measures.
     pub(super) fn measured_by(kernel: Kernel, bytes: &'a [u8]) -> Points<'a> {
         let stride = kernel.row_bytes();
         assert!(
@@ -49,7 +51,7 @@ impl<'a> Points<'a> {
         self.rows
     }
 
-    /// Elements a row.
+    /// Elements of a row.
     pub fn dim(&self) -> usize {
         self.dim
     }
@@ -67,7 +69,8 @@ impl<'a> Points<'a> {
         self.kernel.distance(self.row(a), self.row(b))
     }
 
-    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` is as long as `ids`.
+    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` is as
+    /// long as `ids`.
     #[inline]
     pub fn distances(&self, query: &[u8], ids: &[u32], out: &mut [f32]) {
         self.kernel.distances(query, self.bytes, ids, out);

@@ -1,51 +1,58 @@
-//! Robust prune: which of many candidates become a node's neighbours. A build calls it for each new node, and where a list is full ([`vamana`](super::vamana)).
+//! Robust prune: chooses a node's neighbours among many candidates. A build calls it for each new
+//! node, and for each list that is full ([`vamana`](super::vamana)).
 //!
 //! ```text
-//!        c            s was chosen (nearer to p than c). c is left out when going through s is shorter by a margin:
-//!       / \
-//!      /   \             alpha * d(s, c) < d(p, c), or s = c as rows
-//!     p ─── s
+//!        c            s was chosen (nearer to p than c). c is left out if the way through s is
+//!       / \           shorter by a margin:
+//!      /   \
+//!     p ─── s             alpha * d(s, c) < d(p, c), or s = c as rows
 //! ```
 //!
-//! The distances are *squared* Euclidean, and alpha applies to them directly, as in DiskANN: alpha = 1.2 is a margin of
-//! 1.095 on true distances. Candidates are tried nearest first, at alpha = 1 and then, while slots are free, at the full
-//! alpha, so that the most diverse edges get in first when the degree is the limit.
+//! The distances are *squared* Euclidean, and alpha applies to them directly, as in DiskANN: alpha
+//! = 1.2 is a margin of 1.095 on true distances. Candidates are tried nearest first, at alpha = 1,
+//! and then, while slots are free, at the full alpha. So if the degree is the limit, the most
+//! diverse edges get in first.
 //!
-//! Ties go by number. Where all candidates are equally far, though, and more than fit a list, each node has an order of its own for them: rows
-//! with a single element that is not 0 are an example. By number all lists would lead to the same few rows. Of 5,000 such rows, ten of each kind, a list
-//! of 400 then finds .87 of equal ones (preset `stratann`), and with both this order and rings ([`equal`](super::equal)) all.
+//! Ties are broken by node number, with one exception. If all candidates are equally far and more
+//! than fit a list, each node uses an order of its own. Rows with a single element other than 0 are
+//! an example. By number, all lists would lead to the same few rows. Of 5,000 such rows, ten of
+//! each kind, a list of 400 would then find .87 of equal rows (preset `stratann`). With both this
+//! order and rings ([`equal`](super::equal)) it finds all.
 
 use super::greedy::Candidate;
 use super::points::Points;
 
-/// How many chosen neighbours a candidate is compared with at once: most candidates fall at the first few.
+/// How many chosen neighbours a candidate is compared with at once: the first few already reject
+/// most candidates.
 const CHUNK: usize = 8;
 
-/// What a prune aims at.
+/// The parameters of a prune.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// At most so many neighbours.
+    /// The most neighbours.
     pub(crate) degree: usize,
     /// Margin on squared distances, at least 1.
     pub(crate) alpha: f32,
-    /// Fill free slots with the nearest candidates that were left out. (A round at a larger margin before that cost CPU time
-    /// and gained nothing on a million rows.)
+    /// Whether to fill free slots with the nearest candidates that were left out. (A round at a
+    /// larger margin before that took CPU time without a gain on a million rows.)
     pub(crate) saturate: bool,
 }
 
-/// One thread's scratch for pruning.
+/// One thread's buffers for pruning.
 pub(crate) struct Pruner {
-    /// The candidates: the caller fills it, [`prune`](Pruner::prune) sorts it and removes duplicates.
+    /// The candidates. The caller fills the pool; [`prune`](Pruner::prune) sorts it and removes
+    /// duplicates.
     pub(crate) pool: Vec<Candidate>,
-    /// How many of those that were chosen are diverse; they come first.
+    /// How many of the chosen neighbours are diverse; they come first.
     pub(crate) diverse: usize,
     chosen: Vec<u32>,
-    /// For each candidate the largest d(p, c) / d(s, c) seen, and the number of chosen neighbours it was compared with.
+    /// For each candidate the largest d(p, c) / d(s, c) seen, and the number of chosen neighbours
+    /// it was compared with.
     factors: Vec<(f32, u32)>,
 }
 
 impl Pruner {
-    /// Empty scratch.
+    /// Empty buffers.
     pub(crate) fn new() -> Pruner {
         Pruner {
             pool: Vec::new(),
@@ -55,7 +62,8 @@ impl Pruner {
         }
     }
 
-    /// Chooses the neighbours of `node` from the pool: diverse ones nearest first, then, if the rule saturates, the fill.
+    /// Chooses the neighbours of `node` from the pool: diverse ones nearest first, then, if the
+    /// rule saturates, the nearest of the others.
     pub(crate) fn prune(&mut self, points: &Points<'_>, node: u32, rule: &Rule) -> &[u32] {
         self.pool.sort_unstable_by(Candidate::order);
         self.pool.dedup_by_key(|candidate| candidate.id);
@@ -82,8 +90,9 @@ impl Pruner {
         &self.chosen
     }
 
-    /// Where all candidates but equal rows are equally far, and more than there is room for, puts them into an order of the node's own. By number
-    /// all lists would have the same few, and hardly anything would lead to the others.
+    /// If all candidates except equal rows are equally far, and more than a list holds, sorts them
+    /// in the node's own order. By number, all lists would have the same few, and hardly any edge
+    /// would lead to the others.
     fn mix_tied(&mut self, node: u32, degree: usize) {
         let equal = self
             .pool
@@ -110,7 +119,7 @@ impl Pruner {
                 let distances = &mut distances[..chunk.len()];
                 points.distances(row, chunk, distances);
                 for &mut distance in distances {
-                    // Two equal rows: one stands for the other.
+                    // Of two equal rows, one represents both.
                     let ratio = if distance > 0.0 {
                         candidate.distance / distance
                     } else {
@@ -128,14 +137,14 @@ impl Pruner {
     }
 }
 
-/// A number of two nodes without an order that either has.
+/// A pseudo-random number of a pair of nodes, unrelated to either node's number.
 fn mixed(node: u32, other: u32) -> u64 {
     let pair = u64::from(node) << 32 | u64::from(other);
     let spread = pair.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// Stands in the place of the count of comparisons for a candidate that was chosen.
+/// The count of comparisons of a candidate that was chosen.
 const CHOSEN: u32 = u32::MAX;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A small seeded random generator (SplitMix64), so that a build with one thread and a seed gives
 //! the same graph on every machine and with every version of the dependencies.
 
-/// SplitMix64: 64 bits of state, passes the usual statistical tests, one multiplication chain a number.
+/// SplitMix64: 64 bits of state, one chain of multiplications for each number. It passes the usual
+/// statistical tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,
@@ -13,7 +14,8 @@ impl Random {
         Random { state: seed }
     }
 
-    /// An independent generator for one piece of work, so that results do not depend on which thread does it.
+    /// An independent generator for one piece of work, so that results do not depend on which
+    /// thread does it.
     pub(crate) fn derived(seed: u64, piece: u64) -> Random {
         let mut random = Random::new(seed ^ piece.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();
@@ -41,7 +43,7 @@ impl Random {
         }
     }
 
-    /// `count` of the numbers `0..bound`, distinct and ascending (all of them when `count >= bound`).
+    /// `count` of the numbers `0..bound`, distinct and ascending. If `count >= bound`, all of them.
     pub(crate) fn sample(&mut self, bound: usize, count: usize) -> Vec<usize> {
         if count >= bound {
             return (0..bound).collect();

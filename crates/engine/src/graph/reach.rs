@@ -1,8 +1,8 @@
 //! Makes every node reachable from the entry.
 //!
-//! Pruning can take away a node's last incoming edge, above all among equal rows; so can cutting the merged lists of two
-//! parts. Such a node gets an edge from a node near it that can be reached: in a free slot, or in place of an edge that
-//! is not needed to reach anything.
+//! Pruning can remove a node's last incoming edge, above all among equal rows. So can shortening
+//! the merged lists of two parts. Such a node gets an edge from a reachable node near it. The edge
+//! uses a free slot, or replaces an edge that is not needed to reach any node.
 //!
 //! ```text
 //!   entry ━━> a ━━> b      ━ edges of the tree by which nodes are reached: never taken away
@@ -14,7 +14,7 @@
 use super::adjacency::Slots;
 use std::convert::Infallible;
 
-/// Stands for "not reached" in the table of parents.
+/// Marks "not reached" in the table of parents.
 const NOBODY: u32 = u32::MAX;
 
 /// How many of the nodes linked last are tried as the start of the next edge.
@@ -22,7 +22,7 @@ const LAST: usize = 64;
 
 /// Lists that can be read and replaced, in memory or in a file.
 pub(super) trait Store {
-    /// What can go wrong.
+    /// The error of a list that cannot be read or written.
     type Error;
     /// Replaces `out` by the neighbours of a node.
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), Self::Error>;
@@ -57,9 +57,9 @@ impl Store for &Slots {
     }
 }
 
-/// Links every one of `nodes`, of a graph of `all` nodes, that cannot be reached from `entry`; returns by how much the number
-/// of edges grew. Lists keep at most `degree` neighbours. `near` gives more nodes to link from, when none of a node's own
-/// neighbours will do.
+/// Links each of `nodes` that cannot be reached from `entry`, in a graph of `all` nodes. Returns
+/// the growth in edges. Lists keep at most `degree` neighbours. `near` gives more nodes to link
+/// from, if none of a node's own neighbours is suitable.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
     (all, nodes): (usize, impl Iterator<Item = u32>),
@@ -83,11 +83,11 @@ pub(super) fn link_unreachable<S: Store>(
         if tree.parents[node as usize] != NOBODY {
             continue;
         }
-        // The node's own neighbours are near it, and often one of them can be reached.
+        // The node's own neighbours are near it, and often one of them is reachable.
         tree.store.list(node, &mut own)?;
         let mut done = tree.link_from_any(own.iter().copied(), node)?;
         done = done || tree.link_from_any(near(node).into_iter(), node)?;
-        // Among thousands of equal rows the node linked last leads on to the next.
+        // Among thousands of equal rows, the node linked last can link to the next one.
         done = done || tree.link_from_any(linked.iter().rev().take(LAST).copied(), node)?;
         if done {
             linked.push(node);
@@ -98,7 +98,7 @@ pub(super) fn link_unreachable<S: Store>(
 
 struct Tree<S> {
     store: S,
-    /// From which node each was reached first; the entry is its own parent.
+    /// The node from which each node was first reached; the entry is its own parent.
     parents: Vec<u32>,
     stack: Vec<u32>,
     list: Vec<u32>,
@@ -107,7 +107,7 @@ struct Tree<S> {
 }
 
 impl<S: Store> Tree<S> {
-    /// Notes that `node` is reached from `parent`, and whatever follows from it.
+    /// Marks `node` as reached from `parent`, and all nodes that it leads to.
     fn reach(&mut self, node: u32, parent: u32) -> Result<(), S::Error> {
         self.parents[node as usize] = parent;
         self.stack.push(node);
@@ -136,7 +136,7 @@ impl<S: Store> Tree<S> {
         Ok(false)
     }
 
-    /// Adds the edge `from -> node` if `from` is reachable and has room for it.
+    /// Adds the edge `from -> node` if `from` is reachable and has a slot for it.
     fn link(&mut self, from: u32, node: u32) -> Result<bool, S::Error> {
         if from == node || self.parents[from as usize] == NOBODY {
             return Ok(false);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn nodes_without_incoming_edges_are_linked_and_none_is_lost() {
-        // 0 -> 1 -> 2, full lists of 2; 3, 4 and 5 are reached from nowhere, 4 and 5 know only each other.
+        // 0 -> 1 -> 2, full lists of 2; no edge leads to 3, 4 and 5; 4 and 5 know only each other.
         let slots = Slots::new(6, 2);
         for (node, list) in [[1, 2], [0, 2], [1, 0], [1, 2], [5, 5], [4, 4]]
             .iter()

@@ -1,46 +1,56 @@
-//! Points of a byte a dimension: floats, rounded.
+//! Points with a byte for each dimension: rounded floats.
 //!
 //! ```text
-//!   byte i = round((x_i - mean_i) / step), from -63 to 63           one step for all dimensions, a mean for each
+//!   byte i = round((x_i - mean_i) / step), from -63 to 63
+//!            with one step for all dimensions, and a mean for each
 //! ```
 //!
-//! With one step for all, squared distances of such points are those of the floats in units of step²: what a build needs to know is
-//! only which of two is less. What lies beyond the largest byte is cut off; the step is such that next to nothing does.
+//! With one step for all dimensions, squared distances of such points equal the floats' in
+//! units of step². A build only compares distances. Values beyond the largest byte are cut off, and
+//! the step is chosen so that almost none are.
 //!
-//! Such points take a quarter of the memory, and [`Kernel::narrow`] compares them without widening, for which seven bits are needed. The graph
-//! is then one over points that are each slightly off. That does no harm where rounding moves a point far less than its neighbours are
-//! apart, which is looked at before ([`Trial`]): for some of the rows, whether what is nearest by bytes, of all rows, is about as near as
-//! what is nearest by floats. Codes and stored vectors are made of the rows themselves.
+//! Such points take a quarter of the memory. [`Kernel::narrow`] compares them without widening,
+//! which needs values of seven bits. The graph is then built over points that are each slightly
+//! off. That is harmless if rounding moves a point far less than its neighbours are apart. A
+//! [`Trial`] checks this before: for some rows, the nearest of all rows by bytes must be about as
+//! near as the nearest by floats. Codes and stored vectors are made of the exact rows.
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Bytes of a sample's points in floats, at most: builds under a memory cap take one too.
+/// The most bytes of a sample's points in floats, since builds under a memory cap take a sample
+/// too.
 const SAMPLE_BYTES: usize = 2 << 20;
-/// Rows of a sample, at least (where fewer fit, or there are fewer, nothing is rounded) and at most.
+/// Rows of a sample, at least and at most. If fewer exist or fit, floats are not rounded.
 const LEAST_ROWS: usize = 64;
 const MOST_ROWS: usize = 2048;
 
 /// The largest byte.
 const LARGEST: f32 = Kernel::NARROW_LARGEST as f32;
 
-/// Of the numbers of a sample such a share may be beyond the largest byte.
+/// The share of a sample's values that may be beyond the largest byte.
 const CUT_OFF: f64 = 1e-4;
 
-/// The mean squared error over all rows may be such a share of the variance: step² / 12 for a step of an eighth of the standard deviation.
+/// The largest mean squared error over all rows, as a share of the variance: step² / 12 for a step
+/// of an eighth of the standard deviation.
 const MOST_ERROR: f64 = 0.0013;
 
-/// Rows whose nearest are looked for, how many nearest, and by how much those that are found by bytes may be farther away, squared, than the
-/// nearest are, in the mean. (Whether they are the same rows says less: of many that are about equally near, any will do.)
+/// The probes: rows whose nearest neighbours are compared. Then how many neighbours of each, and
+/// the largest mean factor by which neighbours found by bytes may be farther, squared. (Whether
+/// they are the same rows says less: of many at about equal distance, any will do.)
 ///
-/// A crowd of 2 % has ten of 512 probes. By 64 probes, five of six such crowds in 4,000 rows of 24 floats were rounded away.
-/// Distances by bytes come first, and those by floats only where they may count: 512 by bytes take 3.1 us a row of 96 floats, where 64 of both took 1.6.
+/// A dense cluster with 2 % of the rows gets ten of 512 probes. With 64 probes, five of six such
+/// clusters in 4,000 rows of 24 floats were rounded away. Distances by bytes come first, and
+/// distances by floats only where they may count. 512 by bytes take 3.1 us for each row of 96
+/// floats; 64 of both took 1.6.
 const PROBES: usize = 512;
 const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
-/// In the mean a probe says no more than this, so that one that stands for itself alone does not decide.
+/// The largest factor of one probe in the mean, so that a single outlier does not decide.
 const FARTHEST: f64 = 1.5;
-/// A probe is lost whose nearest by bytes are so many times farther, and so many probes may be lost. Of photos, texts and rows of normal numbers with
-/// tails, in groups and of many lengths no probe was above 1.06. Of crowds with a spread of a third of a step and less, those in the crowd are at 1.26 to 1.7.
+/// A probe is lost if its nearest by bytes are farther by this factor. Then how many probes may be
+/// lost. No probe was above 1.06 on photos, texts and rows of normal numbers with tails, in groups
+/// and of many lengths. In dense clusters with a spread of a third of a step or less, probes are at
+/// 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
@@ -48,7 +58,7 @@ const MOST_LOST: usize = 1;
 #[derive(Clone, Debug)]
 pub(super) struct Rounding {
     means: Vec<f32>,
-    /// Steps a unit: what a centred number is multiplied by.
+    /// Steps in a unit: the factor on a centred value.
     steps_per_unit: f32,
 }
 
@@ -56,18 +66,19 @@ impl Rounding {
     /// The type of the bytes.
     pub(super) const ELEMENT: Element = Element::I8;
 
-    /// What measures distances of such points.
+    /// The kernel that measures distances of such points.
     pub(super) fn kernel(dim: usize) -> Kernel {
         Kernel::narrow(dim)
     }
 
-    /// How many of `rows` a sample has, where a point takes `point_bytes` in floats; `None` if they would be too few.
+    /// How many of `rows` a sample has, if a point takes `point_bytes` in floats; `None` if they
+    /// are too few.
     pub(super) fn sample(rows: usize, point_bytes: usize) -> Option<usize> {
         let count = (SAMPLE_BYTES / point_bytes).min(MOST_ROWS).min(rows);
         (count >= LEAST_ROWS).then_some(count)
     }
 
-    /// How points like those of a sample would be rounded; `None` if they are all the same, or no numbers.
+    /// The rounding for points like a sample's; `None` if they are all equal, or not numbers.
     pub(super) fn of(sample: &[f32], dim: usize) -> Option<Rounding> {
         let rows = sample.len() / dim;
         let mut sums = vec![0.0f64; dim];
@@ -100,11 +111,12 @@ impl Rounding {
     }
 }
 
-/// Looks at every point before any is rounded: how far rounding moves it, and whether it is among the nearest of the same probes.
+/// Examines every point before any is rounded: how far rounding moves it, and whether it is among
+/// the nearest of the same probes.
 pub(super) struct Trial {
     rounding: Rounding,
     dim: usize,
-    /// Some of the points, as floats and as bytes.
+    /// The probes, as floats and as bytes.
     floats: Vec<u8>,
     bytes: Vec<u8>,
     /// The nearest to each probe so far, by floats and by bytes.
@@ -112,20 +124,21 @@ pub(super) struct Trial {
     by_bytes: Vec<Nearest>,
     error: f64,
     variance: f64,
-    /// Of the point at hand.
+    /// The current point.
     point: Vec<u8>,
     byte_distances: Vec<f32>,
 }
 
-/// The distances of the nearest to a probe, nearest first: by what they are the nearest, and by floats.
+/// The nearest to a probe, nearest first: their distances in the measure that ranks them, and by
+/// floats.
 type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
-    /// Of a rounding that was made of a sample, some of which are the probes.
+    /// A trial of a rounding that was made from a sample; some points of the sample are the probes.
     pub(super) fn new(rounding: Rounding, sample: &[f32], dim: usize) -> Trial {
         let rows = sample.len() / dim;
         let (mut floats, mut bytes) = (Vec::new(), Vec::new());
-        // Each row once: one that stands for itself alone is one probe.
+        // Each row once: an outlier is a single probe.
         let probes = PROBES.min(rows);
         for i in 0..probes {
             let point = &sample[i * rows / probes * dim..][..dim];
@@ -146,7 +159,7 @@ impl Trial {
         }
     }
 
-    /// Looks at the next point.
+    /// Examines the next point.
     pub(super) fn see(&mut self, point: &[f32]) {
         self.point.clear();
         self.rounding.append(point, &mut self.point);
@@ -162,7 +175,8 @@ impl Trial {
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
         let kernel = Kernel::new(Metric::L2, Element::F32, self.dim);
-        // Rounding moves either end by half a step in each dimension at most, and cutting off brings none farther apart. A little less for errors of sums.
+        // Rounding moves either end by at most half a step in each dimension, and cutting off
+        // brings no two points farther apart. The factor .999 allows for errors of sums.
         let (moved, unit) = (
             (self.dim as f32).sqrt(),
             0.999 / self.rounding.steps_per_unit,
@@ -181,15 +195,16 @@ impl Trial {
         }
     }
 
-    /// The rounding, if it keeps who is near whom.
+    /// The rounding, if it preserves near neighbours.
     pub(super) fn end(self) -> Option<Rounding> {
         let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
-        // Each by itself: beside rows that are far apart nobody would see that those of a crowd have all become the same.
+        // Each probe by itself: in a common sum, rows that are far apart would hide a dense cluster
+        // whose rows all became equal.
         let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
             let (nearest, found) = (sum(by_floats), sum(by_bytes));
             match found > nearest {
                 true => found / nearest,
-                // Also where all are equal.
+                // Also if all distances are equal.
                 false => 1.0,
             }
         };
@@ -210,12 +225,12 @@ impl Trial {
 
 /// Whether a point at a distance is among the nearest.
 fn comes_in(nearest: &Nearest, distance: f32) -> bool {
-    // The probe itself, and so many others.
+    // The probe itself, and the `NEAREST` others.
     let full = nearest.len() > NEAREST && nearest.last().is_some_and(|last| distance >= last.0);
     !full
 }
 
-/// Takes note of a point at a distance, which is `exact` by floats, if it is among the nearest.
+/// Records a point at a distance, which is `exact` by floats, if it is among the nearest.
 fn keep(nearest: &mut Nearest, distance: f32, exact: f32) {
     if !comes_in(nearest, distance) {
         return;
@@ -343,7 +358,7 @@ mod tests {
         let (count, dim) = (2_000, 64);
         let mut floats = rows(count, dim, 4);
         assert!(rounded(&floats, dim, 8));
-        // A few of them, none of which is in the sample.
+        // A few of them; none is in the sample.
         let far = floats.chunks_exact_mut(dim).skip(1).step_by(40);
         far.flatten().for_each(|x| *x *= 50.0);
         assert!(!rounded(&floats, dim, 8));

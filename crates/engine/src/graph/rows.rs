@@ -1,23 +1,25 @@
-//! The rows in the order of the nodes, wherever they are: what is written of them comes from here.
+//! The rows in the order of the nodes, from any place: the index is written from them.
 
 use stratann_vector::Element;
 
 use super::scratch::ScratchFile;
 use crate::data::{DataError, Matrix, VectorSource, check_range};
 
-/// Where the rows are in the order of the nodes.
+/// The place of the rows in the order of the nodes.
 #[derive(Debug)]
 pub enum Rows {
     /// In the source, under the row numbers of [`Constructed::order`](super::Constructed).
     Source,
     /// In memory.
     Memory(Matrix),
-    /// In a scratch file, which is removed when this is dropped (together with [`Lists`](super::Lists)).
+    /// In a scratch file, which is removed when this is dropped (together with
+    /// [`Lists`](super::Lists)).
     Scratch(ScratchRows),
 }
 
 impl Rows {
-    /// The rows in the order of the nodes; `source` is what the graph was built from, and `order` has the row of each node there.
+    /// The rows in the order of the nodes. `source` is the source of the graph, and `order` has the
+    /// row of each node there.
     pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
         match self {
             Rows::Source => NodeRows {
@@ -30,11 +32,11 @@ impl Rows {
     }
 }
 
-/// Rows in the order of the nodes: row `i` is that of node `i`.
+/// Rows in the order of the nodes: row `i` belongs to node `i`.
 #[derive(Clone, Copy)]
 pub struct NodeRows<'a> {
     rows: &'a dyn VectorSource,
-    /// The row of each node, if they are in another order.
+    /// The row of each node, if the rows are in another order.
     order: Option<&'a [u32]>,
 }
 
@@ -46,7 +48,7 @@ impl<'a> NodeRows<'a> {
 }
 
 impl NodeRows<'_> {
-    /// The number in the source of the row of a node, where rows come from the source.
+    /// The number of a node's row in the source, if rows come from the source.
     pub(crate) fn row_of(&self, node: usize) -> usize {
         self.order.map_or(node, |order| order[node] as usize)
     }
@@ -78,7 +80,7 @@ impl VectorSource for NodeRows<'_> {
                 if rows.is_sorted() {
                     return self.rows.gather(rows, out);
                 }
-                // In the order of the source, which is what a file's read-ahead expects.
+                // Read in the order of the source, which a file's read-ahead expects.
                 let row_bytes = self.row_bytes();
                 let mut places: Vec<(u32, usize)> = rows.iter().copied().zip(0..).collect();
                 places.sort_unstable();
@@ -100,7 +102,7 @@ pub struct ScratchRows {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
-    /// Where the row of each node stands, when not in the order of the nodes.
+    /// The place of each node's row, if the rows are not in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
 }
 

@@ -1,5 +1,5 @@
-//! Files that the capped build keeps beside the index while it works. They are gone when their [`Scratch`] is dropped,
-//! on whichever way out.
+//! Files that the capped build keeps beside the index while it works. They are removed when their
+//! [`Scratch`] is dropped, on every path.
 
 use stratann_tier::Home;
 
@@ -45,7 +45,7 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// A new file that is written from its start to its end through `buffer` bytes.
+    /// A new file that is written from start to end through a buffer of `buffer` bytes.
     pub(super) fn create(&self, name: &str, buffer: usize) -> Result<Spool, GraphError> {
         let path = self.path(name);
         match File::create_new(&path) {
@@ -61,7 +61,7 @@ impl Scratch {
         }
     }
 
-    /// Opens a file that is complete, for reading at any place, and for changing what is there.
+    /// Opens a complete file, for reads and changes at any offset.
     pub(super) fn open(&self, name: &str) -> Result<ScratchFile, GraphError> {
         let path = self.path(name);
         match File::options().read(true).write(true).open(&path) {
@@ -74,7 +74,7 @@ impl Scratch {
         }
     }
 
-    /// Removes a file before its time, to free the space.
+    /// Removes a file early, to free the space.
     pub(super) fn remove(&self, name: &str) -> Result<(), GraphError> {
         let path = self.path(name);
         std::fs::remove_file(&path).map_err(|source| GraphError::Scratch {
@@ -125,7 +125,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Hands what is buffered to the file, which can then be opened for reading.
+    /// Flushes the buffer to the file, which can then be opened for reading.
     pub(super) fn finish(mut self) -> Result<(), GraphError> {
         self.writer.flush().map_err(|source| self.error(source))
     }
@@ -139,7 +139,7 @@ impl Spool {
     }
 }
 
-/// A scratch file that is complete.
+/// A complete scratch file.
 #[derive(Debug)]
 pub(super) struct ScratchFile {
     file: File,
@@ -147,7 +147,7 @@ pub(super) struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// Where it is.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,53 +1,59 @@
-//! Block shuffling: which nodes share a page, by the graph that was built (Starling §4.1, "block shuffling").
+//! Block shuffling: decides by the finished graph which nodes share a page (Starling §4.1, "block
+//! shuffling").
 //!
 //! ```text
-//!   pages of the locality order   [ a b c ][ d e f ][ g h i ]      filled by bytes, in the order of the nodes
-//!   edges, by rank in the list      a ═ e, d ─ b, ..               weight 1 / sqrt(rank), of both ways
-//!   two change places               [ e b c ][ d a f ][ g h i ]    while more weight ends on its own page; or one moves where there is room
+//!   pages of the locality order   [ a b c ][ d e f ][ g h i ]   filled by bytes, in node order
+//!   edges, by rank in the list      a ═ e, d ─ b, ..            weight 1 / sqrt(rank)
+//!   two nodes swap                [ e b c ][ d a f ][ g h i ]   while more weight ends on its
+//!                                 own page; or one node moves to a page with space
 //! ```
 //!
-//! Bisection of space ([`super::order`]) says which neighbourhood a node is in; but its cuts fall where halves are equal, pages hold records
-//! of different lengths, and who is read together is what the graph says. So nodes change places here once there is a graph. Pages stay where
-//! they are: those that follow each other are near each other still, which is what lists compress by.
+//! Bisection of space ([`super::order`]) finds the neighbourhood of a node. But it divides where
+//! both halves are equal, pages hold records of different lengths, and only the graph shows which
+//! nodes are read together. So nodes swap places here once there is a graph. Pages stay in their
+//! order: consecutive pages are still near each other, on which the compression of lists depends.
 //!
-//! Starling begins with an order that knows nothing and moves a node at a time to the block with most of its neighbours, of blocks that hold
-//! equally many. Here pages are planned by the bytes of their records, edges weigh by rank, and two nodes change places at a time, since a page
-//! that is full has no room for one more. Its objective, the overlap ratio, counts a page's edges alike.
+//! Starling begins with a random order and moves one node at a time to the block with most of its
+//! neighbours; all blocks hold equally many nodes. Here pages are planned by the bytes of their
+//! records, and edges are weighted by rank. Two nodes swap at a time, since a full page has no
+//! space for one more. Starling's objective, the overlap ratio, counts all edges of a page alike.
 //!
-//! Only nodes of a *stretch* of consecutive ones change places with each other: what is held of a stretch is what the step takes in memory, and
-//! each is done by one thread, so that the outcome is the same for any number of threads.
+//! Only nodes of one *window* (a `Stretch`) of consecutive nodes swap places. The memory of this
+//! step is the memory of the windows in progress. One thread processes each window, so the result
+//! is the same for any number of threads.
 
 use super::GraphError;
 use super::construct::Lists;
 use crate::progress::{Progress, Stage};
 use crate::threads;
 
-/// Nodes of a stretch: in 4 Ki half of the gain is lost.
+/// Nodes of a window: with 4 Ki half of the gain is lost.
 const STRETCH: usize = 128 << 10;
-/// Nodes of a stretch where memory is short.
+/// Nodes of a window if memory is short.
 const LEAST_STRETCH: usize = 1 << 10;
-/// Bytes that a node of a stretch takes: its edges of both ways twice over for lists that others are fond of, and words of tables.
+/// Bytes for each node of a window: its own and its incoming edges, about [`RANKS`] of each, and
+/// words of tables.
 const NODE_BYTES: u64 = 2 * 4 * RANKS as u64 + 36;
 /// Neighbours of a node that count.
 const RANKS: usize = 32;
-/// Rounds over all nodes, at most; and the share of the nodes that has to change places for another one.
+/// The most rounds over all nodes, and the share of the nodes that must move for another round.
 const ROUNDS: usize = 5;
 const WORTH_A_ROUND: f64 = 0.002;
-/// An edge is a word: the neighbour's place in the stretch above its weight.
+/// An edge is a word: the neighbour's place in the window, shifted above its weight.
 const WEIGHT_BITS: u32 = 11;
 /// The weight of the nearest neighbour.
 const HEAVIEST: f64 = 1024.0;
 
-/// Pages that are to be filled.
+/// The pages to fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filling<'a> {
-    /// Bytes that each node takes on a page.
+    /// Bytes of each node's record.
     pub(crate) sizes: &'a [u32],
-    /// Bytes that a page has room for.
+    /// Bytes that a page has for records.
     pub(crate) room: u32,
 }
 
-/// Who is to share a page.
+/// The nodes in their new order, divided into pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shuffled {
     /// For each node of the new order its number in the old one.
@@ -56,18 +62,19 @@ pub(crate) struct Shuffled {
     pub(crate) firsts: Vec<u32>,
 }
 
-/// Nodes of a stretch, so that those that are worked on at once stay below a share of the memory cap, and how many are.
+/// Nodes of a window, and how many windows are processed at once, so that together they stay below
+/// a share of the memory cap.
 fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
     };
-    // By the cap and not by what is free of it, so that the same build ends the same.
+    // Derived from the cap, not from the free memory, so that the same build gives the same result.
     let nodes = (cap / 8 / NODE_BYTES) as usize;
     let stretch = nodes.clamp(LEAST_STRETCH, STRETCH);
     (stretch, threads.min(nodes / stretch).max(1))
 }
 
-/// Plans pages of nodes that are near each other by their lists.
+/// Plans pages whose nodes are near each other by their lists.
 ///
 /// # Errors
 /// Lists that cannot be read, or an interruption.
@@ -90,7 +97,7 @@ pub(crate) fn shuffle(
         let mut work = Vec::with_capacity(at_once);
         while work.len() < at_once && first < nodes {
             let end = nodes.min(first + stretch);
-            // No small one in the end.
+            // Avoids a small last window.
             let end = if nodes - end < stretch / 4 {
                 nodes
             } else {
@@ -111,31 +118,32 @@ pub(crate) fn shuffle(
     Ok(shuffled)
 }
 
-/// Consecutive nodes, which change places with each other; numbers are places among them.
+/// A window of consecutive nodes, which swap places with each other. Node numbers are places in the
+/// window.
 struct Stretch {
-    /// The first of them.
+    /// The first node.
     first: u32,
-    /// Bytes that a page has room for.
+    /// Bytes that a page has for records.
     room: u32,
-    /// Where the edges of each node begin, of both ways, then where the last ones end.
+    /// Where the edges of each node begin, of both directions, then where the last ones end.
     offsets: Vec<u32>,
     edges: Vec<u32>,
     page_of: Vec<u32>,
     pages: Vec<Page>,
     standings: Vec<Standing>,
-    /// Of each page the weight of the edges of the node at hand, and the pages that have any.
+    /// For each page, the weight of the current node's edges to it; and the pages with any weight.
     of_node: Vec<u32>,
     touched: Vec<u32>,
 }
 
-/// What is looked at of a node together.
+/// The data of a node that are used together.
 #[derive(Clone, Copy)]
 struct Standing {
-    /// Bytes that it takes on a page.
+    /// Bytes of its record.
     size: u32,
     /// The weight of its edges to its own page.
     own: u32,
-    /// Of its edges to the page at hand, and to the node at hand: 0 but while one is at hand.
+    /// The weight of its edges to the current page, and to the current node; 0 if there is none.
     to_page: u32,
     to_node: u32,
 }
@@ -157,7 +165,7 @@ fn unpacked(edge: u32) -> (u32, u32) {
 }
 
 impl Stretch {
-    /// The nodes from `first` up to `end`, with their lists, on the pages that they fill one after the other.
+    /// The nodes from `first` up to `end`, with their lists. They fill pages one after the other.
     fn of(
         lists: &mut Lists,
         filling: Filling<'_>,
@@ -180,7 +188,8 @@ impl Stretch {
                 offsets[other] += 1;
             }
         }
-        // Each offset is where the edges of its node end, and becomes where they begin while they are put down from the last to the first.
+        // Each offset first marks the end of its node's edges. The edges are stored from last to
+        // first, so each offset ends at their start.
         let mut all = 0;
         for offset in &mut offsets {
             all += *offset;
@@ -249,7 +258,7 @@ impl Stretch {
         self.edges[range].iter().map(|&edge| unpacked(edge))
     }
 
-    /// Has nodes change places until few do; `false` when it was interrupted.
+    /// Swaps nodes until few move. Returns `false` if interrupted.
     fn settle(&mut self, progress: &dyn Progress) -> bool {
         let nodes = self.page_of.len();
         for round in 0..ROUNDS {
@@ -269,7 +278,8 @@ impl Stretch {
         true
     }
 
-    /// Has the nodes of a page go where more of their edges end; how many did.
+    /// Moves each node of a page to the page with more weight of its edges, if there is one.
+    /// Returns how many moved.
     fn improve(&mut self, page: u32) -> usize {
         let mut near: Vec<u32> = Vec::new();
         for at in 0..self.pages[page as usize].nodes.len() {
@@ -282,7 +292,8 @@ impl Stretch {
                 Some((other_page, other)) => {
                     self.change_places(node, page, other_page, other);
                     self.add_to_page(node, false, &mut near);
-                    // Who came has its place; where nobody did, the last of the page does, whose turn it is.
+                    // A node that was swapped in keeps its place. Without one, the last node of the
+                    // page takes the place, and is processed next.
                     if let Some(other) = other {
                         self.add_to_page(other, true, &mut near);
                         at += 1;
@@ -298,7 +309,8 @@ impl Stretch {
         moved
     }
 
-    /// Adds the edges of a node that is on the page at hand to what others have with that page, or takes them off.
+    /// Adds or subtracts the edges of a node on the current page, in the other nodes' weights to
+    /// that page.
     fn add_to_page(&mut self, node: u32, add: bool, near: &mut Vec<u32>) {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         for &edge in &self.edges[range] {
@@ -315,7 +327,7 @@ impl Stretch {
         }
     }
 
-    /// Where a node of the page at hand had better be, and with whom it changes places.
+    /// The best other page for a node of the current page, and the node to swap it with, if any.
     fn best(&mut self, node: u32, page: u32) -> Option<(u32, Option<u32>)> {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         self.touched.clear();
@@ -363,7 +375,7 @@ impl Stretch {
         best
     }
 
-    /// A node goes to another page; who is to come in its place comes from there.
+    /// Moves a node to another page. If `other` is set, it comes from there in exchange.
     fn change_places(&mut self, node: u32, here: u32, there: u32, other: Option<u32>) {
         self.put(node, here, there);
         let from = &mut self.pages[here as usize].nodes;
@@ -383,7 +395,7 @@ impl Stretch {
         }
     }
 
-    /// A node is on another page from now on, as far as weights and bytes go.
+    /// Updates weights and bytes for a node that moves to another page.
     fn put(&mut self, node: u32, from: u32, to: u32) {
         self.page_of[node as usize] = to;
         let size = self.standings[node as usize].size;
@@ -404,7 +416,7 @@ impl Stretch {
         self.standings[node as usize].own = own;
     }
 
-    /// Appends its nodes, page after page; those of a page in the order that they had.
+    /// Appends its nodes, page after page; the nodes of a page keep their previous order.
     fn append(mut self, shuffled: &mut Shuffled) {
         for page in self.pages.iter_mut().filter(|page| !page.nodes.is_empty()) {
             page.nodes.sort_unstable();
@@ -520,7 +532,7 @@ mod tests {
 
     #[test]
     fn nodes_that_are_neighbours_come_together() {
-        // Neighbourhoods of eight, of which every page has one node at first.
+        // Neighbourhoods of eight nodes; every page has one node of each at first.
         let (hoods, size) = (64u32, 8u32);
         let of: Vec<Vec<u32>> = (0..hoods * size)
             .map(|node| {
@@ -559,7 +571,7 @@ mod tests {
         let one = with(little, 1);
         assert_eq!(one, with(little, 4));
         assert_ne!(one, with(None, 1));
-        // Nobody leaves its stretch.
+        // No node leaves its window.
         let stays =
             |(now, &was): (usize, &u32)| now / LEAST_STRETCH == was as usize / LEAST_STRETCH;
         assert!(

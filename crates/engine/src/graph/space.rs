@@ -1,4 +1,4 @@
-//! Build space: how rows are laid out so that squared Euclidean distance ranks them as the metric does.
+//! Build space: represents rows so that squared Euclidean distance ranks them as the metric does.
 //!
 //! | metric | a row in build space | squared distance there |
 //! |---|---|---|
@@ -6,10 +6,11 @@
 //! | cosine | f32, scaled to length 1 | 2 * (1 - cos) |
 //! | inner product | f32, one more element sqrt(M² - \|x\|²), M the longest row | const(q) - 2 * dot, for a query q |
 //!
-//! The last line is the classic reduction of maximum inner product to nearest neighbours: all rows get the same length,
-//! so the nearest is the one with the largest product.
+//! The last line is the classic reduction of maximum inner product to nearest neighbours: all rows
+//! get the same length, so the nearest is the one with the largest product.
 //!
-//! Floats may then be rounded to a byte each ([`rounding`](super::rounding)), if that is seen to keep who is near whom.
+//! Floats may then be rounded to a byte each ([`rounding`](super::rounding)), if a trial shows that
+//! this preserves near neighbours.
 
 use super::points::Points;
 use super::random::Random;
@@ -40,17 +41,17 @@ impl Space {
         }
     }
 
-    /// What rows are: how they are compared, their elements and how many these are.
+    /// The metric of the rows, their element type and their number of elements.
     pub(crate) fn rows(&self) -> (Metric, Element, usize) {
         (self.metric, self.element, self.dim)
     }
 
-    /// Whether points are the rows as they are.
+    /// Whether points equal the rows.
     pub(super) fn is_identity(&self) -> bool {
         self.metric.reduction() == Reduction::None && self.rounding.is_none()
     }
 
-    /// Whether points are floats that were rounded.
+    /// Whether points are rounded floats.
     pub(super) fn is_rounded(&self) -> bool {
         self.rounding.is_some()
     }
@@ -60,7 +61,7 @@ impl Space {
         self.metric.reduction() == Reduction::Lifted
     }
 
-    /// Takes note of the lengths of some rows.
+    /// Measures the lengths of some rows.
     pub(crate) fn measure(&mut self, rows: &[u8]) {
         let mut floats = vec![0.0; self.dim];
         for row in rows.chunks_exact(self.dim * self.element.size()) {
@@ -69,7 +70,8 @@ impl Space {
         }
     }
 
-    /// How floats would be rounded to bytes, by a sample of the rows; all rows are to be [looked at](Space::look) before.
+    /// A trial of rounding, from a sample of the rows. It must [examine](Space::look) all rows
+    /// before any is rounded.
     pub(super) fn trial(
         &self,
         source: &dyn VectorSource,
@@ -94,12 +96,12 @@ impl Space {
         Ok(rounding.map(|rounding| Trial::new(rounding, &floats, self.build_dim())))
     }
 
-    /// Has a trial look at some rows.
+    /// Lets a trial examine some rows.
     pub(super) fn look(&self, rows: &[u8], trial: &mut Trial) {
         self.each_point(rows, |point| trial.see(point));
     }
 
-    /// Has floats rounded from now on, if they may be.
+    /// Rounds floats from now on, if `rounding` is given.
     pub(super) fn round(&mut self, rounding: Option<Rounding>) {
         self.rounding = rounding;
     }
@@ -123,7 +125,7 @@ impl Space {
         self.build_dim() * self.build_element().size()
     }
 
-    /// Calls `each` with the point of each of some rows, in floats.
+    /// Calls `each` with the point of each row, in floats.
     pub(crate) fn each_point(&self, rows: &[u8], mut each: impl FnMut(&[f32])) {
         let mut point = vec![0.0; self.build_dim()];
         for row in rows.chunks_exact(self.dim * self.element.size()) {

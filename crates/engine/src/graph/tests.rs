@@ -1,4 +1,5 @@
-//! The graph as a whole: on clustered random rows, on equal rows, on very few rows, in memory and by parts.
+//! The graph as a whole: on clustered random rows, on equal rows, on very few rows, in memory and
+//! in parts.
 
 use super::adjacency::Graph;
 use super::points::Points;
@@ -44,7 +45,8 @@ fn parameters(threads: usize) -> Parameters {
     }
 }
 
-/// Checks what must hold for any graph: valid ids, no loops, no duplicates, degree, everything reachable.
+/// Checks the properties of any graph: valid ids, no loops, no duplicates, degree, every node
+/// reachable.
 fn check(neighbours: &dyn Fn(u32) -> Vec<u32>, nodes: usize, degree: usize, entry: u32) {
     let mut reached = vec![false; nodes];
     let mut stack = vec![entry];
@@ -85,7 +87,8 @@ fn check_graph(graph: &Graph, degree: usize, entry: u32) {
     );
 }
 
-/// Share of the true 10 nearest among the 10 nearest that a search of the graph with a list of 30 finds.
+/// Share of the true 10 nearest among the 10 nearest that a search of the graph with a list of 30
+/// finds.
 fn recall(
     rows: &[u8],
     element: Element,
@@ -153,7 +156,8 @@ fn a_graph_is_sound_and_finds_what_is_near() {
         let found = recall(&rows, Element::U8, 16, entry, &|node| {
             graph.neighbours(node).to_vec()
         });
-        // Several link each time differently: now and then a group is linked so that searches do not come to all of it.
+        // Several threads link differently each time: now and then, searches do not reach a whole
+        // group.
         let least = if threads == 1 { 0.97 } else { 0.85 };
         assert!(found > least, "{threads} threads: recall {found}");
     }
@@ -235,7 +239,7 @@ fn equal_rows_do_not_break_the_graph() {
         let entry = medoid(&points, 2, 7);
         let graph = build(&points, entry, &parameters(2), &Silent).unwrap();
         check_graph(&graph, 24, entry);
-        // What is found is the same each time with one thread alone.
+        // Only with one thread are the results the same each time.
         let graph = build(&points, entry, &parameters(1), &Silent).unwrap();
         check_graph(&graph, 24, entry);
         let found = recall(&rows, Element::U8, 8, entry, &|node| {
@@ -245,7 +249,8 @@ fn equal_rows_do_not_break_the_graph() {
     }
 }
 
-/// Each row is 0 but for one element, which ten rows have in common: all others are equally far from them.
+/// Each row is 0 except for one element, which ten rows have in common: all others are equally far
+/// from them.
 #[test]
 fn equal_rows_are_found_where_all_others_are_equally_far() {
     const KINDS: usize = 150;
@@ -308,7 +313,7 @@ impl Progress for Stops {
     fn warn(&self, _: &str) {}
 }
 
-/// Builds with two threads, which link each time differently: what is found in it is not the same each time.
+/// Builds with two threads, which link differently each time, so that search results vary.
 fn run(
     source: &dyn VectorSource,
     metric: Metric,
@@ -355,7 +360,7 @@ fn run_with(
         let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
         assert!(left.is_empty(), "left behind: {left:?}");
     } else {
-        // The files live as long as what is read from them.
+        // The files must live as long as the reader of them.
         std::mem::forget(scratch);
     }
     constructed
@@ -461,8 +466,9 @@ fn nodes_may_get_other_numbers_again_and_again() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    // Sixty groups. Of twelve so far apart, now and then one is linked so that searches do not come to all of it: over 40 seeds mean
-    // recall .9990 with rounded points, .9993 with floats; the least of one run .96 with floats, .88 with rounded points.
+    // Sixty groups. With twelve groups so far apart, searches now and then do not reach a whole
+    // group. Over 40 seeds the mean recall is .9990 with rounded points, .9993 with floats. The
+    // least of one run is .96 with floats, .88 with rounded points.
     let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };
@@ -621,7 +627,7 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
 
 #[test]
 fn new_nodes_find_known_ones_that_the_entry_has_lost() {
-    // Rows around a crowd, and the crowd: whatever led from the ones to the other was left out.
+    // Rows around a dense cluster, and the cluster: all edges between the two were left out.
     let (dim, around, known, all) = (8, 200, 800, 950);
     let mut random = Random::new(11);
     let rows: Vec<u8> = (0..all * dim)
@@ -641,7 +647,8 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
         (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
     };
     let apart = [lists_of(0..around), lists_of(around..known)].concat();
-    // The row around that is farthest from the crowd: no search for one of the crowd comes by.
+    // The surrounding row that is farthest from the cluster: no search for a row of the cluster
+    // meets it.
     let sum = |node: &usize| -> u32 {
         rows[node * dim..][..dim]
             .iter()
@@ -654,14 +661,14 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
     let points = Points::new(&rows, Element::U8, dim);
     let order: Vec<u32> = (0..all as u32).collect();
     for lists in [apart, misled] {
-        // One around the crowd, and a new one.
+        // One around the cluster, and a new one.
         for entry in [3, known as u32] {
             let known = Lists(&lists);
             let graph =
                 super::vamana::grow(&points, &order, &known, entry, &parameters(1), &Silent)
                     .unwrap();
             check_graph(&graph, 24, entry);
-            // Wherever in the crowd searches come in.
+            // Whatever row of the cluster searches start from.
             for from in [entry, around as u32, all as u32 - 1] {
                 let recall = recall_of(around..all, &rows, Element::U8, dim, from, &|node| {
                     graph.neighbours(node).to_vec()

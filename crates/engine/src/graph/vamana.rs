@@ -1,17 +1,20 @@
-//! The Vamana build: every node searches for itself, prunes what the search met to its neighbours, and asks them to
-//! link back.
+//! The Vamana build: every node searches for itself, chooses neighbours among the nodes that the
+//! search met, and asks them to link back.
 //!
 //! ```text
-//!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, random shares of the nodes
-//!   pass 2   full parameters:                 every node again, now in a graph that has all nodes;
+//!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, in random
+//!                                             shares of the nodes
+//!   pass 2   full parameters:                 every node again, in a graph of all nodes;
 //!                                             blocks of consecutive ids in random order
-//!   finish   lists that grew beyond R are pruned; equal rows are linked (`equal.rs`), and nodes that cannot be reached (`reach.rs`)
+//!   finish   lists longer than R are pruned; equal rows are linked (`equal.rs`), and nodes
+//!            that cannot be reached (`reach.rs`)
 //! ```
 //!
-//! Back edges go into spare slots; only when a list has none left is it pruned again, as that is costly. The second pass
-//! fills every list up to R with the nearest candidates that the prune left out: on SSD a node's slots are read anyway,
-//! and full lists find more in the same number of reads (photo-sift-100k, exact distances, list 10: recall@10 .985 at
-//! 23.7 reads with full lists, .964 at 25.1 without).
+//! Back edges go into spare slots. A list is pruned again only when its slots are full, since a
+//! prune is costly. The second pass fills every list up to R with the nearest candidates that the
+//! prune left out. On SSD a node's slots are read anyway, and full lists find more with the same
+//! reads. On photo-sift-100k with exact distances and list 10, recall@10 is .985 at 23.7 reads with
+//! full lists, and .964 at 25.1 reads without.
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
@@ -25,45 +28,46 @@ use crate::threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Nodes that a thread takes at a time.
+/// Nodes that a thread takes at once.
 const BATCH: usize = 128;
 
-/// At most so many candidates of a search enter a prune.
+/// The most candidates of a search that enter a prune.
 const POOL: usize = 500;
 
-/// Slots a node during the build, as a multiple of R. More slots mean fewer prunes of full lists but longer lists to
-/// look at; 1.3 and 1.5 cost the same CPU time, so memory decides.
+/// Slots of a node during the build, as a multiple of R. More slots mean fewer prunes of full lists
+/// but longer lists to scan. The factors 1.3 and 1.5 take the same CPU time, so memory decides.
 const SLACK: f64 = 1.3;
 
-/// The first pass only has to give the second one a graph to search in: its list and degree are these shares of the
-/// full ones. Larger shares cost more and gained nothing.
+/// The list and the degree of the first pass, as shares of the full ones. The first pass only has
+/// to give the second one a graph to search in. Larger shares took more time without a gain.
 const FIRST_LIST: f64 = 0.4;
 const FIRST_DEGREE: f64 = 0.5;
 
-/// The first pass inserts a random one of so many shares of the nodes after the other, each in the order of ids: as good
-/// as fully random, and a fifth to a third cheaper, as nodes that follow each other meet the same rows and lists.
+/// The first pass divides the nodes at random into so many shares and inserts one after the other,
+/// each in the order of ids. The graph is as good as with a fully random order, and a fifth to a
+/// third cheaper: consecutive nodes meet the same rows and lists.
 const WINDOWS: usize = 16;
 
-/// Consecutive ids that the second pass takes in order. In locality order they are near each other, so their searches
-/// meet the same rows and lists, which are then in the cache.
+/// Consecutive ids that the second pass takes in order. In locality order they are near each other,
+/// so their searches meet the same rows and lists, which are then in the cache.
 const BLOCK: usize = 1024;
 
-/// What the two passes differ in.
+/// The differences of the two passes.
 struct Pass {
-    /// The first one is 0.
+    /// The number of the pass, from 0.
     number: u32,
     stage: &'static str,
     list: usize,
     rule: Rule,
 }
 
-/// Slots a node during the build.
+/// Slots of a node during the build.
 pub(super) fn slots_for(degree: usize) -> usize {
     (degree as f64 * SLACK).ceil() as usize
 }
 
-/// Builds the graph of all points. Node ids are row numbers; `entry` is where searches start (see
-/// [`medoid`](super::medoid)), and from where every node can be reached.
+/// Builds the graph of all points. Node ids are row numbers. Searches start at `entry` (see
+/// [`medoid`](super::medoid)), and it leads to every node.
 ///
 /// With one thread the graph follows from the points, the parameters and the seed.
 ///
@@ -79,7 +83,7 @@ pub fn build(
     build_kept(points, entry, parameters, None, progress)
 }
 
-/// As [`build`], with lists that are kept for a build that is killed.
+/// Builds a graph as [`build`] does, and saves the lists for a build that is killed.
 pub(super) fn build_kept(
     points: &Points<'_>,
     entry: u32,
@@ -92,7 +96,8 @@ pub(super) fn build_kept(
     Ok(slots.into_graph())
 }
 
-/// As [`build`], in empty slots that the caller owns; `part` goes in front of the names of the stages.
+/// Builds a graph as [`build`] does, in empty slots of the caller. `part` is a prefix for the names
+/// of the stages.
 pub(super) fn build_in(
     points: &Points<'_>,
     slots: &Slots,
@@ -159,24 +164,24 @@ pub(super) fn build_in(
     Ok(())
 }
 
-/// Nodes that a search is tried for where a graph grows, at most.
+/// The most nodes of the sample for which a search is tried, when a graph is extended.
 const TRIED: u64 = 512;
 
-/// A graph that passes go over.
+/// A graph that the passes build.
 struct Growing<'a> {
     points: &'a Points<'a>,
     slots: &'a Slots,
     entry: u32,
     parameters: &'a Parameters,
-    /// What goes in front of the names of stages.
+    /// A prefix for the names of stages.
     part: &'a str,
     kept: Option<KeptLists<'a>>,
     progress: &'a dyn Progress,
 }
 
 impl Growing<'_> {
-    /// A pass over the nodes of `turn`, of which the first `from` had their turn in a build before. It pauses when the lists are to
-    /// be kept.
+    /// Runs a pass over the nodes of `turn`. An earlier build has done the first `from` of them.
+    /// The pass pauses when the lists are to be saved.
     fn pass(&self, pass: &Pass, turn: &[u32], mut from: usize) -> Result<(), Interrupted> {
         let mut stage = format!("{}{}", self.part, pass.stage);
         if from > 0 {
@@ -196,7 +201,7 @@ impl Growing<'_> {
                 }
             });
             from = done.reached;
-            // Whoever stops a build wants it to go on from there.
+            // A build that is stopped should be resumed from here.
             let is_wanted = done.stopped || from < turn.len();
             if let Some(kept) = self.kept.filter(|kept| is_wanted || kept.are_due()) {
                 let reached = Reached {
@@ -212,8 +217,8 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Inserts again those nodes of an even sample that a search for them does not find, though an edge leads to them: each links what the search finds
-    /// with what is near the node.
+    /// Inserts nodes of an even sample again if a search does not find them, although an edge leads
+    /// to them. The insert links the nodes found by the search with the nodes near the lost one.
     fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
@@ -251,11 +256,11 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Goes on from a graph of some of the points: its lists are kept, those that are too long are pruned, and the other points
-/// are inserted. Node ids are places in `order`, whose rows `known` speaks of.
+/// Extends a graph of some of the points. Known lists are kept, lists that are too long are pruned,
+/// and the other points are inserted. Node ids are places in `order`; `known` speaks of rows.
 ///
 /// # Errors
-/// What `known` says, or an interruption.
+/// An error of `known`, or an interruption.
 pub(super) fn grow(
     points: &Points<'_>,
     order: &[u32],
@@ -296,26 +301,27 @@ pub(super) fn grow(
         let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
-    // Neighbours that were left out may have been all that led to a crowd. New vectors would not find it, and be one of their own
-    // beside it.
+    // Neighbours that were left out may have been the only way to a dense cluster. New vectors
+    // would then not find it, and would form a separate cluster beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
-        // All searches begin at a new node: it must lead somewhere first.
+        // All searches start at a new node, so it must get neighbours first.
         link_known(known);
         growing(known).pass(&pass, &[entry], 0)?;
     }
     link_known(entry);
     let growing = growing(entry);
-    // A crowd may be left with edges to it that no search takes.
+    // A dense cluster may keep incoming edges that no search takes.
     growing.link_lost(&pass, |node| !alone(&node))?;
     growing.pass(&pass, &turn, 0)?;
-    // New nodes of one kind that come on several threads do not see each other.
+    // New nodes of one kind, inserted by several threads, do not see each other.
     growing.link_lost(&pass, |_| true)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
 }
 
-/// Prunes lists that grew too long, puts the nearest first, links equal rows, and links the nodes that cannot be reached.
+/// Prunes lists that grew too long and sorts each list by distance. Then links equal rows and
+/// unreachable nodes.
 fn finish(
     points: &Points<'_>,
     slots: &Slots,
@@ -351,7 +357,8 @@ fn finish(
     Ok(())
 }
 
-/// Links those of `nodes` that cannot be reached from `entry`, each from what a search for it finds.
+/// Links the nodes among `nodes` that cannot be reached from `entry`. A search for such a node
+/// yields the nodes to link from.
 fn link_from(
     points: &Points<'_>,
     slots: &Slots,
@@ -374,10 +381,10 @@ fn link_from(
     });
 }
 
-/// Fills `turn` with all ids: blocks of consecutive ones, the blocks shuffled.
+/// Fills `turn` with all ids: blocks of consecutive ids, in random order of the blocks.
 fn block_order(turn: &mut [u32], random: &mut Random) {
     let rows = turn.len();
-    // Few rows still need many blocks, or the order would hardly be random.
+    // A few rows still need many blocks, or their order would hardly be random.
     let block = BLOCK.min(rows.div_ceil(64)).max(1);
     let mut blocks: Vec<u32> = (0..rows.div_ceil(block) as u32).collect();
     random.shuffle(&mut blocks);
@@ -431,15 +438,16 @@ fn trim(
     }
 }
 
-/// How far threads came.
+/// How far the threads came.
 struct Done {
-    /// The first item that nobody took: all before it are done.
+    /// The first item that no thread took: all before it are done.
     reached: usize,
-    /// Whether the caller wants to stop.
+    /// Whether the caller stopped the work.
     stopped: bool,
 }
 
-/// Lets threads take batches of `items` until none is left, it is time for a pause, or the caller wants to stop.
+/// Lets threads take batches of `items` until none is left, a pause is due, or the caller stops the
+/// work.
 fn in_batches<W>(
     items: Range<usize>,
     threads: usize,
@@ -503,7 +511,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether a search for `node` finds it, or one like it.
+    /// Whether a search for `node` finds it, or a row equally near.
     fn finds(&mut self, node: u32) -> bool {
         let vector = self.points.row(node);
         self.search
@@ -514,7 +522,7 @@ impl<'a> Worker<'a> {
         nearest.is_some_and(|nearest| nearest.distance <= self.distances[0])
     }
 
-    /// Finds the neighbours of `node` and links both ways.
+    /// Finds the neighbours of `node` and adds edges both ways.
     fn insert(&mut self, node: u32) {
         let Worker {
             points,

@@ -1,17 +1,21 @@
-//! The vectors of an index that took direct inserts and has them apart from lists: those of the build in segments, and those
-//! that came since on pages behind the last.
+//! The vectors of an index that took direct inserts and stores vectors apart from lists. Vectors of
+//! the build are in segments, and inserted ones on pages behind the last segment.
 //!
 //! ```text
-//!   placement is whole    added pages that it names; records that are dead are left out
-//!   placement is lost     pages that go on where the one before ended, up to the last node; of an id the highest node's record
+//!   placement is whole    added pages that it names; dead records are left out
+//!   placement is lost     pages that continue the one before, up to the last node;
+//!                         of an id the highest node's record
 //! ```
 //!
-//! A page says which node it begins with, so that added ones are found without the placement. What is behind the last node
-//! was written after the checkpoint, and the log has it. Nodes that wait for a page of the graph have their vectors here. Of vectors in
-//! two parts the trailing ones are here, and the leading ones on pages of the graph, or whole with what waits.
+//! A page has the number of its first node, so added pages are found without the placement. Pages
+//! behind the last node were written after the checkpoint, and the log has their vectors. Nodes
+//! that wait for a page of the graph have their vectors here. If vectors are in two parts, the
+//! trailing parts are here. The leading parts are on pages of the graph, or whole with the pending
+//! nodes.
 //!
-//! The pages of a segment that a merge kept have numbers of before that merge. Its records are as old as its first node is now,
-//! and each has an id of its own: so they count as that node, which is below all that were deleted since.
+//! The pages of a segment that a merge kept have node numbers from before that merge. Its records
+//! are as old as its present first node, and each has an id of its own. So they count as that node,
+//! which is below the nodes of all later deletes.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -30,40 +34,40 @@ use crate::stores::VectorsAt;
 use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
-/// The file of a segment, of which something is to be had.
+/// The file of a segment with readable parts.
 struct Part<'m> {
     entry: &'m FileEntry,
-    /// The file as errors name it.
+    /// The file, as errors name it.
     name: String,
     n: u32,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// Records of the build as its pages number them, and their pages.
+    /// Records of the build, as its pages number them, and their pages.
     built: Range<u64>,
     pages: u64,
-    /// Vectors of the build that count.
+    /// Live vectors of the build.
     vectors: u64,
     /// The node that its records count as, if a merge kept it.
     kept_as: Option<u32>,
-    /// Nodes on added pages: of the last segment those that came after the build.
+    /// Nodes on added pages; only the last segment has them.
     inserted: Range<u64>,
-    /// Added pages, as many as there are in the file.
+    /// Added pages in the file.
     behind: u64,
 }
 
 /// A record that was read.
 struct Found<'p> {
-    /// The node that it is by its page.
+    /// Its node, by its page.
     stored: u32,
     id: u64,
-    /// Its vector as it stands, if all of it is to be had.
+    /// The stored bytes of its vector, if all are readable.
     bytes: Option<&'p [u8]>,
-    /// Whether it is garbage, if that is known: then it is not.
+    /// Whether it is garbage, if known; then it is `false`.
     garbage: Option<bool>,
 }
 
-/// The order in which pieces are taken: what may be garbage comes last, and of it what is the newest first, so that the vector
-/// that took the place of another one counts.
+/// The order in which segments are read. Segments that may have garbage come last, the newest of
+/// them first, so that a replacement is taken before the replaced vector.
 fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     let known = |&at: &usize| match &pieces[at] {
         Piece::Found(part) => part.decoders.garbage.is_known(),
@@ -74,23 +78,23 @@ fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     turns
 }
 
-/// What became of the file of a segment.
+/// The outcome of opening a segment's file.
 enum Piece<'m> {
     Found(Box<Part<'m>>),
-    /// Nothing is to be had of so many nodes: where that was told.
+    /// It is lost, with so many nodes; the first number is its place in the report.
     Nothing(usize, u64),
 }
 
-/// The added pages that count.
+/// The current added pages.
 #[derive(Clone, Copy)]
 enum Added<'p> {
     /// With these first nodes.
     Named(&'p [u32]),
-    /// As they follow one another.
+    /// In the order of the file.
     Following,
 }
 
-/// The records that count.
+/// Decides which records are live.
 pub(super) enum Rule<'p> {
     Table(&'p PlacementFile),
     Newest(Newest),
@@ -110,12 +114,12 @@ impl Part<'_> {
         self.vectors + length(&self.inserted)
     }
 
-    /// The node that a record counts as, which is one by its page.
+    /// The node that a record counts as, by its number on the page.
     fn node(&self, stored: u32) -> u32 {
         self.kept_as.unwrap_or(stored)
     }
 
-    /// The pages that are looked at.
+    /// The pages to read.
     fn pages(&self, added: Added<'_>) -> Pages {
         let behind = match added {
             _ if self.inserted.is_empty() => 0,
@@ -129,7 +133,7 @@ impl Part<'_> {
         }
     }
 
-    /// What is wrong with the nodes of a page of the build, or of one that the table names.
+    /// The fault of the nodes on a page of the build, or on a page that the table names.
     fn wrong(&self, page: u64, nodes: &Range<u64>, added: &[u32]) -> Option<String> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
@@ -150,7 +154,8 @@ fn length(nodes: &Range<u64>) -> u64 {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Hands over the vectors of a decoupled index that took direct inserts, and says how many there should be, at most.
+    /// Passes on the vectors of a decoupled index that took direct inserts. Returns an upper bound
+    /// of how many should exist.
     pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
         let mut pieces = self.pieces(facts)?;
@@ -174,7 +179,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let mut waiting: HashMap<u32, &PendingRecord> = HashMap::new();
         for record in records().filter(|record| rule.takes(record.id, record.node)) {
-            // The first counts of two with one node, as elsewhere.
+            // Of two records of one node, the first counts, as elsewhere.
             waiting.entry(record.node).or_insert(record);
         }
         let mut leading = match in_parts {
@@ -190,7 +195,7 @@ impl<'m> Files<'m, '_, '_> {
             false => None,
         };
         let (mut live, mut missing) = (waiting.len() as u64, 0);
-        // Those that wait and are not found again where their trailing parts are.
+        // Pending nodes whose trailing parts were not found.
         let mut unseen = live;
         let mut tallies: Vec<_> = pieces.iter().map(|_| Tally::default()).collect();
         for at in in_turn(&pieces) {
@@ -235,7 +240,7 @@ impl<'m> Files<'m, '_, '_> {
                 Ok(())
             };
             tallies[at] = self.each_record(part, added, each)?;
-            // Garbage that is not known for it does not count.
+            // Records of unknown garbage are not counted.
             live += part.nodes().min(here);
         }
         let mut waited = Tally::default();
@@ -244,7 +249,7 @@ impl<'m> Files<'m, '_, '_> {
         }
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, &waited);
-        // Of nodes that were not found some may be dead: no more are lost than there should be.
+        // Some of the missing nodes may be dead, so losses are limited to the live vectors.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -257,7 +262,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let last = pieces.len().saturating_sub(1);
         for (at, (piece, mut tally)) in pieces.iter_mut().zip(tallies).enumerate() {
-            // What came last waits.
+            // The last nodes are pending.
             let spared = if at == last { unseen } else { 0 };
             let part = match piece {
                 Piece::Found(part) => part,
@@ -276,7 +281,7 @@ impl<'m> Files<'m, '_, '_> {
             if let Some(leading) = &leading
                 && part.decoders.has_model()
             {
-                // Those that lack their leading part lack nothing else.
+                // Vectors without their leading part lack nothing else.
                 tables = (composition.lists, None);
                 part.decoders.wrong = Some(leading.why());
             }
@@ -318,7 +323,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(pieces)
     }
 
-    /// The file of segment `n`, with the nodes `inserted` on added pages; `None` if nothing is to be had of it, which was told.
+    /// The file of segment `n`, with the nodes `inserted` on added pages. `None` if all of it is
+    /// lost, which was reported.
     fn part(
         &mut self,
         n: u32,
@@ -352,7 +358,7 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// Of each id the highest node that has it on any page, or that waits with it.
+    /// For each id, the highest node that has it on any page or among the pending nodes.
     fn newest(
         &mut self,
         pieces: &[Piece<'m>],
@@ -372,8 +378,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the pages of a segment that count, and gives `each` every record that is not known to be garbage. Gives what was not to be
-    /// had.
+    /// Reads the current pages of a segment, and passes every record to `each` unless it is
+    /// certainly garbage. Returns the losses.
     fn each_record(
         &mut self,
         part: &Part<'m>,
@@ -381,7 +387,7 @@ impl<'m> Files<'m, '_, '_> {
         mut each: impl FnMut(&mut Self, &mut Tally, &Found<'_>) -> Result<(), Error>,
     ) -> Result<Tally, Error> {
         let (volume, pages) = (self.volume, part.pages(added));
-        // The node that comes next, where nobody says with which a page begins.
+        // The next node, if the first nodes of pages are not named.
         let next = Cell::new(part.inserted.start);
         let wanted = |page: u64| {
             let named = matches!(added, Added::Named(_));
@@ -408,7 +414,7 @@ impl<'m> Files<'m, '_, '_> {
                 let nodes = read.first..read.first + read.records.len() as u64;
                 match added {
                     Added::Following if page >= part.pages => {
-                        // Else a writer that crashed left it.
+                        // Otherwise a writer that crashed left the page.
                         if nodes.start < next.get() || nodes.end > part.inserted.end {
                             return Ok(());
                         }
@@ -429,16 +435,17 @@ impl<'m> Files<'m, '_, '_> {
                 }
                 for (slot, record) in read.records.into_iter().enumerate() {
                     let garbage = part.decoders.garbage.has(page, slot);
-                    // What is added is none.
+                    // Added pages have no garbage.
                     let garbage = if page < part.pages {
                         garbage
                     } else {
                         Some(false)
                     };
-                    // Of one whose id is not to be had, nobody knows whether it counts: its node is missing.
+                    // If the id of a record is lost, it is unknown whether the record is live: its
+                    // node is missing.
                     let certain = garbage == Some(true);
                     if let (Ok(stored), Ok(id), false) = (record.node, record.id, certain) {
-                        // One that goes on on a page that is not to be had is missing.
+                        // A record that continues on a lost page is missing.
                         tally.seen += u64::from(record.bytes.is_ok());
                         let found = Found {
                             stored,

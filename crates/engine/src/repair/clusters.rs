@@ -1,8 +1,10 @@
-//! The vectors of a cluster index that can be read.
+//! Reads the readable vectors of a cluster index.
 //!
-//! The table says where extents are. Where it is damaged, extents are looked for one behind the other: each says how long it is, and its
-//! checksum that it is that of the next cluster, or of one of those behind it where some are damaged. In a replicated index a vector may
-//! be had from any of its clusters; where vectors stand once, each has a checksum of its own, and the rest of its extent does not matter.
+//! The table has the places of posting lists. If it is damaged, posting lists are found one behind
+//! the other. Each has its length, and its checksum confirms its cluster: the next one, or a later
+//! one if some are damaged. In a replicated index, any of its clusters can supply a vector. If
+//! vectors are stored once, each has a checksum of its own, and the remainder of its posting list
+//! does not matter.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -17,17 +19,19 @@ use super::rows::Fault;
 use crate::stores::clusters::extent_kind;
 use crate::{Error, stored};
 
-/// Clusters behind one that is damaged that are tried at each place, and the most bytes of an extent that is looked for so.
+/// Clusters behind a damaged one that are tried at each place.
 const TRIED: u32 = 16;
-/// The same in a segment of which no table says the clusters: these ascend, and few of them are there.
+/// Clusters that are tried in a segment without a table, and the most bytes of a posting list found
+/// that way. The clusters of a segment are ascending, and few of them are there.
 const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
-/// Vectors that are read at a time where they stand alone.
+/// Vectors read at once if they are stored alone.
 const PIECE: u32 = 1024;
-/// What may be wrong with the width of ids, where no header says it.
+/// The possible widths of ids, if no header has them.
 const ID_BYTES: [usize; 3] = [0, 4, 8];
 
-/// An extent: its cluster, where it begins and how long it is; of a group, the first number in it and how many there are.
+/// A posting list: its cluster, its offset and its length. For a group, the number of its first
+/// vector and how many there are.
 struct Place {
     cluster: u32,
     offset: u64,
@@ -36,7 +40,7 @@ struct Place {
     records: u32,
 }
 
-/// What was wrong first.
+/// The first fault.
 #[derive(Default)]
 struct Tally {
     first: Option<String>,
@@ -49,10 +53,11 @@ impl Tally {
 }
 
 impl Files<'_, '_, '_> {
-    /// All vectors of a cluster index whose extents are in files of this kind. Gives how many there should be.
+    /// Passes on all vectors of a cluster index whose posting lists are in files of this kind.
+    /// Returns how many should exist.
     ///
-    /// Where the table is damaged that says which vectors do not count any more, the newest file that has an id has the vector that counts,
-    /// if any does: so the newest come first. What was deleted comes back then.
+    /// If the table of dead vectors is damaged, the newest file with an id has its live vector, if
+    /// there is one. So the newest files are read first. Deleted vectors then return.
     pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
@@ -100,7 +105,7 @@ impl Files<'_, '_, '_> {
         let all = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.live);
-        // Told of the first file that has damage; where none has any, of the last.
+        // Reported for the first file with damage; if none has any, for the last one.
         let mut missing = all.saturating_sub(taken);
         let last = tallies.len();
         let damaged = tallies.iter().any(|(_, tally)| tally.first.is_some());
@@ -121,18 +126,20 @@ impl Files<'_, '_, '_> {
         Ok(all)
     }
 
-    /// Whether of an id the vector with the highest number is the one that counts, since nobody knows which do.
+    /// Whether the highest-numbered vector of an id counts as the live one, since the dead ones are
+    /// unknown.
     fn newest_first(&self) -> bool {
         self.manifest.placement.is_some() && self.placement.is_none()
     }
 
-    /// Whether a vector is known not to count any more.
+    /// Whether a vector is known to be dead.
     fn is_dead(&self, id: u64, node: u32) -> bool {
         let placement = self.placement.as_ref();
         placement.is_some_and(|placement| placement.is_dead(id, node))
     }
 
-    /// The vectors of a file that came after the build: its kind, and the number of its role. Says how many were taken.
+    /// Reads the vectors of a file written after the build, by its kind and the number of its role.
+    /// Returns how many were taken.
     fn later(
         &mut self,
         entry: &FileEntry,
@@ -143,7 +150,7 @@ impl Files<'_, '_, '_> {
             return Ok(0);
         };
         let file = stored::name_of(self.volume, &entry.name);
-        // Its numbers are those of the whole index. `stored::manifest` refuses more.
+        // The numbers are those of the whole index. `stored::manifest` refuses more.
         let nodes = self.manifest.nodes() as u32;
         let mut shapes: Vec<ClusterShape> = ID_BYTES
             .iter()
@@ -183,9 +190,10 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// The extents of a segment: where and of which clusters they are is in the table. Where that is lost nobody knows, since a checksum is of
-    /// a cluster's number as well and, tried with enough numbers, would be right for any bytes: each vector in them that is not new is in the
-    /// files of the build too.
+    /// Reads the posting lists of a segment. The table has their places and clusters. Without it,
+    /// the clusters are only known by trying numbers. A checksum also covers the cluster's number,
+    /// and with enough tries it would match any bytes, so the tries are bounded. All vectors in
+    /// them except new ones are in the files of the build too.
     fn later_extents(
         &mut self,
         entry: &FileEntry,
@@ -215,7 +223,7 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table that says where clusters stand in it is damaged");
-                // As many as there are at most, of which each is behind the one before it.
+                // The most clusters that there can be; each is higher than the one before it.
                 let clusters = self
                     .manifest
                     .clusters()
@@ -243,8 +251,9 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Vectors that stand by themselves, behind those of the build: the first number of the file is in the table, or that with which the
-    /// checksum of one of them is right.
+    /// Reads vectors that are stored by themselves, behind the vectors of the build. The table has the
+    /// first number of the file. Without it, the number is found for which the checksum of one of
+    /// them is right.
     fn later_members(
         &mut self,
         entry: &FileEntry,
@@ -284,7 +293,8 @@ impl Files<'_, '_, '_> {
                         continue;
                     }
                     let is = |&node: &u32| members.read(node, &one, || offset, true, &file).is_ok();
-                    // Where it is damaged, some other number would have its checksum: the next one is to have the next number.
+                    // In a damaged record, a wrong number might match the checksum, so the next
+                    // record must match the next number.
                     let Some(node) = (built..nodes).find(is) else {
                         continue;
                     };
@@ -301,7 +311,7 @@ impl Files<'_, '_, '_> {
                         break;
                     }
                 }
-                // Zeros behind the last fill its block.
+                // Zeros behind the last record fill its block.
                 let mut whole = count;
                 while whole > 0 {
                     let offset = BLOCK as u64 + u64::from(whole - 1) * members.bytes() as u64;
@@ -321,7 +331,8 @@ impl Files<'_, '_, '_> {
         self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
     }
 
-    /// The same where nothing says how wide ids are. Says how many were taken.
+    /// Reads a file without a header, so that the width of ids is unknown. Returns how many vectors
+    /// were taken.
     fn without_header(&mut self, entry: &FileEntry, kind: ExtentKind) -> Result<u64, Error> {
         let Some(facts) = self.manifest.clusters() else {
             return Ok(0);
@@ -335,7 +346,7 @@ impl Files<'_, '_, '_> {
                 clusters: facts.clusters as u32,
                 vectors: self.manifest.vectors as u32,
             };
-            // Only one of them gives right checksums: with the others no vector is taken.
+            // Only one width gives right checksums: with the others no vector is taken.
             let mut wrong = Tally::default();
             let taken = self.of_shape(entry, kind, shape, &mut wrong)?;
             if taken > 0 {
@@ -345,7 +356,7 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Hands over all vectors of a shape, and says how many were taken.
+    /// Passes on all vectors of a shape, and returns how many were taken.
     fn of_shape(
         &mut self,
         entry: &FileEntry,
@@ -377,7 +388,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Hands over the vectors of a replicated extent, those that stand elsewhere as well among them.
+    /// Passes on the vectors of a replicated posting list, including copies of vectors in other
+    /// clusters.
     fn entries(
         &mut self,
         entry: &FileEntry,
@@ -407,7 +419,7 @@ impl Files<'_, '_, '_> {
             }
             match (self.take)(id, vector)? {
                 None => taken += 1,
-                // From another cluster.
+                // Taken from another cluster.
                 Some(Fault::Twice) => {}
                 Some(fault) => tally.add(format!("the vector of id {id} is none: {fault:?}")),
             }
@@ -415,7 +427,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Hands over the vectors of a group, each of which has a checksum.
+    /// Passes on the vectors of a group; each has a checksum.
     fn group(
         &mut self,
         entry: &FileEntry,
@@ -440,7 +452,7 @@ impl Files<'_, '_, '_> {
         self.members(entry, members, (place.first, offset), stored, tally)
     }
 
-    /// Hands over vectors that stand behind one another, the first of them with its number and its place.
+    /// Passes on consecutive vectors; the first has this number and offset.
     fn members(
         &mut self,
         entry: &FileEntry,
@@ -475,7 +487,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Hands over all vectors of a file of members alone, which has those of these numbers.
+    /// Passes on all vectors of a file of members alone, with these numbers.
     fn members_alone(
         &mut self,
         entry: &FileEntry,
@@ -489,7 +501,7 @@ impl Files<'_, '_, '_> {
         let whole = there.saturating_sub(BLOCK as u64) / members.bytes() as u64;
         let whole = u32::try_from(whole).unwrap_or(u32::MAX);
         let vectors = numbers.end.min(numbers.start.saturating_add(whole));
-        // Of an id of which nobody knows which vector counts it is the newest, with the highest number.
+        // If it is unknown which vector of an id is live, the highest number is taken first.
         let mut starts: Vec<u32> = (numbers.start..vectors).step_by(PIECE as usize).collect();
         if self.newest_first() {
             starts.reverse();
@@ -502,7 +514,7 @@ impl Files<'_, '_, '_> {
             bytes.resize(count as usize * members.bytes(), 0);
             let offset = members.offset(first);
             if !files::read(self.volume, &entry.name, offset, &mut bytes)? {
-                // One by one: some of them may be there.
+                // One by one, since some of them may be readable.
                 for node in first..first + count {
                     let one = &mut bytes[..members.bytes()];
                     let offset = members.offset(node);
@@ -521,7 +533,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Where extents are: as the table says, or else as they say themselves.
+    /// The places of posting lists: from the table, or otherwise from the lists themselves.
     fn places(
         &self,
         entry: &FileEntry,
@@ -537,7 +549,7 @@ impl Files<'_, '_, '_> {
         let whole = payload.get(0, length).filter(|_| wrong.is_none());
         let clusters = u64::from(shape.clusters);
         let table = whole.and_then(|bytes| {
-            // The last block's rest is zeros, which are none of the payload.
+            // The zeros at the end of the last block are not part of the payload.
             let model = bytes
                 .get(4..8)
                 .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))?;
@@ -565,8 +577,9 @@ impl Files<'_, '_, '_> {
             .collect())
     }
 
-    /// Extents that say by their checksums which clusters they are of. Behind damaged ones numbers of vectors that stand once are unknown,
-    /// and found by their own checksums.
+    /// Finds posting lists by their checksums, which confirm their clusters. Behind damaged ones,
+    /// the numbers of vectors that are stored once are unknown, and are found by the vectors' own
+    /// checksums.
     fn found_places(
         &self,
         entry: &FileEntry,
@@ -617,7 +630,8 @@ impl Files<'_, '_, '_> {
             };
             let records = u32::from_le_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
             if of != cluster && kind == ExtentKind::Grouped && records > 0 {
-                // Vectors of those before it have numbers that nobody knows: that of its first is the one with the right checksum.
+                // The numbers of vectors in the skipped clusters are unknown. The first number of
+                // this group is the one that matches its first checksum.
                 let stored = &bytes[bytes.len() - records as usize * members.bytes()..];
                 let one = &stored[..members.bytes()];
                 let number = (first..shape.vectors)

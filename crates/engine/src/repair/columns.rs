@@ -1,7 +1,9 @@
-//! What vectors have beside them, as far as it can be read: of each id its newest row, from the logs or from the segments.
+//! Reads the attributes of vectors as far as possible: the newest row of each id, from the logs or
+//! from the segments.
 //!
-//! Index parts are not read, since they are made of rows. Of a file of rows whose header is damaged they say how many rows there are, by which
-//! its parts are found.
+//! Index parts are not read, since they can be made from the rows, with one exception. If the
+//! header of a file of rows is damaged, they give the number of rows, from which its parts are
+//! found.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,7 +26,7 @@ use crate::{Error, stored};
 /// Entries of a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 
-/// Where the newest row of an id is.
+/// The place of the newest row of an id.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     segment: usize,
@@ -38,17 +40,17 @@ struct Segment {
     name: String,
 }
 
-/// Rows that were found.
+/// The rows that were found.
 pub(super) struct Salvaged<'a> {
     volume: &'a dyn Volume,
     segments: Vec<Segment>,
     places: HashMap<u64, Place>,
-    /// What the logs say of ids: the last word.
+    /// The last row of each id in the logs.
     logged: HashMap<u64, Vec<u8>>,
     schema: Schema,
-    /// The ids of the rows of the build, in their order.
+    /// The ids of the rows of the build, in order.
     ids: Vec<u64>,
-    /// Of damaged files.
+    /// Damaged files.
     pub(super) lost: Vec<Lost>,
 }
 
@@ -59,10 +61,10 @@ impl fmt::Debug for Salvaged<'_> {
 }
 
 impl<'a> Salvaged<'a> {
-    /// What an index has; `None` if it has no columns. `logged` is what its logs say.
+    /// Reads the rows of an index; `None` if it has no columns. `logged` are the rows in its logs.
     ///
     /// # Errors
-    /// A failure to look that is no damage, or an interruption.
+    /// A read failure that is no damage, or an interruption.
     pub(super) fn read(
         volume: &'a dyn Volume,
         manifest: &Manifest,
@@ -82,7 +84,7 @@ impl<'a> Salvaged<'a> {
             ids: Vec::new(),
             lost: Vec::new(),
         };
-        // The oldest first: later ones overrule it.
+        // The oldest first: later ones take precedence.
         for number in numbers {
             let rows = stored::entry(volume, manifest, FileKind::Rows, Some(number))?;
             let part = stored::entry(volume, manifest, FileKind::Columns, Some(number))?;
@@ -91,7 +93,7 @@ impl<'a> Salvaged<'a> {
         Ok(Some(found))
     }
 
-    /// The rows of a build, by the ids of its vectors.
+    /// Sets the ids of the vectors, in the order of a build's rows.
     pub(super) fn of_ids(&mut self, ids: &[u64]) {
         self.ids = ids.to_vec();
     }
@@ -110,7 +112,7 @@ impl<'a> Salvaged<'a> {
         };
         for column in part.iter().flat_map(PartReader::columns) {
             if let Some(kind) = ColumnType::from_code(column.kind) {
-                // What another segment says otherwise, its rows will say.
+                // If another segment gives another type, its rows decide.
                 let _ = self.schema.declare(&column.name, kind);
             }
         }
@@ -129,7 +131,7 @@ impl<'a> Salvaged<'a> {
             Header::Right(_) if files::read(volume, &entry.name, 0, &mut first)? => {
                 RowsFile::open(&first, &file).ok().map(|(shape, _)| shape)
             }
-            // How long its parts are follows from how many rows there are.
+            // The sizes of its parts follow from the number of rows.
             _ => part.and_then(|part| shape_of(entry, part.nodes().len())),
         };
         let Some(shape) = shape else {
@@ -171,7 +173,7 @@ impl<'a> Salvaged<'a> {
                     };
                     self.places.insert(id, place);
                 } else {
-                    // What an older segment says of it is out of date.
+                    // The row in an older segment is out of date.
                     self.places.remove(&id);
                     gone += u64::from(!self.logged.contains_key(&id));
                 }
@@ -192,7 +194,7 @@ impl<'a> Salvaged<'a> {
         Ok(())
     }
 
-    /// Which of some blocks of a file are whole, the first of which is number 1.
+    /// Which of some blocks of a file are whole; the first block has number 1.
     fn whole_blocks(
         &self,
         entry: &FileEntry,
@@ -227,13 +229,14 @@ impl<'a> Salvaged<'a> {
     }
 }
 
-/// Reads a block; `false`: it is lost or damaged.
+/// Reads a block; `false` if it is lost or damaged.
 fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Result<bool, Error> {
     let read = files::read(volume, name, number * BLOCK as u64, out)?;
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The file of so many rows that is so long as an entry of the manifest says, as far as its parts go.
+/// The shape of a file of so many rows, by its length in the manifest, as far as that gives its
+/// parts.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;
     let blocks = (entry.length / BLOCK as u64).checked_sub(1)?;
@@ -255,7 +258,7 @@ impl CarriedRows for Salvaged<'_> {
             (None, Some(&place)) => self.stored(place)?.into(),
             (None, None) => Cow::default(),
         };
-        // Of one that is whole and no row nothing can be made.
+        // A row that is whole but does not decode is useless.
         match decoded(&found) {
             Ok(_) => Ok(found),
             Err(_) => Ok(Cow::default()),

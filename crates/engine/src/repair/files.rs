@@ -1,7 +1,7 @@
-//! What can be read of a file that may be damaged, missing, cut short, or another index's.
+//! Reads files that may be damaged, missing, cut short, or another index's.
 //!
-//! Only damage is passed over. A file that may not be read, or that a later version wrote, is no damage: its vectors would
-//! be given up although they are there.
+//! Only damage is skipped. A file that may not be read, or that a later version wrote, is not
+//! damaged: its vectors exist and must not be given up.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, LayoutError, block};
@@ -9,16 +9,16 @@ use stratann_tier::{TierError, Volume};
 
 use crate::{Error, stored};
 
-/// Errors of the operating system that say that bytes are lost: EIO, ENODATA, EBADMSG, EUCLEAN.
+/// Errors of the operating system that mean lost bytes: EIO, ENODATA, EBADMSG, EUCLEAN.
 const LOST: [i32; 4] = [5, 61, 74, 117];
 
-/// What the header of a file says.
+/// The state of a file's header.
 pub(super) enum Header {
-    /// It is whole, and that of the file that the manifest names.
+    /// It is whole, and belongs to the file that the manifest names.
     Right(FileHeader),
-    /// It is damaged: what stands behind it may still be whole.
+    /// It is damaged; the bytes behind it may still be whole.
     Damaged(String),
-    /// Nothing of this file is of the index, for this reason.
+    /// No part of this file belongs to the index, for this reason.
     None(String),
 }
 
@@ -61,7 +61,7 @@ pub(super) fn header(
     }
 }
 
-/// Fills `out`. `false`: these bytes are lost, or were never there.
+/// Fills `out`. Returns `false` if these bytes are lost, or never existed.
 pub(super) fn read(
     volume: &dyn Volume,
     name: &str,
@@ -75,7 +75,7 @@ pub(super) fn read(
     }
 }
 
-/// Whether an error of reading means that the bytes are lost.
+/// Whether a read error means that the bytes are lost.
 fn is_lost(error: &TierError) -> bool {
     match error {
         TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. } => true,
@@ -87,7 +87,7 @@ fn is_lost(error: &TierError) -> bool {
     }
 }
 
-/// Whether an error is damage, rather than a failure to look.
+/// Whether an error means damage, rather than a failure to read.
 pub(super) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Layout(_) => !is_newer(error),
@@ -97,7 +97,7 @@ pub(super) fn is_damage(error: &Error) -> bool {
     }
 }
 
-/// Whether bytes are whole, and of a later version.
+/// Whether an error means bytes of a later version that are whole.
 pub(super) fn is_newer(error: &Error) -> bool {
     matches!(
         error,
@@ -110,7 +110,7 @@ pub(super) fn is_newer(error: &Error) -> bool {
     )
 }
 
-/// What an error says of a file beside its name and the remedy.
+/// The text of an error about a file, without the file's name and the remedy.
 pub(super) fn said(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -121,7 +121,7 @@ pub(super) fn said(
     first_part(text).to_owned()
 }
 
-/// An error without its remedy, which a repair is.
+/// The text of an error without its remedy, since the repair is the remedy.
 pub(super) fn first_part(text: &str) -> &str {
     text.split(';').next().unwrap_or(text)
 }
@@ -129,13 +129,13 @@ pub(super) fn first_part(text: &str) -> &str {
 /// The payload of a byte string, as far as its blocks are whole.
 pub(super) struct Payload {
     pub(super) bytes: Vec<u8>,
-    /// Of each block of the payload.
+    /// Whether each block of the payload is whole.
     pub(super) whole: Vec<bool>,
 }
 
 impl Payload {
-    /// Reads a file, whose blocks are checked one by one. It may be damaged or gone: then there is less of it, and the text
-    /// says why.
+    /// Reads a file, and checks its blocks one by one. If it is damaged or missing, parts of the
+    /// payload are missing, and the text gives the reason.
     pub(super) fn read(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -151,7 +151,7 @@ impl Payload {
             Header::None(what) => return Ok((payload, Some(what))),
         };
         let file = stored::name_of(volume, &entry.name);
-        // What is there, not what the manifest says: that is not to be allocated for nothing.
+        // By the length of the file, since the manifest's claim might allocate far too much.
         let blocks = volume.len(&entry.name)?.min(entry.length) / BLOCK as u64;
         let mut buffer = vec![0; BLOCK];
         for number in 1..blocks {
@@ -171,12 +171,12 @@ impl Payload {
         Ok((payload, wrong))
     }
 
-    /// Bytes of it, those included that are damaged.
+    /// Its bytes, including damaged ones.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Some bytes, if they are there and whole.
+    /// Some bytes, if they exist and are whole.
     pub(super) fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
         let end = usize::try_from(at.checked_add(length)?).ok()?;
         let at = usize::try_from(at).ok()?;
@@ -186,7 +186,7 @@ impl Payload {
         whole.then_some(bytes)
     }
 
-    /// A number, if its bytes are there and whole.
+    /// A number, if its bytes exist and are whole.
     pub(super) fn u32(&self, at: u64) -> Option<u32> {
         let bytes = self.get(at, 4)?.try_into().ok()?;
         Some(u32::from_le_bytes(bytes))

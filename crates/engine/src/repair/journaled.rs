@@ -1,15 +1,16 @@
-//! The vectors of an inline index that took direct inserts: pages are where their nodes' numbers say, and those that the last
-//! checkpoint was about to write there are in its journal.
+//! The vectors of an inline index that took direct inserts. The place of each page follows from its
+//! nodes' numbers. Pages that the last checkpoint was about to write there are in its journal.
 //!
 //! ```text
-//!   journal is whole      its pages, and the others of the file, up to that of the last node
-//!   journal is lost       pages as they are in the file: those that are torn are lost, and of older ones the nodes that came since
-//!   placement is whole    records that are dead are left out
-//!   placement is lost     all records; of an id that of the highest node
+//!   journal is whole      its pages, and the others of the file, up to the last node's page
+//!   journal is lost       pages as they are in the file: torn ones are lost, and old ones lack
+//!                         nodes inserted since
+//!   placement is whole    dead records are left out
+//!   placement is lost     all records; of an id the highest node's record
 //! ```
 //!
-//! Which node a record is follows from its place, and a node's id and vector never change: so that what is on an older page is as
-//! good as on a later one.
+//! The node of a record follows from its place. A node's id and vector never change, so an older
+//! page serves as well as a later one.
 
 use std::borrow::Cow;
 
@@ -26,13 +27,13 @@ use crate::{Error, Layout, stored};
 /// A record: its node, its id and its vector.
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
-/// The pages of which something is to be had.
+/// The pages with readable parts.
 struct Even<'m> {
     format: Box<dyn FixedFormat>,
     nodes: u64,
-    /// Pages that nodes are on.
+    /// Pages with nodes.
     pages: Pages,
-    /// The file, and its name as errors have it; `None` if nothing of it is to be had.
+    /// The file, and its name in errors; `None` if all of it is lost.
     file: Option<(&'m FileEntry, String)>,
     journal: JournalFile,
     /// Pages of the journal that are whole, ascending.
@@ -44,7 +45,7 @@ impl Even<'_> {
         u32::try_from(page).is_ok_and(|page| self.laid.binary_search(&page).is_ok())
     }
 
-    /// The records of a page that is whole, as far as they are readable and of nodes that there are.
+    /// The readable records of a whole page, for existing nodes.
     fn records<'p>(
         &'p self,
         page: u64,
@@ -64,7 +65,8 @@ impl Even<'_> {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Hands over the vectors of an inline index that took direct inserts, and says how many there should be, at most.
+    /// Passes on the vectors of an inline index that took direct inserts. Returns an upper bound of
+    /// how many should exist.
     pub(super) fn journaled(
         &mut self,
         layout: Layout,
@@ -72,7 +74,7 @@ impl<'m> Files<'m, '_, '_> {
         facts: &PlacementFacts,
     ) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
-        // Where in the report it says that nothing of the file is to be had, if it does.
+        // The place in the report where the loss of the file is recorded, if it is lost.
         let told = self.lost.len();
         let even = self.even(layout, format, facts)?;
         let rule = match &placement {
@@ -87,7 +89,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Of nodes that were not found some may be dead: no more are lost than there should be.
+        // Some of the missing nodes may be dead, so losses are limited to the live vectors.
         let most = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -116,7 +118,7 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// The pages of the file and of the journal. What is wrong with either is told.
+    /// The pages of the file and of the journal. Faults of either are reported.
     fn even(
         &mut self,
         layout: Layout,
@@ -156,7 +158,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(even)
     }
 
-    /// Of each id the highest node that has it.
+    /// For each id, the highest node that has it.
     fn newest_of(&mut self, even: &Even<'m>) -> Result<Newest, Error> {
         let mut newest = Newest::new();
         self.each_node(even, |_, _, (node, id, _)| {
@@ -167,7 +169,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the pages that count, and gives `each` every record of them. Gives what was not to be had.
+    /// Reads the current pages, and passes all of their records to `each`. Returns the losses.
     fn each_node(
         &mut self,
         even: &Even<'m>,

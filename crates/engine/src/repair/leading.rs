@@ -1,16 +1,17 @@
-//! The leading parts of vectors of which segments have the trailing ones, off the whole pages of the file that has them beside the lists.
+//! The leading parts of vectors whose trailing parts are in segments. They are read from the whole
+//! pages of the file that stores them beside the lists.
 //!
-//! ```text
-//!   pages of the build      say which node they begin with, so that the directory is not needed
-//!   pages written anew      name each of their nodes: the table of direct inserts says on which a node counts; without it, all pages
-//!                           that have the node with the same outside id are asked, and have to say the same
-//! ```
+//! - **Pages of the build** have the number of their first node, so the directory is not needed.
+//! - **Rewritten pages** name each of their nodes. The table of direct inserts has the current page
+//!   of a node. Without the table, all pages are read that have the node with the same external id,
+//!   and they must agree.
 //!
-//! They may not: after a crash the log is replayed, and a number that no checkpoint had may be given to another vector than before, while a page
-//! that was written before the crash is still there. A vector of the build stays what it was wherever it is found.
+//! They may disagree. After a crash the log is replayed, and a number that no checkpoint had may go
+//! to another vector than before. A page written before the crash may still have the old one. A
+//! vector of the build is the same wherever it is found.
 //!
-//! What is known of all pages at a time are those numbers; a page is read again when a vector of it is put together, and vectors come in
-//! the order of nodes.
+//! Memory holds only these numbers for all pages. A page is read again when a vector of it is put
+//! together; vectors come in the order of nodes.
 
 use std::ops::Range;
 
@@ -27,41 +28,42 @@ use crate::{Error, stored};
 #[derive(Default)]
 pub(super) struct LeadingParts<'m> {
     file: Option<PartFile<'m>>,
-    /// The first node of each page of the build that is whole, and the page, by node.
+    /// The first node of each whole page of the build, and the page, by node.
     pages: Vec<(u32, u64)>,
-    /// Nodes on pages that were written anew, and these, by node, where no table says it.
+    /// Nodes on rewritten pages, and these pages, by node, if there is no table.
     moved: Vec<(u32, u64)>,
-    /// Nodes from this one on came after the build.
+    /// Nodes from this one on were inserted after the build.
     built: u32,
-    /// The page that was read last, its bytes, and its nodes with their ids and the bytes of their parts among those in `bytes`.
+    /// The page that was read last, its bytes, and its nodes with their ids and the ranges of their
+    /// parts in `bytes`.
     here: Option<u64>,
     page: Vec<u8>,
     parts: Vec<(u32, u64, Range<usize>)>,
     bytes: Vec<u8>,
     /// The part that was found last.
     found: Vec<u8>,
-    /// Why not all of them can be read.
+    /// Why some of them cannot be read.
     pub(super) wrong: Option<String>,
 }
 
 /// The file that has them.
 struct PartFile<'m> {
     entry: &'m FileEntry,
-    /// As errors name it.
+    /// Its name in errors.
     name: String,
     format: Box<dyn PageFormat>,
     all: Pages,
 }
 
 impl LeadingParts<'_> {
-    /// Why one is not to be had.
+    /// Why a part cannot be read.
     pub(super) fn why(&self) -> String {
         let wrong = self.wrong.clone();
         wrong.unwrap_or_else(|| "it does not have all of their leading parts".into())
     }
 
-    /// That of the vector of a node with an outside id; `None` if it is not to be had. `by_table` is the page on which a table says that
-    /// the node is.
+    /// The leading part of the vector of a node with an external id; `None` if it is lost.
+    /// `by_table` is the node's page in the table.
     pub(super) fn of(
         &mut self,
         volume: &dyn Volume,
@@ -102,7 +104,7 @@ impl LeadingParts<'_> {
         Ok(is_found.then_some(&self.found))
     }
 
-    /// Takes the parts of the page that is to be here.
+    /// Reads the parts of page `here`.
     fn read(&mut self, volume: &dyn Volume) -> Result<(), Error> {
         self.parts.clear();
         self.bytes.clear();
@@ -130,7 +132,7 @@ impl LeadingParts<'_> {
     }
 }
 
-/// The pages that nodes are on by a table, of so many.
+/// The pages with nodes by a table, among the first `pages` pages.
 fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
     let mut in_use = Bits::new(pages);
     for &page in &table.page_of {
@@ -142,8 +144,9 @@ fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// The leading parts of vectors, which stand beside the lists in a file of this kind. What is not to be had of them is told with the
-    /// vectors of which they are the leading parts. After direct inserts `table` is where nodes are, if that is known.
+    /// The leading parts of vectors, which are beside the lists in a file of this kind. Their
+    /// losses are reported with the vectors that lack them. After direct inserts, `table` has the
+    /// pages of nodes, if it is known.
     pub(super) fn leading_parts(
         &mut self,
         kind: FileKind,
@@ -160,7 +163,7 @@ impl<'m> Files<'m, '_, '_> {
             leading.wrong = Some("all of it is damaged".into());
             return Ok(leading);
         };
-        // Direct inserts write behind what the build did.
+        // Direct inserts write behind the pages of the build.
         let all = Pages::of(&*format, count, volume.len(&entry.name)?);
         let in_use = table.map(|table| pages_in_use(table, all.count));
         let wanted = |page: u64| in_use.as_ref().is_none_or(|in_use| in_use.has(page));

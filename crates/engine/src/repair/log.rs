@@ -1,8 +1,9 @@
-//! What the logs say: which vectors of the checkpoint they overrule, and which they bring.
+//! Reads the logs: which vectors of the checkpoint they replace or delete, and which they add.
 //!
-//! They are read twice, so that no vector is kept in memory: first for the last word on each id, then for the vectors that
-//! this leaves. What ids have beside their vectors is kept. Of a log that is damaged every whole record counts, before the damage and behind it: a record says which
-//! one it is. What a lost one said of an id is not known, so that a delete may be among what is lost.
+//! The logs are read twice, so that no vector is held in memory: first for the last record of each
+//! id, then for the remaining vectors. The rows of attributes are held. In a damaged log every
+//! whole record counts, before and behind the damage, since a record has its own sequence number. A
+//! lost record may have been a delete.
 
 use std::collections::HashMap;
 
@@ -14,22 +15,22 @@ use crate::Error;
 use crate::durable::{self, LogPosition, LostRecords};
 use crate::progress::Progress;
 
-/// The last word on an id.
+/// The last record of an id.
 struct Last {
-    /// Whether the checkpoint had it: it was first replaced or deleted.
+    /// Whether the checkpoint had the id: its first record replaces or deletes it.
     stored: bool,
     /// The record with its vector; `None`: it was deleted.
     vector: Option<u64>,
 }
 
-/// What the logs of an index say.
+/// The content of an index's logs.
 pub(super) struct Changes {
     ids: HashMap<u64, Last>,
-    /// What ids have beside their vectors, as far as the logs say: the last word, no bytes where it is nothing.
+    /// The last row of each id in the logs; empty if it has no attributes.
     pub(super) rows: HashMap<u64, Vec<u8>>,
-    /// 1 more than the largest id that was logged; 0 if none was.
+    /// 1 more than the largest logged id; 0 if there was none.
     pub(super) next_id: u64,
-    /// What of the logs is lost, if they are damaged.
+    /// The losses of the logs, if they are damaged.
     pub(super) lost: Vec<Lost>,
 }
 
@@ -39,7 +40,7 @@ type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
 /// Takes an id and its vector.
 type EachVector<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Hands over all records that are whole; gives what is missing.
+/// Passes on all whole records, and returns the missing ones.
 fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -71,7 +72,7 @@ fn salvage(
 }
 
 impl Changes {
-    /// Reads the logs of an index, those from the one on that its manifest names.
+    /// Reads the logs of an index, from the one that its manifest names.
     pub(super) fn read(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -86,7 +87,7 @@ impl Changes {
                 _ => _ = rows.insert(id, record.row().unwrap_or_default().to_vec()),
             }
             if let LogRecord::Row { .. } = record {
-                // The vector stays what it is.
+                // The vector is unchanged.
                 return Ok(());
             }
             let last = ids.entry(id).or_insert(Last {
@@ -117,19 +118,20 @@ impl Changes {
         })
     }
 
-    /// Whether a vector of the checkpoint with this id does not count any more.
+    /// Whether the logs replace or delete the checkpoint's vector of this id.
     pub(super) fn overrules(&self, id: u64) -> bool {
         self.ids.contains_key(&id)
     }
 
-    /// How many ids there were in the checkpoint that do not count any more, of those that `which` says.
+    /// How many ids of the checkpoint were replaced or deleted, among those for which `which` is
+    /// true.
     pub(super) fn superseded(&self, which: impl Fn(u64) -> bool) -> u64 {
         let ids = self.ids.iter();
         let stored = ids.filter(|(id, last)| last.stored && which(**id));
         stored.count() as u64
     }
 
-    /// Calls `each` with the vectors that count.
+    /// Calls `each` with the live vectors.
     pub(super) fn each_vector(
         &self,
         volume: &dyn Volume,

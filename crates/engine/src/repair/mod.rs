@@ -1,23 +1,27 @@
-//! `repair`: an index that is damaged is built anew from the vectors that can still be read.
+//! `repair`: rebuilds a damaged index from the vectors that can still be read.
 //!
 //! ```text
 //!   MANIFEST ──> choices of the build ───────────────────────────────┐
 //!   pages ─────> pages.rs ──┐                                        v
-//!   placement ─> placed.rs ─┤   where vectors are apart: apart.rs; where pages stay in their places: journaled.rs;
-//!   extents                  clusters: clusters.rs
+//!   placement ─> placed.rs ─┤
 //!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
 //!   log-… ─────> log.rs ───────────^
 //!
-//!   columns.rs what vectors have beside them
-//!   files.rs   what can be read of a file that may be damaged, missing, cut short, or another index's
+//!   apart.rs     in place of placed.rs, if vectors are stored apart
+//!   journaled.rs in place of placed.rs, if pages stay in place
+//!   clusters.rs  in place of pages.rs, for posting lists
+//!   columns.rs   attributes of vectors
+//!   files.rs     reads files that may be damaged, missing, cut short, or another index's
 //! ```
 //!
-//! Everything but the vectors, their ids, what they have beside them, and the MANIFEST can be made from these: graph, codes, codebook, directories,
-//! navigation graph. So only vectors are looked for; pages whose checksums are wrong are passed over and counted. A vector
-//! is taken as it was or not at all: nothing is guessed.
+//! Four things cannot be recomputed: the vectors, their ids, their attributes, and the MANIFEST.
+//! Graph, codes, codebook, directories and navigation graph can. So a repair only looks for
+//! vectors. Pages with wrong checksums are skipped and counted. A vector is taken unchanged or not
+//! at all: nothing is guessed.
 //!
-//! The new checkpoint is committed as that of any build: until then nothing of the old index is changed, and a repair that
-//! fails, is interrupted or crashes loses nothing. What the commit replaces is gone.
+//! The new checkpoint is committed as in any build. Until then nothing of the old index is changed,
+//! so a repair that fails, is interrupted or crashes loses nothing. After the commit the old files
+//! are removed.
 
 mod apart;
 mod clusters;
@@ -62,9 +66,9 @@ use crate::{Error, bounds, stored};
 pub struct RepairOptions {
     /// OS threads of the build.
     pub threads: usize,
-    /// The most memory that the build may use, in bytes; `None` is as much as it wants.
+    /// The most memory that the build may use, in bytes; `None` for no limit.
     pub memory: Option<u64>,
-    /// Whether an index that is whole is built anew as well.
+    /// Whether to rebuild an index without damage as well.
     pub force: bool,
 }
 
@@ -78,22 +82,23 @@ impl Default for RepairOptions {
     }
 }
 
-/// What a repair found and did.
+/// The report of a repair.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RepairReport {
-    /// Whether the index was built anew; `false`: it is whole and was left alone.
+    /// Whether the index was rebuilt; `false`: it is whole and was left unchanged.
     pub repaired: bool,
-    /// Vectors of the checkpoint that the index has now.
+    /// Vectors of the present checkpoint.
     pub vectors: u64,
-    /// Vectors of these that came from the log.
+    /// Vectors among them that were only in the log.
     pub from_log: u64,
-    /// Vectors of the checkpoint before that were not to be had, and that the log neither replaces nor deletes: exactly; at
-    /// most where the file is damaged that says where records are after direct inserts, and at least where nobody knows which
-    /// vectors of a segment are garbage.
+    /// Vectors of the previous checkpoint that could not be read, and that the log neither replaces
+    /// nor deletes. The number is exact as a rule. It is an upper bound if the table of records
+    /// after direct inserts is damaged. It is a lower bound if it is unknown which vectors of a
+    /// segment are garbage.
     pub vectors_lost: u64,
-    /// What was damaged, and what is lost with it.
+    /// The damage, and the losses.
     pub lost: Vec<Lost>,
-    /// Bytes on storage before, logs included.
+    /// Bytes on storage before, including logs.
     pub bytes_before: u64,
     /// Bytes on storage afterwards.
     pub bytes_after: u64,
@@ -101,23 +106,29 @@ pub struct RepairReport {
     pub seconds: f64,
 }
 
-/// Something that was damaged.
+/// A damaged file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lost {
     /// The file.
     pub file: String,
-    /// What is wrong with it.
+    /// The fault.
     pub what: String,
-    /// How many vectors are lost with it, at most; of a log that is missing nobody knows. 0: what is in it was made anew.
+    /// The most vectors lost with it; for a missing log this is unknown. 0: its content was
+    /// recomputed.
     pub vectors: u64,
 }
 
-/// Builds the index in a directory anew from the vectors that can be read, if anything in it is damaged.
+/// Rebuilds the index in a directory from the vectors that can be read, if any part of it is
+/// damaged.
 ///
 /// # Errors
-/// No index there, or one whose manifest cannot be read; one that another process changes, or that a later version wrote;
-/// files that may not be read; not one vector left; a memory cap that is too small; a full disk; an interruption through
-/// `progress`. The index is then what it was.
+/// - No index there, or one whose manifest cannot be read.
+/// - An index that another process changes, or that a later version wrote; files that may not be
+///   read.
+/// - No vector left.
+/// - A memory cap that is too small; a full disk; an interruption through `progress`.
+///
+/// The index is then unchanged.
 pub fn repair(
     path: impl AsRef<Path>,
     options: &RepairOptions,
@@ -135,7 +146,7 @@ pub(crate) fn repair_in(
     progress: &dyn Progress,
 ) -> Result<RepairReport, Error> {
     bounds::threads(options.threads)?;
-    // Before the lock, which would leave its file in a directory that is no index.
+    // Checked before the lock, which would leave its file in a directory that is no index.
     readable_manifest(&**volume, path)?;
     let _lock = volume.lock()?;
     let manifest = readable_manifest(&**volume, path)?;
@@ -167,7 +178,7 @@ pub(crate) fn repair_in(
     };
     let mut report = work.rebuild(verified)?;
     report.bytes_before = bytes_before;
-    // It is committed: that nobody can count its bytes is no failure.
+    // The repair is committed, so a failure to count its bytes is ignored.
     report.bytes_after = bytes_in(&**volume).unwrap_or_default();
     report.seconds = start.elapsed().as_secs_f64();
     Ok(report)
@@ -177,7 +188,7 @@ pub(crate) fn repair_in(
 fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error> {
     let manifest = match stored::manifest(volume) {
         Ok(manifest) => manifest,
-        // Of a later version: nothing is wrong with it.
+        // A manifest of a later version is not damaged.
         Err(error @ Error::Layout(_)) if files::is_newer(&error) => return Err(error),
         Err(error @ (Error::Layout(_) | Error::Damaged { .. })) => {
             let error = error.to_string();
@@ -194,7 +205,7 @@ fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error
     Ok(manifest)
 }
 
-/// Vectors of a checkpoint that count.
+/// Live vectors of a checkpoint.
 fn live_of(manifest: &Manifest) -> u64 {
     let built = manifest.built_vectors();
     manifest.placement.map_or(built, |facts| facts.live)
@@ -209,13 +220,13 @@ struct Work<'a> {
     progress: &'a dyn Progress,
 }
 
-/// What was found of an index.
+/// The data that was found of an index.
 struct Found {
     rows: Rows,
     changes: Changes,
     from_log: u64,
     vectors_lost: u64,
-    /// Vectors that the log may have had and has no more, at most.
+    /// The most vectors that the log may have lost.
     log_lost: u64,
     lost: Vec<Lost>,
 }
@@ -245,11 +256,10 @@ impl Work<'_> {
                 reason: format!("not one vector can be read any more ({file}: {what})"),
             });
         }
-        // What is not about vectors was damaged as well, and is made anew.
-        // A set: there may be as many as a MANIFEST names files.
+        // Other damaged files are recomputed. A set, since a MANIFEST may name many files.
         let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
-            // What is said of the index as a whole, ids and records of the log, is about vectors.
+            // Problems of the index as a whole, such as ids and log records, concern vectors.
             let of_a_file = problem.file != volume.name();
             if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
@@ -287,7 +297,7 @@ impl Work<'_> {
             known: None,
             kept: &[],
             rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
-            // Unless it is lost.
+            // Unless the codebook is lost.
             given_codebook: kept && manifest.writer_features & GIVEN_CODEBOOK != 0,
             placeholder: false,
         };
@@ -317,7 +327,7 @@ impl Work<'_> {
         };
         let (report, committed) = rebuilt?;
         if let Err(error) = committed.durable(volume) {
-            // It counts, and what it was made of is gone when the next one is made.
+            // The new checkpoint counts, and its sources are removed by the next one.
             tracing::warn!("{error}");
         }
         Ok(RepairReport {
@@ -330,7 +340,7 @@ impl Work<'_> {
         })
     }
 
-    /// Collects all vectors that count, in a file in `folder`.
+    /// Collects all live vectors, in a file in `folder`.
     fn salvage(&self, folder: &Path) -> Result<Found, Error> {
         let (volume, manifest, progress) = (&**self.volume, self.manifest, self.progress);
         let changes = Changes::read(volume, manifest, progress)?;
@@ -356,7 +366,7 @@ impl Work<'_> {
             Ok(None)
         })?;
         drop(stage);
-        // Of a build without rows nothing can be lost.
+        // A build without rows cannot lose any.
         let all = match manifest.placement {
             None => all.min(live_of(manifest)),
             Some(_) => all,
@@ -387,7 +397,7 @@ impl Work<'_> {
                 vectors: wrong,
             });
         }
-        // Vectors that the log says there were need not be found.
+        // Vectors that the log names need not be found.
         let known = found + changes.superseded(|id| !rows.has(id));
         Ok(Found {
             from_log: (rows.ids.len() - kept) as u64,
@@ -410,14 +420,14 @@ impl Work<'_> {
         (named && codebook.is_what_it_says()).then_some(codebook)
     }
 
-    /// A log behind all that there are.
+    /// A log number behind all existing logs.
     fn next_log(&self) -> Result<LogFrom, Error> {
         let names = self.volume.list()?;
         let last = names.iter().filter_map(|name| log_number(name)).max();
         let next = last.map_or(1, |number| number.saturating_add(1));
         Ok(LogFrom {
             number: next.max(self.manifest.log_from.number),
-            // Whatever its first record's is.
+            // Whatever sequence number its first record has.
             sequence: 0,
         })
     }

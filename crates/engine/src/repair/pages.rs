@@ -1,9 +1,10 @@
-//! The vectors of a checkpoint that can be read, page by page.
+//! Reads the vectors of a checkpoint that are still readable, page by page.
 //!
-//! Where pages stand follows from the manifest, or, where records differ in length, from the header of their file; if that
-//! is damaged, from the pages themselves: their checksums are right for one size only. A page says with its checksum that
-//! it stands where it was written, and a slotted one says which node it begins with. So no table is needed to find vectors,
-//! and each page counts for itself.
+//! The size of pages follows from the manifest or, if records differ in length, from the header of
+//! their file. If that is damaged, it follows from the pages themselves: their checksums are right
+//! for one size only. The checksum of a page proves that it is at its place, and a slotted page has
+//! the number of its first node. So no table is needed to find vectors, and each page is judged by
+//! itself.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
@@ -24,19 +25,19 @@ use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// Pages behind the end of a file that are told one by one.
+/// Missing pages behind the end of a file that are reported one by one.
 const MOST_MISSING: u64 = 1 << 20;
 
-/// Bytes of pages that are read at a time, about.
+/// About how many bytes of pages are read at once.
 const PIECE: usize = 1 << 20;
-/// Pages that are tried for each size that pages may have.
+/// Pages that are tried for each possible page size.
 const SAMPLE: u64 = 64;
 
-/// Takes the id and the vector of a node; says why if it did not.
+/// Takes the id and the vector of a node; returns the reason if it refuses them.
 pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
 
-/// Hands over all vectors of a checkpoint that can be read, in the order of their nodes or pages, and says what cannot.
-/// Gives how many there should be, at most.
+/// Passes all readable vectors of a checkpoint to `take`, in the order of their nodes or pages, and
+/// records losses. Returns an upper bound of the vectors that should exist.
 pub(super) fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -67,7 +68,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.journaled(layout, format(manifest)?, facts),
-            // Where a journal has the pages, segments take new vectors all the same.
+            // If a journal has the pages, new vectors go to segments all the same.
             (_, VectorsAt::Segments | VectorsAt::Parts) => files.apart(layout, facts),
             (
                 Records::Slotted
@@ -77,7 +78,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.placed(layout, facts),
-            // Done above.
+            // Handled above.
             (Records::Clustered, VectorsAt::Records) => Ok(manifest.vectors),
         };
     }
@@ -104,7 +105,8 @@ pub(super) struct Files<'m, 'a, 't> {
     pub(super) progress: &'a dyn Progress,
     pub(super) lost: &'a mut Vec<Lost>,
     pub(super) take: &'a mut Take<'t>,
-    /// Which vectors of a cluster index do not count any more, if any were inserted after its build and that can be read.
+    /// Which vectors of a cluster index are dead, if vectors were inserted after its build and the
+    /// table can be read.
     pub(super) placement: Option<PlacementFile>,
 }
 
@@ -112,12 +114,12 @@ pub(super) struct Files<'m, 'a, 't> {
 pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) bytes: usize,
-    /// Pages behind its own that a record may go on on, at most.
+    /// The most pages behind its first one onto which a record may continue.
     pub(super) behind: u64,
 }
 
 impl Pages {
-    /// Those of `nodes` nodes in a file of so many bytes.
+    /// The pages of `nodes` nodes in a file of `length` bytes.
     pub(super) fn of(format: &dyn PageFormat, nodes: u64, length: u64) -> Self {
         let bytes = format.page_bytes();
         let there = length.saturating_sub(BLOCK as u64) / bytes as u64;
@@ -129,19 +131,19 @@ impl Pages {
     }
 }
 
-/// What was not to be had of a file.
+/// The losses of a file.
 #[derive(Default)]
 pub(super) struct Tally {
     /// Nodes on pages that are whole.
     pub(super) seen: u64,
-    /// Pages that are not, and the first of them: its offset, and what is wrong with it.
+    /// Damaged pages, and the offset and fault of the first of them.
     pub(super) pages: u64,
     pub(super) first: Option<(u64, String)>,
-    /// Vectors whose records are damaged, or whose bytes are none of a vector.
+    /// Vectors whose records are damaged, or whose bytes are no vector.
     pub(super) undecodable: u64,
-    /// Vectors of which nobody knows any more how to decode them.
+    /// Vectors whose decoding parameters are lost.
     pub(super) orphans: u64,
-    /// Vectors that were taken, of which nobody knows whether they are garbage.
+    /// Vectors that were taken and may be garbage.
     pub(super) unclear: u64,
     not_finite: u64,
     no_direction: u64,
@@ -154,11 +156,11 @@ impl Tally {
         self.first.get_or_insert((offset, what));
     }
 
-    /// Notes what became of a vector, of which `garbage` says whether it is none that counts, if anybody knows.
+    /// Records the outcome for a vector. `garbage` says whether it is garbage, if that is known.
     pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
         match (fault, garbage) {
             (None, None) => self.unclear += 1,
-            // Another one took its place: so this one is garbage.
+            // A newer vector has this id, so this one is garbage.
             (Some(Fault::Twice), None) => {}
             (fault, _) => self.fault(fault),
         }
@@ -175,7 +177,8 @@ impl Tally {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// All segments of vectors; with the leading parts, and the kind of the file that has them, where these are trailing ones.
+    /// Reads all segments of vectors. `leading` has the leading parts, and the kind of their file,
+    /// if the segments have trailing parts.
     fn segments(
         &mut self,
         mut leading: Option<(FileKind, &mut LeadingParts<'_>)>,
@@ -188,13 +191,15 @@ impl<'m> Files<'m, '_, '_> {
                 false => unclear.push((n, segment, decoders)),
             }
         }
-        // What may be garbage comes last, and of it what is the newest first: the vector that took its place counts.
+        // Vectors that may be garbage come last, the newest of them first, so that a replacement is
+        // taken before the replaced one.
         let mut unclear = unclear.into_iter().rev();
         unclear
             .try_for_each(|(n, segment, decoders)| self.segment(n, segment, decoders, &mut leading))
     }
 
-    /// Segment `n` of the vectors; with the leading parts, and the kind of the file that has them, if these are trailing ones.
+    /// Reads segment `n` of the vectors. `leading` has the leading parts, and the kind of their
+    /// file, if the segment has trailing parts.
     fn segment(
         &mut self,
         n: u32,
@@ -206,7 +211,7 @@ impl<'m> Files<'m, '_, '_> {
         let (records, vectors) = (segment.stored(), segment.vectors.into());
         let mut tables = (FileKind::Chunks, n);
         let leading = leading.as_mut().map(|(lists, leading)| {
-            // Those that lack their leading part lack nothing else.
+            // Vectors without their leading part lack nothing else.
             if decoders.has_model() {
                 tables = (*lists, None);
                 decoders.wrong = Some(leading.why());
@@ -216,8 +221,9 @@ impl<'m> Files<'m, '_, '_> {
         self.built((kind, n), records, vectors, &decoders, tables, leading)
     }
 
-    /// Pages of records `first..first + count`, of which so many are `vectors` that count. `tables` is the file that has what they are
-    /// decoded with, if they are encoded; with the leading parts, if these are trailing ones.
+    /// Reads pages of the records `first..first + count`; `vectors` of them are live. `tables` is
+    /// the file with the decoding parameters, if records are encoded. `leading` has the leading
+    /// parts, if these are trailing ones.
     fn built(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -261,7 +267,8 @@ impl<'m> Files<'m, '_, '_> {
                 if garbage == Some(true) {
                     continue;
                 }
-                // One that goes on on a page that is not to be had is missing, as those are that start there.
+                // If a record continues on a lost page, it is missing, like the records that start
+                // there.
                 let behind = read.left > 0 && slot + 1 == count_here;
                 if behind && stored.bytes.as_ref().is_err_and(is_not_whole) {
                     continue;
@@ -296,8 +303,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// The format of pages of the nodes `first..first + count`; `None` if nothing is to be had of them, with which so many
-    /// `vectors` are lost.
+    /// The format of pages of the nodes `first..first + count`. `None` if none of them can be read;
+    /// then `vectors` vectors are lost.
     pub(super) fn format(
         &mut self,
         kind: FileKind,
@@ -351,7 +358,7 @@ impl<'m> Files<'m, '_, '_> {
         self.manifest.dimension as usize * self.manifest.element.size()
     }
 
-    /// What is decoded with a table is lost with it.
+    /// Records vectors as lost that cannot be decoded without a lost table.
     pub(super) fn orphans(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -374,7 +381,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Says how many vectors were taken that may be garbage, of which there is so much in the file.
+    /// Reports how many vectors were taken that may be garbage; the file has `garbage` records of
+    /// garbage.
     pub(super) fn unclear(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -403,7 +411,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// The size of pages whose file does not say it any more: that with which most of them are whole.
+    /// Finds the size of pages whose file no longer states it: the size with which most of them are
+    /// whole.
     fn guess(&self, kind: FileKind, entry: &FileEntry) -> Result<Option<SlottedShape>, Error> {
         let manifest = self.manifest;
         let (dim, degree) = (
@@ -420,11 +429,11 @@ impl<'m> Files<'m, '_, '_> {
             }
             let element = manifest.element;
             let shape = if kind == FileKind::Vectors && blocks == 1 {
-                // Where none runs on there is no difference. No code is longer.
+                // If no record spans pages, this makes no difference. No code is longer.
                 let largest = self.vector_bytes() + 1;
                 SlottedShape::running_on(element, dim, degree, largest)?
             } else {
-                // A record that does not fit a block less.
+                // A record that does not fit a page of one block less.
                 let largest = (blocks - 1) * BLOCK + 1;
                 SlottedShape::new(kind, element, dim, degree, largest)?
             };
@@ -450,7 +459,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(best.1)
     }
 
-    /// A file of `nodes` nodes and its header, unless nothing of it is to be had.
+    /// A file of `nodes` nodes and its header, unless all of it is lost.
     pub(super) fn file(
         &mut self,
         kind: FileKind,
@@ -475,7 +484,7 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// All vectors of a file are lost.
+    /// Records all vectors of a file as lost.
     fn nothing(&mut self, entry: &FileEntry, what: String, vectors: u64) {
         self.lost.push(Lost {
             file: stored::name_of(self.volume, &entry.name),
@@ -484,7 +493,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reads all pages of a file, and gives those that can be read to `each`, which checks them.
+    /// Reads all pages of a file, and passes the readable ones to `each`, which checks them.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -503,8 +512,8 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// As [`each_page`](Files::each_page), of those pages that are `wanted`; `each` is told of those that cannot be read, too,
-    /// which are counted already.
+    /// Reads as [`each_page`](Files::each_page) does, but only the pages that are `wanted`. `each`
+    /// also gets the unreadable ones, which are already counted.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -530,7 +539,7 @@ impl<'m> Files<'m, '_, '_> {
                 offset_of(pages, first),
                 &mut buffer,
             )?;
-            // What cannot be read at once may be read page by page.
+            // If a read of several pages fails, they are read one by one.
             let mut readable = vec![all; (read - first) as usize];
             if !all {
                 let bytes = buffer.chunks_exact_mut(pages.bytes);
@@ -555,7 +564,8 @@ impl<'m> Files<'m, '_, '_> {
                 }
             }
         }
-        // One after the other as long as somebody may want to know which; how many a damaged header says is of no account.
+        // Missing pages are reported one by one up to a limit, since a damaged header may claim any
+        // number.
         let end = pages.count.min(there.saturating_add(MOST_MISSING));
         for page in (there..end).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());
@@ -565,7 +575,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// Says what is lost of a file of `nodes` nodes.
+    /// Reports the losses of a file of `nodes` nodes.
     pub(super) fn tell(&mut self, entry: &FileEntry, pages: &Pages, nodes: u64, tally: Tally) {
         let missing = nodes.saturating_sub(tally.seen);
         let file = stored::name_of(self.volume, &entry.name);
@@ -590,7 +600,7 @@ impl<'m> Files<'m, '_, '_> {
         self.tell_faults(&file, &tally);
     }
 
-    /// Says which vectors of a file were read and not taken.
+    /// Reports which vectors of a file were read and not taken.
     pub(super) fn tell_faults(&mut self, file: &str, tally: &Tally) {
         for (vectors, what) in [
             (tally.undecodable, "do not decode"),
@@ -615,7 +625,8 @@ impl<'m> Files<'m, '_, '_> {
     }
 }
 
-/// Whether an error says that a page is damaged or not there, rather than that it is of another time than its file.
+/// Whether an error means that a page is damaged or missing, rather than older or newer than its
+/// file.
 fn is_not_whole(error: &LayoutError) -> bool {
     matches!(
         error,
@@ -623,7 +634,7 @@ fn is_not_whole(error: &LayoutError) -> bool {
     )
 }
 
-/// Where a page begins.
+/// The offset of a page.
 pub(super) fn offset_of(pages: &Pages, page: u64) -> u64 {
     BLOCK as u64 + page.saturating_mul(pages.bytes as u64)
 }

@@ -1,13 +1,16 @@
-//! The vectors of an index that took direct inserts: records stand where they were last written, and some on no page yet.
+//! The vectors of an index that took direct inserts: records are where they were last written, and
+//! some are on no page yet.
 //!
 //! ```text
-//!   placement is whole    records of nodes on the page that it says, and what waits; those that are dead are left out
-//!   placement is lost     every record on every page that is whole, and what waits; of an id the one of the highest node
+//!   placement is whole    records of nodes on their page in it, and pending ones; no dead ones
+//!   placement is lost     every record on every whole page, and pending ones;
+//!                         of an id the highest node's record
 //! ```
 //!
-//! Without the placement nobody knows which pages count and which ids were deleted: these come back. A record that was
-//! replaced is told by its node, which is lower than that of the one that replaced it. That takes a look at all pages
-//! before the first vector is taken, and 16 bytes an id. Pages that are not whole may be such that no node is on.
+//! Without the placement it is unknown which pages count and which ids were deleted: these return.
+//! A replaced record is recognised by its node, which is lower than its replacement's. That needs a
+//! pass over all pages before the first vector is taken, and 16 bytes for each id. Damaged pages
+//! may be pages without a node.
 
 use std::borrow::Cow;
 
@@ -30,23 +33,23 @@ fn not_in<'a>(found: &'a Bits, placement: &'a PlacementFile) -> impl Iterator<It
     nodes.filter_map(|(node, &page)| (!found.has(node)).then_some(page))
 }
 
-/// The file of pages of which something is to be had.
+/// The file of pages with readable parts.
 struct PageFile<'m> {
     entry: &'m FileEntry,
-    /// The file as errors name it.
+    /// The file, as errors name it.
     name: String,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// Pages that are in the file.
+    /// Pages in the file.
     stored: u64,
 }
 
-/// A record: its node, its id, and the vector's bytes as they stand on the page.
+/// A record: its node, its id, and the vector's bytes on the page.
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 impl PageFile<'_> {
-    /// The records of a page that is whole, in an index of which `built` nodes are those of the build. Of one whose node, id or
-    /// bytes are not to be had, nobody knows whether it counts.
+    /// The records of a whole page, in an index whose build has `built` nodes. `None` for a record
+    /// whose node, id or bytes are lost, so that it is unknown whether it is live.
     fn records<'p>(
         &'p self,
         built: u64,
@@ -65,16 +68,17 @@ impl PageFile<'_> {
     }
 }
 
-/// What can be read of a table, or why none of it.
+/// A decoded table, or the reason why it cannot be read.
 pub(super) type Table<T> = Result<T, String>;
 
-/// Of each id the highest node that has it.
+/// For each id, the highest node that has it.
 pub(super) struct Newest {
-    /// Id, high and low half, and the node, inverted: so that the highest comes first.
+    /// The two halves of the id, and the node, inverted so that the highest comes first.
     records: Vec<[u32; 3]>,
-    /// Records at which those are dropped that a higher one of the same id makes superfluous.
+    /// The number of records at which superfluous ones are dropped: records with a lower node than
+    /// another one of the same id.
     limit: usize,
-    /// Of each record, whether its vector was taken.
+    /// For each record, whether its vector was taken.
     taken: Bits,
 }
 
@@ -90,7 +94,7 @@ impl Newest {
     pub(super) fn add(&mut self, id: u64, node: u32) {
         if self.records.len() >= self.limit {
             self.condense();
-            // A third more than there are ids: 16 bytes an id.
+            // A third more than the number of ids: 16 bytes for each id.
             self.limit = self.limit.max(self.records.len() / 3 * 4);
             self.records.reserve_exact(self.limit - self.records.len());
         }
@@ -102,7 +106,7 @@ impl Newest {
         self.records.dedup_by_key(|record| [record[0], record[1]]);
     }
 
-    /// All were added: how many ids there are.
+    /// Completes the set after all records were added. Returns how many ids there are.
     pub(super) fn finish(&mut self) -> u64 {
         self.condense();
         let ids = self.records.len() as u64;
@@ -110,7 +114,7 @@ impl Newest {
         ids
     }
 
-    /// The place of a record, if it is the one that counts of its id, and was not taken yet.
+    /// The position of a record, if it is its id's live one and was not taken yet.
     pub(super) fn wants(&self, id: u64, node: u32) -> Option<u64> {
         let record = [(id >> 32) as u32, id as u32, !node];
         let at = self.records.binary_search(&record).ok()? as u64;
@@ -119,7 +123,8 @@ impl Newest {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Hands over the vectors of an index that took direct inserts, and says how many there should be, at most.
+    /// Passes on the vectors of an index that took direct inserts. Returns an upper bound of how
+    /// many should exist.
     pub(super) fn placed(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let pages = self.page_file(layout, facts.live)?;
         let placement = self.placement(layout, facts)?;
@@ -132,7 +137,7 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// Where nodes are, or why nobody knows.
+    /// The table of nodes and pages, or why it is lost.
     pub(super) fn placement(
         &self,
         layout: Layout,
@@ -149,7 +154,7 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// The file of pages, whose `live` vectors are lost if nothing of it is to be had.
+    /// The file of pages; if all of it is lost, so are `live` vectors.
     fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let composition = layout.composition();
@@ -171,7 +176,7 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// A table that is whole, or why it is not.
+    /// A whole table, or why it is not whole.
     pub(super) fn table<T>(
         &self,
         kind: FileKind,
@@ -193,13 +198,14 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// A table as the report names it.
+    /// The name of a table in the report.
     pub(super) fn table_name(&self, kind: FileKind) -> String {
         let file = stored::file_of(self.volume, self.manifest, kind, None);
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }
 
-    /// Takes the records of nodes that are where the table says, and what waits, but for those that are dead.
+    /// Takes the records of nodes at their places in the table, and the pending ones, except dead
+    /// ones.
     fn by_table(
         &mut self,
         facts: &PlacementFacts,
@@ -220,7 +226,7 @@ impl<'m> Files<'m, '_, '_> {
                 waiting.fault((self.take)(record.id, &record.vector)?);
             }
         }
-        // Nodes that are on no page by their record are not looked for on any.
+        // Pages are only read for nodes that are not pending.
         let mut in_use = Bits::new(facts.pages);
         let unfound = not_in(&found, placement);
         unfound.for_each(|page| {
@@ -284,7 +290,7 @@ impl<'m> Files<'m, '_, '_> {
                 },
             )?;
         }
-        // Of nodes that were not found some may be dead: no more are lost than there should be.
+        // Some of the missing nodes may be dead, so losses are limited to the live vectors.
         let mut left = facts.live.saturating_sub(live);
         let (waits, on): (Vec<u32>, Vec<u32>) = not_in(&found, placement)
             .partition(|&page| pending.is_err() && !damaged.has(page.into()) && pages.is_some());
@@ -307,7 +313,8 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Takes of each id the record of the highest node that is on any page or waits: nobody knows which pages count.
+    /// Takes for each id the record of the highest node on any page or among the pending ones,
+    /// since it is unknown which pages count.
     fn by_search(
         &mut self,
         facts: &PlacementFacts,
@@ -394,7 +401,7 @@ impl<'m> Files<'m, '_, '_> {
                 },
             )?;
         }
-        // Each may have been tried on several pages.
+        // A record may have been tried on several pages.
         let untaken = ids - newest.taken.count();
         tally.orphans = tally.orphans.min(untaken);
         tally.undecodable = untaken - tally.orphans;
@@ -424,7 +431,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(ids + lost)
     }
 
-    /// Tells why nobody knows where nodes are, and what that costs.
+    /// Reports why the table of nodes and pages is lost, and the consequences.
     pub(super) fn tell_placement(&mut self, why: &str) {
         self.lost.push(Lost {
             file: self.table_name(FileKind::Placement),
@@ -435,7 +442,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Tells what is wrong with the records that wait for their pages, of which so many are lost if their file is.
+    /// Reports the faults of the pending records; if their file is lost, so are `vectors` vectors.
     fn tell_pending(&mut self, why: Option<String>, waiting: &Tally, vectors: u64) {
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, waiting);
@@ -450,7 +457,7 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// What is decoded with the models of a directory is lost with them.
+    /// Vectors decoded with the models of a directory are lost with them.
     fn orphans_of(&mut self, file: &PageFile<'m>, vectors: u64) {
         if vectors > 0 {
             self.orphans(

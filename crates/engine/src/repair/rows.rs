@@ -1,4 +1,4 @@
-//! The rows of the new index: which are taken, and where they wait.
+//! The rows of the new index: selects them, and collects them in a file.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::{Error, stored};
 pub(super) enum Fault {
     /// An element is NaN or infinite.
     NotFinite,
-    /// Its length is 0 or infinite, which has no direction under cosine.
+    /// Its length is 0 or infinite, so it has no direction under cosine.
     NoDirection,
-    /// Another one with its id was taken.
+    /// Another vector with its id was taken.
     Twice,
 }
 
-/// Rows that were taken, in a file.
+/// The selected rows, in a file.
 pub(super) struct Rows {
     file: Spool,
     /// Their ids.
@@ -35,7 +35,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// None yet, of an index; the file is in `folder`.
+    /// No rows yet, of an index; the file is in `folder`.
     pub(super) fn create(
         folder: &Path,
         volume: &dyn Volume,
@@ -52,7 +52,7 @@ impl Rows {
         })
     }
 
-    /// What is wrong with a vector, of which a build would say so.
+    /// The fault of a vector that a build would refuse.
     pub(super) fn fault(&mut self, vector: &[u8]) -> Option<Fault> {
         if first_invalid(self.element, vector).is_some() {
             return Some(Fault::NotFinite);
@@ -67,7 +67,7 @@ impl Rows {
         None
     }
 
-    /// Notes that the checkpoint has an id. Says whether that is new.
+    /// Notes that the checkpoint has an id. Returns whether the id is new.
     pub(super) fn first_of(&mut self, id: u64) -> bool {
         self.seen.insert(id)
     }
@@ -77,13 +77,13 @@ impl Rows {
         self.seen.contains(id)
     }
 
-    /// Takes a vector.
+    /// Adds a vector.
     pub(super) fn push(&mut self, id: u64, vector: &[u8]) -> Result<(), Error> {
         self.ids.push(id);
         self.file.push(vector)
     }
 
-    /// All of them with their ids; `None` in place of the file where there are none.
+    /// The file of all rows, with their ids; `None` in place of an empty file.
     pub(super) fn finish(self) -> Result<(Option<VectorFile>, Vec<u64>), Error> {
         let file = match self.file.is_empty() {
             true => None,
@@ -93,7 +93,7 @@ impl Rows {
     }
 }
 
-/// Ids: a bit for each of those that row numbers would be, and the others as they are.
+/// A set of ids: a bit for each id in the range of row numbers, and the others in a hash set.
 struct Seen {
     small: Bits,
     large: HashSet<u64>,

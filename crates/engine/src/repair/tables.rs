@@ -1,11 +1,12 @@
-//! What vectors are decoded with, as far as it can be read: the models in the directory of packed pages, and the model and
-//! the base vectors among the chunks of a segment.
+//! Reads the decoding parameters of vectors as far as possible: the models in the directory of
+//! packed pages, and the model and the base vectors in the chunks of a segment.
 //!
-//! A node's model and base follow from its number, which its page says. So of a directory whose counts are damaged all
-//! models may be whole, and where one model is damaged, the vectors of the others still decode.
+//! A node's model and base follow from its number, which its page has. So if the counts of a
+//! directory are damaged, all models may still be whole. If one model is damaged, the vectors of
+//! the others still decode.
 //!
-//! Of a segment that a merge kept, only the chunks say which records are garbage. Where they are damaged, what is behind cannot be
-//! told from vectors that count, and is taken for one.
+//! In a segment that a merge kept, only the chunks say which records are garbage. If they are
+//! damaged, later records of garbage cannot be told from live vectors, and are taken.
 
 use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
@@ -15,28 +16,28 @@ use crate::stores::vectors::model::VectorModel;
 use crate::stores::{Composition, VectorsAt};
 use crate::{Error, stored};
 
-/// What the vectors of a file are decoded with.
+/// The decoding parameters for the vectors of a file.
 pub(super) struct Decoders {
-    /// Vectors stand as they are.
+    /// Vectors are stored uncompressed.
     raw: bool,
     /// The first node of the file.
     first: u32,
-    /// Each for `model_nodes` nodes; those that can be read.
+    /// The readable models, each for `model_nodes` nodes.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// Each for `base_nodes` nodes; of further nodes nothing is known.
+    /// Bases, each for `base_nodes` nodes; bases of further nodes are unknown.
     bases: Vec<Base>,
     /// 0: no vector has one.
     base_nodes: u32,
-    /// Vectors of nodes from this one on, which came after the build, have none.
+    /// Vectors of nodes from this one on were inserted after the build and have no base.
     based: u64,
-    /// Records that are no nodes.
+    /// Records that belong to no node.
     pub(super) garbage: Garbage,
-    /// Why not all of them can be read.
+    /// Why some parameters cannot be read.
     pub(super) wrong: Option<String>,
 }
 
-/// What the vectors of a chunk were made to differ from.
+/// The base against which the vectors of a chunk were encoded.
 #[derive(Clone)]
 enum Base {
     Nothing,
@@ -44,15 +45,15 @@ enum Base {
     Unknown,
 }
 
-/// What is known of the records of a file that are garbage.
+/// The known garbage records of a file.
 pub(super) struct Garbage {
     dead: DeadSlots,
-    /// From this page on nobody knows.
+    /// From this page on, garbage is unknown.
     until: u64,
 }
 
 impl Garbage {
-    /// There is none.
+    /// No garbage.
     fn none() -> Self {
         Self {
             dead: DeadSlots::default(),
@@ -60,7 +61,7 @@ impl Garbage {
         }
     }
 
-    /// Of a segment of which nothing can be read that would say.
+    /// The value for a segment whose garbage cannot be read.
     fn unknown_in(segment: &SegmentFacts) -> Self {
         match segment.garbage() {
             0 => Self::none(),
@@ -71,25 +72,25 @@ impl Garbage {
         }
     }
 
-    /// Whether a record is garbage; `None` if nobody knows.
+    /// Whether a record is garbage; `None` if unknown.
     pub(super) fn has(&self, page: u64, slot: usize) -> Option<bool> {
         let here = || u16::try_from(slot).is_ok_and(|s| self.dead.of_page(page).contains(&s));
         (page < self.until).then(here)
     }
 
-    /// Whether that is known of all records.
+    /// Whether the garbage is known for all records.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }
 }
 
-/// What became of a vector.
+/// The outcome of decoding a vector.
 pub(super) enum Decoded {
     /// It is in the buffer.
     Vector,
-    /// What it is decoded with is lost.
+    /// Its decoding parameters are lost.
     Orphan,
-    /// Its bytes are none of a vector.
+    /// Its bytes are no vector.
     Wrong,
 }
 
@@ -108,7 +109,7 @@ impl Decoders {
         }
     }
 
-    /// Those of vectors beside lists.
+    /// The parameters of vectors beside lists.
     pub(super) fn beside_lists(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -124,7 +125,7 @@ impl Decoders {
         })
     }
 
-    /// Those in the directory.
+    /// The parameters in the directory.
     fn of_directory(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let kind = FileKind::Directory;
         let Ok(entry) = stored::entry(volume, manifest, kind, None) else {
@@ -146,7 +147,7 @@ impl Decoders {
             .unwrap_or_else(|| Self::none(missing())))
     }
 
-    /// Those of segment `n`.
+    /// The parameters of segment `n`.
     pub(super) fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let kind = FileKind::Chunks;
@@ -160,7 +161,7 @@ impl Decoders {
         };
         let (payload, wrong) = Payload::read(volume, entry, kind)?;
         let (first, records) = segment.stored();
-        // A merge that keeps a segment writes its boundaries anew, in the numbers of its day.
+        // A merge that keeps a segment rewrites its boundaries, in the node numbers of that time.
         let chunks = Chunks {
             payload: &payload,
             first: segment.first,
@@ -207,7 +208,7 @@ impl Decoders {
         self.decode_with(node, &[], bytes, out)
     }
 
-    /// The same of one whose leading part stands elsewhere.
+    /// Decodes the vector of a node whose leading part is stored elsewhere.
     pub(super) fn decode_with(
         &self,
         node: u32,
@@ -225,7 +226,7 @@ impl Decoders {
         let at = node.saturating_sub(self.first);
         let model = at.checked_div(self.model_nodes);
         let model = model.and_then(|at| {
-            // Nodes that came after the build have the model of its last segment.
+            // Nodes inserted after the build use the model of its last segment.
             let last = self.models.len().checked_sub(1)?;
             self.models.get((at as usize).min(last))?.as_ref()
         });
@@ -233,7 +234,7 @@ impl Decoders {
             return Decoded::Orphan;
         };
         let base = match at.checked_div(self.base_nodes) {
-            // The other codecs take none, and neither do nodes that came later.
+            // The other codecs use no base, and later nodes have none.
             Some(chunk) if model.has_bases() && u64::from(node) < self.based => {
                 match self.bases.get(chunk as usize) {
                     Some(Base::Nothing) => None,
@@ -274,12 +275,12 @@ pub(super) fn packed_models(
 
 /// Bytes of a chunk in front of its boundaries.
 const CHUNK_FIXED: u64 = 12;
-/// The bits of what a chunk has.
+/// The bits for the parts of a chunk.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// Bytes of a chunk of so many pages that say which of them go on.
+/// Bytes of a chunk of `pages` pages that say which of them continue on the next.
 fn run_bytes(bits: u32, pages: u64) -> u64 {
     match bits & RUNS_ON {
         0 => 0,
@@ -287,35 +288,35 @@ fn run_bytes(bits: u32, pages: u64) -> u64 {
     }
 }
 
-/// The chunks of a segment, of which some bytes may be lost.
+/// The chunks of a segment, with some bytes lost.
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The segment's first node, and that behind its last, by the numbers of the manifest, which are those of the boundaries; records
-    /// that are garbage count as if they were nodes.
+    /// The segment's first node, and the end behind its last, by the numbers of the manifest. The
+    /// boundaries use the same numbers, and count garbage records as nodes.
     first: u32,
     end: u64,
     vector_bytes: usize,
-    /// Nodes of each chunk, but the last.
+    /// Nodes of each chunk except the last.
     nodes: u32,
 }
 
-/// A chunk that is whole but for its base vector, and what follows it.
+/// A chunk, except perhaps its base vector.
 struct Chunk {
     base: Base,
     first_page: u32,
     next_page: u64,
-    /// Where the next one begins.
+    /// Where the next chunk begins.
     next: u64,
 }
 
-/// The dead slots of the pages of a chunk, and where the next chunk begins.
+/// The dead slots of a chunk's pages, and where the next chunk begins.
 struct Dead {
     slots: Vec<Vec<u16>>,
     next: u64,
 }
 
 impl Chunks<'_> {
-    /// The base of each chunk; the first chunk stands at `at` of the payload.
+    /// The base of each chunk; the first chunk is at offset `at` of the payload.
     fn bases(&self, mut at: u64) -> Vec<Base> {
         let nodes = self.end - u64::from(self.first);
         let count = nodes.div_ceil(u64::from(self.nodes)) as usize;
@@ -324,7 +325,7 @@ impl Chunks<'_> {
         while number < count {
             let chunk = self.chunk(number, at);
             let right = chunk.filter(|chunk| u64::from(chunk.first_page) == page);
-            // Where a chunk ends is known from its first bytes alone: without them, its successors are looked for.
+            // The first bytes of a chunk give its end. Without them, later chunks are searched for.
             let found = right.map(|chunk| (number, chunk)).or_else(|| {
                 let places = at + 1..self.payload.len();
                 places
@@ -340,8 +341,8 @@ impl Chunks<'_> {
         bases
     }
 
-    /// The bases and the garbage of the chunks of a segment that a merge kept, up to the first that cannot be read: behind it, no
-    /// boundary would tell where another one stands.
+    /// The bases and the garbage of the chunks of a kept segment, up to the first that cannot be
+    /// read. Behind it, no boundary would show where another chunk begins.
     fn with_garbage(&self, mut at: u64) -> (Vec<Base>, Garbage) {
         let count = (self.end - u64::from(self.first)).div_ceil(u64::from(self.nodes)) as usize;
         let mut bases = vec![Base::Unknown; count];
@@ -364,8 +365,8 @@ impl Chunks<'_> {
         (bases, garbage)
     }
 
-    /// The chunk that stands at `at`, if all of it can be read but for its base vector and its boundaries, and it is on pages from
-    /// `page` on.
+    /// The chunk at offset `at`, if it begins with page `page` and all of it can be read; only its
+    /// base vector and its boundaries may be lost.
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
         let chunk = self.chunk_of(at, bits)?;
@@ -396,7 +397,7 @@ impl Chunks<'_> {
         behind.min(self.end) - 1
     }
 
-    /// The chunk `number`, if it can stand at `at`: what of its boundaries can be read is what it must be.
+    /// Chunk `number`, if it can be at offset `at`: the readable boundaries must agree.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
         let bits = self.payload.u32(at + 8)?;
         let mut chunk = self.chunk_of(at, bits)?;
@@ -407,7 +408,8 @@ impl Chunks<'_> {
         (ends && bits & !(BASE | RUNS_ON) == 0).then_some(chunk)
     }
 
-    /// What stands at `at` as a chunk that has what `bits` say, without its garbage and what runs on.
+    /// The chunk at offset `at` with the parts in `bits`, without its garbage and its spanning
+    /// pages.
     fn chunk_of(&self, at: u64, bits: u32) -> Option<Chunk> {
         let first_page = self.payload.u32(at)?;
         let pages = self.payload.u32(at + 4)?;
@@ -431,8 +433,8 @@ impl Chunks<'_> {
         })
     }
 
-    /// A chunk from `least` on that stands at `at`, if one does beyond doubt: on pages from `page` on, with boundaries that
-    /// ascend, the last of which ends that chunk.
+    /// A chunk numbered `least` or more, if one is certainly at offset `at`. It must be on pages
+    /// behind `page`, with ascending boundaries; the last one ends that chunk.
     fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
         let pages = u64::from(self.payload.u32(at + 4)?);
         if pages == 0 || u64::from(self.payload.u32(at)?) <= page {
@@ -449,7 +451,7 @@ impl Chunks<'_> {
         }
         let begins = u64::from(self.first) + number as u64 * u64::from(self.nodes);
         let first = u64::from(nodes.clone().next()?);
-        // On a page where one goes on none may start.
+        // A page onto which a record continues may have no record that starts there.
         let run_on = self.payload.u32(at + 8)? & RUNS_ON != 0;
         if first < begins || !nodes.is_sorted_by(|a, b| a < b || run_on && a == b) {
             return None;
@@ -467,7 +469,8 @@ mod tests {
     const V: usize = 24;
     const FIRST: u32 = 1_000;
 
-    /// 40 chunks of 300 nodes, of which every third has no base and every other records that run on; 100 pages or so each.
+    /// 40 chunks of 300 nodes, with 100 pages or so each. Every third has no base, and every other
+    /// one has spanning records.
     fn file() -> ChunksFile {
         let (mut chunks, mut page) = (Vec::new(), 0);
         let mut runs = RunsOn::default();
@@ -476,7 +479,8 @@ mod tests {
             let nodes = if number == 39 { 120 } else { 300 };
             let mut boundaries: Vec<u32> = (1..nodes / 3).map(|n| first + 3 * n).collect();
             boundaries.push(first + nodes - 1);
-            // In every other chunk some pages go on, and on some of the next ones nothing starts.
+            // In every other chunk some pages continue on the next, and on some of the latter no
+            // record starts.
             for at in (3..boundaries.len() - 1)
                 .step_by(7)
                 .filter(|_| number % 2 > 0)

@@ -1,5 +1,6 @@
-//! Indexes that are damaged in every file and every way, and repaired: what was not hit is all there, with its id and its
-//! bytes; what was is counted; the index is whole, and finds.
+//! Indexes that are damaged in every file and in every way, and repaired. All undamaged vectors are
+//! there, with their ids and their bytes. Lost ones are counted. The index is whole, and searches
+//! find its vectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -51,7 +52,7 @@ fn row(matrix: &Matrix, row: usize) -> Vec<u8> {
     bytes
 }
 
-/// An index, what is in it, and a folder for scratch files.
+/// An index, its contents, and a folder for scratch files.
 struct Place {
     volume: SimVolume,
     model: Model,
@@ -125,7 +126,7 @@ impl Place {
         repair_with(volume, self.folder.path(), false)
     }
 
-    /// Repairs, and checks what is there then. Gives the report and the contents.
+    /// Repairs, and checks the result. Returns the report and the contents.
     #[track_caller]
     fn repaired(&self, volume: &SimVolume, what: &str) -> (RepairReport, Model) {
         assert!(!verify_in(volume, &Silent).unwrap().clean(), "{what}");
@@ -147,7 +148,7 @@ impl Place {
         (report, found)
     }
 
-    /// The index is whole and finds what is in it: its contents.
+    /// Checks that the index is whole and that searches find its vectors. Returns its contents.
     #[track_caller]
     fn whole(&self, volume: &SimVolume, what: &str) -> Model {
         let verified = verify_in(volume, &Silent).unwrap();
@@ -250,7 +251,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 if how == "longer" && grows {
                     continue;
                 }
-                // By default each first file of vectors in most ways, and a table of a kind once in each of these.
+                // By default, each first file of vectors in most ways, and each kind of table once
+                // in each way.
                 let new = has_vectors(kind) && behind < 2;
                 let new = new || tried.insert((format!("{kind:?}"), how));
                 if !slow() && (matches!(how, "magic" | "cut") || !new && how != "flip") {
@@ -287,7 +289,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 if harmless || !(has_vectors(kind) || kind == FileKind::Chunks) {
                     assert!(found == place.model, "{what}");
                 } else if layout.has_clusters() {
-                    // Only zeros are at the end; and of a vector in several clusters there are others.
+                    // Only zeros are at the end; and a vector in several clusters has other copies.
                     assert!(found.len() > ROWS / 4, "{what}: {}", found.len());
                     let whole = how == "end" || layout == Layout::Replicated && how == "flip";
                     assert_eq!(found.len() == ROWS, whole, "{what}");
@@ -382,7 +384,7 @@ fn models_are_found_in_a_directory_whose_counts_are_damaged() {
     let mut bytes = stored::directory(&place.volume, &manifest)
         .unwrap()
         .encode();
-    // Lengths and models stand in the first blocks.
+    // Lengths and models are in the first blocks.
     let blocks = bytes.len().div_ceil(PAYLOAD) + 2;
     bytes.resize(blocks * PAYLOAD, 0);
     let found = |lost: std::ops::Range<usize>| {
@@ -422,7 +424,7 @@ fn pages_of_several_blocks_are_found_without_the_header_of_their_file() {
         let name = place.entry(kind, n).name;
         let (shape, _, _) = stored::slotted(&place.volume, &place.manifest(), kind, n).unwrap();
         let page = shape.page_bytes();
-        // Vectors that are apart run on from block to block instead, but not in the paper's compression.
+        // Vectors stored apart span blocks instead, except in the paper's compression.
         let run_on = (layout, compression) == (Layout::Decoupled, Compression::Best);
         assert_eq!((page > BLOCK, shape.runs_on()), (!run_on, run_on));
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[50] ^= 1), "header");
@@ -551,7 +553,7 @@ fn the_log_counts() {
         for id in [100, 101, FIRST + 9, FIRST + 20, FIRST + 21] {
             place.model.remove(&id);
         }
-        // A table of which nothing is lost.
+        // A table without irreplaceable data.
         let table = match layout.has_clusters() {
             true => FileKind::Navigation,
             false => FileKind::Codebook,
@@ -573,7 +575,7 @@ fn the_log_counts() {
             stored::manifest(&volume).unwrap().next_id,
             FIRST + ROWS as u64 + 10
         );
-        // Pages: what the log replaced or deleted is no loss. That the sums are right, `repaired` checks.
+        // Pages: vectors that the log replaced or deleted are no loss. `repaired` checks the sums.
         let (kind, n) = match layout {
             Layout::Decoupled | Layout::Layered => (FileKind::Vectors, Some(0)),
             layout => (layout.composition().lists, None),
@@ -593,7 +595,7 @@ fn the_log_counts() {
             report.lost[0].vectors >= gone && report.from_log == 27,
             "{layout}: {report:?}"
         );
-        // Without any file of vectors, what is in the log is all there is.
+        // Without any file of vectors, only the log is left.
         let volume = place.volume.fork();
         for entry in place.manifest().files {
             volume.remove(&entry.name).unwrap();
@@ -601,7 +603,7 @@ fn the_log_counts() {
         let report = place.repair(&volume).unwrap();
         let found = place.whole(&volume, "the log alone");
         assert_eq!((report.vectors, report.from_log, found.len()), (27, 27, 27));
-        // All but the 10 and 2 of which the log says that they were replaced or deleted.
+        // All except the 10 and 2 that the log replaced or deleted.
         assert_eq!(report.vectors_lost, ROWS as u64 - 12);
     }
 }
@@ -611,7 +613,7 @@ impl Place {
         let options = WriteOptions {
             durability: Durability::Always,
             threads: 1,
-            // What these tests are about is the log.
+            // These tests are about the log.
             update: Some(Update::Merge),
             ..WriteOptions::default()
         };
@@ -707,7 +709,7 @@ fn of_a_damaged_log_every_whole_record_counts() {
             lost.file.contains("/log-00000") && lost.vectors == 30 - left as u64,
             "{what}: {lost:?}"
         );
-        // What comes next is logged as ever.
+        // Later changes are logged as usual.
         let live = Place {
             volume,
             ..Place::new(Layout::Coupled)
@@ -715,7 +717,8 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .live();
         live.insert(&photos(9_000, 1), None, &Silent).unwrap();
     }
-    // A torn end of the last log is no damage, but where there is damage, it is said: a record that no mark knows of.
+    // A torn end of the last log is no damage. But if there is other damage, it is reported: a
+    // record that no mark covers.
     let volume = place.volume.fork();
     change(&volume, logs[2], &|bytes| {
         let record = bytes[first..first + record - 3].to_vec();
@@ -741,7 +744,8 @@ fn change(volume: &SimVolume, name: &str, how: &dyn Fn(&mut Vec<u8>)) {
     volume.create(name).unwrap().write_at(0, &bytes).unwrap();
 }
 
-/// Where all vectors that there are were in the log, and the log has none of them any more, no empty index takes the place of the damaged one.
+/// If all vectors were in the log, and the log has lost them all, no empty index replaces the
+/// damaged one.
 #[test]
 fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
     let place = Place::new(Layout::Packed);
@@ -924,7 +928,7 @@ fn indexes_of_earlier_formats_are_repaired() {
 
 #[test]
 fn the_counts_of_reads_are_made_anew() {
-    // Enough for what searches would read to be measured.
+    // Enough rows for the reads of searches to be measured.
     let mut options = options(Layout::Decoupled);
     options.ids = Some((0..1_000).collect());
     let place = Place::of(&photos(0, 1_000), &options);

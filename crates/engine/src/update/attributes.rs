@@ -1,4 +1,4 @@
-//! What vectors have beside them, in a merge: by the rows of the next checkpoint.
+//! Attributes of vectors in a merge, by the rows of the next checkpoint.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::filter::Schema;
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, Windows};
 
-/// Rows of vectors on storage, then those of new ones.
+/// Attributes of vectors on storage, then of new ones.
 pub(super) struct MergedRows<'a> {
     index: &'a Index,
     /// The node of each row that is on storage.
@@ -28,7 +28,7 @@ impl fmt::Debug for MergedRows<'_> {
 }
 
 impl<'a> MergedRows<'a> {
-    /// Those of a merge; `None` if no vector has any.
+    /// The attributes of a merge; `None` if no vector has any.
     pub(super) fn of(index: &'a Index, rows: &'a Rows) -> Option<Self> {
         if index.columns().is_empty() && rows.attributes.iter().all(Option::is_none) {
             return None;

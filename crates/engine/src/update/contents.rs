@@ -1,4 +1,5 @@
-//! What an index on storage holds, from the first node to the last, whatever its layout.
+//! Iterates over the vectors and lists of an index on storage, from the first node to the last, in
+//! any layout.
 
 use std::sync::Arc;
 
@@ -15,23 +16,24 @@ use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
 use crate::stores::{ClusterStores, GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
 
-/// Bytes of pages that are read at a time, about.
+/// About how many bytes of pages are read at once.
 const PIECE: usize = 1 << 20;
 
-/// Takes a node: its number, outside id and vector.
+/// Takes a node: its number, external id and vector.
 pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 /// Takes a node: its number and its neighbours.
 pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
-/// Takes a page of vectors: its segment, by number and as it is, its number there and what it holds.
+/// Takes a page of vectors: the number of its segment, the segment, the page's number and its
+/// content.
 pub(crate) type EachVectorPage<'a> =
     dyn FnMut(usize, &Segment, u64, &VectorPage<'_>) -> Result<(), Error> + 'a;
 /// Takes a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Calls `each` with every node: in order, or page after page where nodes have moved.
+/// Calls `each` with every node: in order, or page after page if nodes have moved.
 ///
 /// # Errors
-/// A page that cannot be read or is damaged, what `each` says, or an interruption.
+/// A page that cannot be read or is damaged, an error of `each`, or an interruption.
 pub(crate) fn each_vector(
     index: &Index,
     progress: &dyn Progress,
@@ -76,7 +78,8 @@ pub(crate) fn each_vector(
     Ok(())
 }
 
-/// Calls `each` with every vector of clusters: by cluster, or in the order of their numbers where they stand by themselves.
+/// Calls `each` with every vector of clusters: by cluster, or in the order of their numbers if each
+/// is stored once by itself.
 fn each_member(
     index: &Index,
     clusters: &ClusterStores,
@@ -94,13 +97,14 @@ fn each_member(
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        // Each once: in the cluster that is its own.
+        // Each vector once: in its own cluster.
         reader.each_own(cluster, each)?;
     }
     Ok(())
 }
 
-/// Calls `each` with every page of vectors, in the order of nodes, where vectors are apart; else not at all.
+/// Calls `each` with every page of vectors, in the order of nodes, if vectors are stored apart;
+/// otherwise does nothing.
 ///
 /// # Errors
 /// As [`each_vector`].
@@ -149,7 +153,7 @@ pub(crate) fn each_vector_page(
     Ok(())
 }
 
-/// A page has the record of a node that the index has not.
+/// The error for a page with a record of a node that the index does not have.
 #[cold]
 fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     Error::Damaged {
@@ -196,7 +200,8 @@ pub(crate) fn each_list(
     Ok(())
 }
 
-/// Whether an insert gave a node its number and failed then: its vector waits elsewhere. Nobody inserts meanwhile.
+/// Whether an insert failed after it gave a node its number: its vector waits elsewhere. No insert
+/// runs meanwhile.
 pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
     let placement = graph.placement.get();
     placement.is_some_and(|placement| placement.page_of(node) == NOWHERE)
@@ -233,7 +238,7 @@ fn lists_of<N: NodePages>(
     })
 }
 
-/// Where vectors stand beside lists.
+/// The vectors of a layout that stores them beside lists.
 fn from_records<N: NodePages>(
     index: &Index,
     pages: &N,
@@ -246,7 +251,7 @@ fn from_records<N: NodePages>(
     })
 }
 
-/// Takes a record: its page, its node and what stands there.
+/// Takes a record: its page, its node and its content.
 type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a;
 
 /// Calls `each` with the record of every node that is on a page.
@@ -267,7 +272,7 @@ fn each_record<N: NodePages>(
             if u64::from(node) >= nodes {
                 return Err(not_there(&graph.file, page, node, nodes));
             }
-            // A record that moved on leaves its bytes behind.
+            // A record that moved away leaves its old bytes on the page.
             if placement.is_none_or(|placement| u64::from(placement.page_of(node)) == page) {
                 each(page, node, &view.record(slot)?)?;
             }
@@ -311,16 +316,17 @@ fn each_record<N: NodePages>(
     Ok(())
 }
 
-/// The pages of a file that are read one after the other.
+/// The pages of a file that are read in order.
 struct PagesOf<'a> {
     name: &'a str,
     pages: u64,
     page_bytes: usize,
-    /// How many pages the records that start on a page stand on, itself included.
+    /// How many pages the records that start on a page take, with that page.
     extent: &'a dyn Fn(u64) -> u64,
 }
 
-/// Reads the pages of a file one after the other. Each is given with those that its last record goes on on.
+/// Reads the pages of a file in order. Each is passed with the pages onto which its last record
+/// continues.
 fn each_page(
     index: &Index,
     file: &PagesOf<'_>,

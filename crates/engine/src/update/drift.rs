@@ -1,27 +1,36 @@
-//! Whether vectors that were inserted directly are of another kind than those that the codes are made for.
+//! Detects drift: whether vectors inserted directly are unlike those that the codes were trained
+//! on.
 //!
 //! ```text
-//!   an even sample of the nodes of the last build or merge  ─┐  off      squared error of its code / squared distance to its third nearest in the sample
-//!   one of the nodes that came since                        ─┴─ drifted  those that came, and are off 4 times more than 95 % of the others
+//!   an even sample of the nodes of the last build or merge  ─┐
+//!   an even sample of the nodes that were inserted since    ─┴─> how far off each code is
+//!
+//!   off      squared error of a code / squared distance to its third nearest in the sample
+//!   drifted  inserted nodes that are off 4 times more than 95 % of the others
 //! ```
 //!
-//! Vectors that are far from all centroids, or much nearer to each other than centroids are, have codes that say little or nothing: an insert finds its neighbours
-//! by them, and searches go by them, so that such vectors are found badly, and nothing fails. A merge trains a codebook on all that lives
-//! ([`outgrown`](super::outgrown)). Vectors of a kind that was there at the last build or merge are no drift, however far off their codes are: a
-//! merge has seen them.
+//! Some vectors are far from all centroids, or much nearer to each other than centroids are. Their
+//! codes say little or nothing. Inserts and searches go by codes, so such vectors are found badly,
+//! without any error. A merge trains a codebook on all live vectors
+//! ([`outgrown`](super::outgrown)). Vectors of a kind that the last build or merge had are no
+//! drift, however inaccurate their codes are: that merge has seen them.
 //!
 //! ```text
-//!   is a merge due?  ─┐                                           ┌─> searches look further (search/further.rs)
-//!   an insert        ─┤
-//!   a checkpoint     ─┴─ the process that takes inserts looks ─> Drift ─> MANIFEST ─> Drift of each process that opens the checkpoint
+//!   is a merge due?  ─┐                                      ┌─> searches look further
+//!   an insert        ─┤                                      │   (search/further.rs)
+//!   a checkpoint     ─┴─ the process that takes inserts ─> Drift ─> MANIFEST ─> Drift of each
+//!                        examines a sample                          process that opens it
 //! ```
 //!
-//! **Which processes know it.** A checkpoint names the share that the last look told, so each process knows it that opens the index. A look at the first search
-//! instead would cost each process the reads of a sample, also a command with one query. A small budget has no room for a sample. Vectors that came since the
-//! checkpoint are in the log. A reader has them in memory, compares them as they are, and misses none.
+//! **Which processes know it.** A checkpoint records the share found by the last look, so each
+//! process that opens the index knows it. A look at the first search instead would cost each
+//! process the reads of a sample, even a command with one query. A small budget has no memory for a
+//! sample. Vectors inserted since the checkpoint are in the log. A reader has them in memory,
+//! compares them exactly, and misses none.
 //!
-//! A checkpoint names no share where no code is off, so that earlier versions go on with such an index. Where an earlier version took the inserts, or a small
-//! budget kept the process from looking, searches learn of the drift from [`Index::health`] alone.
+//! A checkpoint records no share if no code is off, so that earlier versions can use such an index.
+//! If an earlier version took the inserts, or a small budget prevented the look, searches learn of
+//! the drift from [`Index::health`] alone.
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -42,33 +51,39 @@ use crate::room::Queued;
 use crate::search::{Admission, Exactness, Nodes};
 use crate::stats::Stats;
 
-/// Nodes of a sample, at most, of which half came since; as few as fit into so many bytes, but no fewer than the least.
+/// The most nodes of a sample, half of them inserted since. As few as fit into so many bytes, but
+/// no fewer than the least.
 const SAMPLE: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
-/// What a look takes of each node of a sample beside its vector, which is there twice: its code, errors, distances.
+/// Memory for each node of a sample beside its vector, which is stored twice: its code, errors,
+/// distances.
 const BESIDE_VECTOR: u64 = 256;
-/// Less memory is for inserts alone, where an index is open for changes: whoever opens it to read looks then.
+/// With a smaller budget, an index that is open for changes keeps all memory for inserts and does
+/// not look. A process that opens it to read looks then.
 const LEAST_BUDGET: u64 = 16 << 20;
-/// Nodes of each half that are there, at least: fewer say nothing.
+/// The fewest nodes of each half that allow a conclusion.
 const LEAST: usize = 32;
-/// How many times more codes are off, and than those of which share of the others.
+/// A vector has drifted if its code's error ratio exceeds that ratio of this share of the older
+/// vectors by this factor: `TIMES`, and the share `BESIDE`.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
-/// The share of those that came from which on it is no chance.
+/// The share of the inserted nodes from which on it is no chance.
 const CHANCE: f64 = 0.1;
-/// Vectors that came, from which on they are looked at.
+/// The fewest inserted vectors that are examined.
 const WORTH_A_LOOK: u64 = 256;
-/// Vectors that came since the last look before another one, as a share of those that had come then.
+/// Vectors inserted since the last look before another one, as a share of those inserted by then.
 const AGAIN: f64 = 0.25;
 
-/// What a look at a sample tells of an index.
+/// The result of a look at a sample of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct IndexHealth {
-    /// The share of all vectors that came since the last build or merge and have codes which say far less of them than codes say of the others: a merge trains
-    /// new ones. `None` where nothing was looked at, or few came.
+    /// The share of all vectors that were inserted since the last build or merge and whose codes
+    /// are far less accurate than other codes. A merge trains new ones. `None` if no sample was
+    /// examined, or few vectors were inserted.
     pub drifted: Option<f64>,
-    /// Why nothing was looked at, though enough came. `None` where something was, or few came.
+    /// Why no sample was examined, although enough vectors were inserted. `None` if one was
+    /// examined, or few were inserted.
     #[serde(skip)]
     pub not_looked_at: Option<&'static str>,
 }
@@ -82,7 +97,8 @@ impl IndexHealth {
     }
 }
 
-/// Nodes of a sample of an index, and room for them and for reading them; `None` where its memory budget has no room for the fewest that say something.
+/// Nodes of a sample of an index, with a memory reservation for them and for reading them. `None`
+/// if the memory budget cannot hold the smallest useful sample.
 fn room(index: &Index) -> Option<(usize, Queued)> {
     let each = 8 * index.dim() as u64 + BESIDE_VECTOR;
     let most = (SAMPLE_BYTES / (4 * index.dim())).clamp(LEAST_SAMPLE, SAMPLE);
@@ -93,7 +109,8 @@ fn room(index: &Index) -> Option<(usize, Queued)> {
     })
 }
 
-/// Of the nodes that came, the share that drifted; `None` if too few of them are there, or of the others.
+/// The share of the inserted nodes that drifted; `None` if too few of them exist, or too few
+/// others.
 fn look(
     index: &Index,
     (sample, queued): (usize, Queued),
@@ -156,9 +173,13 @@ fn look(
 }
 
 impl Index {
-    /// What a look at a sample of its vectors tells: up to 512 of them are read, where 256 or more were inserted directly since the last build or merge. A codebook
-    /// that the build was given stays whatever comes, and nothing is looked at. A sample takes up to 2 MiB, or 1 KiB for each dimension if that is more, of the
-    /// part of a memory budget that is for queries in flight. A budget without room for that has a sample of 128, or none. Searches of this index go by it from then on.
+    /// Examines a sample of the vectors for drift. Up to 512 vectors are read, if 256 or more were
+    /// inserted directly since the last build or merge. If the build was given a codebook, that
+    /// stays in any case, and no sample is examined.
+    ///
+    /// A sample takes up to 2 MiB, or 1 KiB for each dimension if that is more, of the part of a
+    /// memory budget for queries in flight. With a smaller budget the sample has 128 vectors, or
+    /// there is none. Searches of this index use the result from then on.
     ///
     /// # Errors
     /// A read that failed or a page that is damaged.
@@ -194,21 +215,22 @@ impl Index {
         self.drift().note(came, drifted);
         let share = came as f64 / (self.live() as f64).max(1.0);
         Ok(IndexHealth {
-            // Of those that came some may be deleted.
+            // Some of the inserted vectors may be deleted.
             drifted: Some((share * drifted).min(1.0)),
             not_looked_at: None,
         })
     }
 
-    /// The first of the nodes that came since the last build or merge, if so many of these are known to have drifted that a merge is due. `live` vectors are found.
+    /// The first node inserted since the last build or merge, if so many are known to have drifted
+    /// that a merge is due. `live` is the number of live vectors.
     pub(crate) fn drifted_from(&self, live: u64) -> Option<u32> {
         let drifted = self.drift().last().of_all(self, live);
         let first = self.manifest().vectors.try_into().ok();
         first.filter(|_| drifted >= MergeWhen::default().drifted)
     }
 
-    /// What [`stats`](Index::stats) says, with the [`health`](Index::health) that a look at a sample tells: of vectors that drifted `trouble` tells as well. Beside it
-    /// how the look went.
+    /// The [`stats`](Index::stats), with the [`health`](Index::health) from a sample; `trouble`
+    /// also mentions drift. The second value is the outcome of the look.
     pub fn stats_and_health(&self, progress: &dyn Progress) -> (Stats, Result<IndexHealth, Error>) {
         let (mut stats, looked) = (self.stats(), self.health(progress));
         if let Ok(health) = &looked {
@@ -223,15 +245,17 @@ impl Index {
     }
 }
 
-/// What was seen at the last look at the vectors that came since the last build or merge.
+/// The result of the last look at the vectors inserted since the last build or merge.
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
-    /// Held during a look. Searches never wait for it: a look may wait for their room and their threads.
+    /// Held during a look. Searches never wait for it, since a look may wait for their memory and
+    /// their threads.
     looking: Mutex<()>,
     looked: Mutex<Looked>,
 }
 
-/// How many had come, 0 if nobody has looked, and how many of a thousand of them had drifted.
+/// How many vectors had been inserted, 0 if there was no look, and how many of a thousand of them
+/// had drifted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     came: u64,
@@ -239,7 +263,7 @@ struct Looked {
 }
 
 impl Drift {
-    /// What a checkpoint says of it.
+    /// The state recorded in a checkpoint.
     pub(crate) fn of(manifest: &Manifest) -> Self {
         let facts = manifest.placement.and_then(|placement| placement.drift);
         let looked = facts.map(|DriftFacts { came, thousandths }| Looked { came, thousandths });
@@ -249,7 +273,7 @@ impl Drift {
         }
     }
 
-    /// What a checkpoint is to say of it: nothing where no code is off.
+    /// The facts to record in a checkpoint: none if no code is off.
     pub(super) fn facts(&self) -> Option<DriftFacts> {
         let Looked { came, thousandths } = self.last();
         (thousandths > 0).then_some(DriftFacts { came, thousandths })
@@ -259,7 +283,7 @@ impl Drift {
         *self.looked.lock()
     }
 
-    /// Takes what a look has told when so many had come.
+    /// Stores the result of a look after so many inserts.
     fn note(&self, came: u64, drifted: f64) {
         let thousandths = (1_000.0 * drifted).round().clamp(0.0, 1_000.0) as u32;
         *self.looked.lock() = Looked { came, thousandths };
@@ -267,8 +291,9 @@ impl Drift {
 }
 
 impl LiveIndex {
-    /// The share of all vectors that came since the last build or merge and are not of the kind that codes are made for, where at least `least` came, or some 256. Looks at a
-    /// sample whenever a quarter more have come than at the last look, but not under a memory budget below 16 MiB.
+    /// The drifted vectors as a share of all, if at least `least` vectors were inserted, or 256 if
+    /// that is less. Examines a sample whenever a quarter more were inserted than at the last look,
+    /// but not under a memory budget below 16 MiB.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
             let came = came(index);
@@ -278,7 +303,7 @@ impl LiveIndex {
             {
                 return None;
             }
-            // Inserts have the rest of the budget then.
+            // With less, inserts need the rest of the budget.
             let budget = index.memory().budget.unwrap_or(u64::MAX);
             let room = room(index).filter(|_| budget >= LEAST_BUDGET)?;
             let drift = index.drift();
@@ -286,7 +311,7 @@ impl LiveIndex {
             let looked = drift.last();
             if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
-                    // Whoever searches meets it as well. What was known before is as true as it was.
+                    // Searches meet the same error. The earlier result remains valid.
                     tracing::warn!(index = %self.path().display(), "a look at its codes failed: {error}");
                     Some(looked.share())
                 });
@@ -297,14 +322,15 @@ impl LiveIndex {
         })
     }
 
-    /// Looks if enough vectors came since the last look. A thread that searches does not look: the sample may have to be read by that thread.
+    /// Looks if enough vectors were inserted since the last look. A search thread does not look,
+    /// since that thread may have to read the sample.
     pub(super) fn look_if_many_came(&self) {
         if !is_worker() {
             self.drift(WORTH_A_LOOK);
         }
     }
 
-    /// What was seen at the last look, if there was one since the last merge.
+    /// The result of the last look, if there was one since the last merge.
     pub(super) fn seen_health(&self) -> IndexHealth {
         self.at_a_moment(|index, seen| {
             let looked = index.drift().last();
@@ -318,23 +344,24 @@ impl LiveIndex {
 }
 
 impl Looked {
-    /// The share of those that had come.
+    /// The share of the vectors inserted by then.
     fn share(self) -> f64 {
         f64::from(self.thousandths) / 1_000.0
     }
 
-    /// The share of all vectors, of which `live` are found, if those that came since the look are as those before.
+    /// The share of all `live` vectors, assuming that vectors inserted since the look are like
+    /// those before.
     fn of_all(self, index: &Index, live: u64) -> f64 {
         (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
     }
 }
 
-/// Whether a merge would train its codes anew.
+/// Whether a merge would train its codes again.
 fn has_own_codebook(index: &Index) -> bool {
     index.manifest().writer_features & GIVEN_CODEBOOK == 0
 }
 
-/// Nodes that came since the last build or merge.
+/// Nodes inserted since the last build or merge.
 fn came(index: &Index) -> u64 {
     (index.nodes() as u64).saturating_sub(index.manifest().vectors)
 }

@@ -1,30 +1,37 @@
-//! When a merge is due: OdinANN §3.4.2, and for vectors that wait in memory FreshDiskANN's share.
+//! Decides when a merge is due: by OdinANN §3.4.2, and by FreshDiskANN's share for vectors that
+//! wait in memory.
 //!
-//! ```text
-//!   deleted   vectors on storage that no search answers        10 % of them; of a few 20 %
-//!   reads     what a search reads, by its list size            1.1 times what it read when nothing was deleted, or the least
-//!   logged    vectors that wait in memory, or as many as rows  6 % of those on storage (OdinANN §4.1, of DiskANN)
-//!             in memory and in the log are worth
-//!   grown     vectors, where the last build or merge had few   4 times as many as it had
-//!   drifted   vectors that codes are not made for (drift.rs)   1 % of all
-//!   garbage   bytes of clusters that were written anew since,  40 % of the files of clusters, or of the pages
-//!             pages of a graph that a build would not take   55 % of those of a graph that is not small
-//!   scattered reads that a cluster of groups takes by itself   1.3 times those as it was built
-//! ```
+//! - *Deleted*: vectors on storage that no search returns; 10 % of them, of a few 20 %.
+//! - *Reads*: the reads of a search, by its list size; 1.1 times the reads with nothing deleted, or
+//!   the least known.
+//! - *Logged*: vectors that wait in memory, and rows in memory and in the log, counted as vectors
+//!   of equal size; 6 % of the vectors on storage (OdinANN §4.1, of DiskANN).
+//! - *Grown*: vectors, if the last build or merge had few; 4 times as many as it had.
+//! - *Drifted*: vectors unlike those the codes were trained on (drift.rs); 1 % of all.
+//! - *Garbage*: bytes of clusters that were rewritten since, or pages of a graph that a build would
+//!   not take. The limit is 40 % of the files of clusters or of the pages, and 55 % of the pages of
+//!   a graph that is not small.
+//! - *Scattered*: reads of a single cluster of a grouped index; 1.3 times the reads after the
+//!   build.
 //!
-//! Garbage is of replicated clusters: where vectors stand once they count wherever that is, and what was written anew beside them is small. Grouped clusters
-//! lose their groups one by one instead, so that each member is read for itself in the end.
+//! Garbage in clusters concerns replicated ones. If each vector is stored once, every copy is live,
+//! and the data rewritten beside it is small. Grouped clusters lose their groups one by one
+//! instead, until each member is read separately.
 //!
-//! A graph of fewer than 10,000 vectors has all of its pages written anew between two checkpoints, by a few hundred inserts. It then takes two to four times the pages that a
-//! build does, which hold no node or a few, and is merged when a part of its vectors came: 32 of 1,000, 90 of 3,000, a tenth of 10,000. Who closes an index
-//! merges it where it takes 2.2 times, however few came. Of a larger graph checkpoints come sooner
-//! ([`checkpoint`](super::direct)), and its pages are taken again: it is merged where it takes so much all the same, and a tenth came.
+//! A graph of fewer than 10,000 vectors gets all of its pages rewritten between two checkpoints, by
+//! a few hundred inserts. It then takes two to four times the pages of a build, and many of them
+//! hold no node or a few. It is merged after a share of its vectors was inserted: 32 of 1,000, 90
+//! of 3,000, a tenth of 10,000. A process that closes an index merges it if it takes 2.2 times the
+//! pages, however few were inserted. Larger graphs have checkpoints more often
+//! ([`checkpoint`](super::direct)), and their free pages are used again. They are merged if they
+//! take that many pages all the same, after a tenth was inserted.
 //!
-//! What waits is no reason where clusters take it in place by themselves.
+//! Waiting vectors are no reason for a merge if clusters take them in place by themselves.
 //!
-//! An index that is built of a handful of vectors, and takes others straight into its graph, has nothing that waits, and codes that tell no two vectors
-//! apart: a merge trains them anew. Each such merge costs as much as a build of what is there, and all of them together a third more than the last one;
-//! they end when as many rows were merged as a codebook is trained on.
+//! An index may be built of a handful of vectors and take others straight into its graph. Then no
+//! vector waits, but its codes do not tell vectors apart, so a merge trains them again. Each such
+//! merge costs as much as a build of the present vectors, and all together a third more than the
+//! last one. They end when as many rows were merged as a codebook is trained on.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,27 +48,34 @@ use crate::progress::Progress;
 use crate::search::SearchResults;
 use crate::{Error, SearchOptions};
 
-/// When a merge is due. A share that is infinite is never reached.
+/// Limits beyond which a merge is due. An infinite limit is never reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MergeWhen {
     /// Share of the vectors on storage that were deleted or replaced.
     pub deleted: f64,
-    /// Reads a query, as a multiple of what they were when nothing was deleted.
+    /// Reads of a query, as a multiple of the reads with nothing deleted.
     pub reads: f64,
-    /// Vectors that wait in memory, as a share of those on storage; rows that were set alone count as the vectors that would take as much.
+    /// Vectors that wait in memory, as a share of the vectors on storage. Rows that were set
+    /// without a vector count as vectors of the same size.
     pub logged: f64,
-    /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take; pages that a build
-    /// would not take, of a graph of fewer vectors than ten times `least`; of a larger one 0.55, if this is no more.
+    /// Bytes of clusters that were rewritten elsewhere, as a share of the files of clusters. In a
+    /// graph of fewer vectors than ten times `least`: pages beyond the number that a build takes.
+    /// In a larger graph, the limit for pages is 0.55, or this value if it is higher.
     pub garbage: f64,
-    /// Reads of a cluster by itself, as a multiple of those as it was built, in an index of groups: one that took vectors has none any more that is read at once. A search reads
-    /// several, which have vectors in common: what is 1.3 times for one cluster is less for a search.
+    /// Reads of a single cluster in a grouped index, as a multiple of the reads after the build. A
+    /// cluster that took vectors can no longer be read at once. A search reads several clusters
+    /// with vectors in common, so a factor of 1.3 for one cluster is less for a search.
     pub scattered: f64,
-    /// Vectors, as a multiple of those of the last build or merge, where these were fewer than a codebook is trained on if there are enough.
+    /// Vectors, as a multiple of the vectors of the last build or merge. It applies if there were
+    /// fewer than a codebook is trained on, and there are enough now.
     pub grown: f64,
-    /// Vectors that came since the last build or merge and are of a kind that the codes are not made for, as a share of all: those are found badly.
+    /// Vectors inserted since the last build or merge that are unlike those the codes were trained
+    /// on, as a share of all. Searches find such vectors badly.
     pub drifted: f64,
-    /// Vectors that are worth a merge, at least; of those that drifted, 256 are, and of those that were deleted 64, where they are twice the share that is due, if this is no less. Where an index has grown by so many times, 32 are, if this is no less: as few as a
-    /// search looks at all of.
+    /// The fewest vectors that are worth a merge. Lower limits apply in three cases, unless this
+    /// value is lower still. They are 256 drifted vectors, and 64 deleted vectors if these are
+    /// twice the share that is due. For an index that has grown by the given factor, the limit is
+    /// 32 vectors, since a search examines so few in any case.
     pub least: u64,
 }
 
@@ -83,19 +97,24 @@ impl Default for MergeWhen {
 /// Why a merge is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Due {
-    /// Such a share of the vectors on storage was deleted or replaced.
+    /// This share of the vectors on storage was deleted or replaced.
     Deleted(f64),
-    /// Searches read so many times what they read when nothing was deleted.
+    /// Searches read this many times as much as with nothing deleted.
     Reads(f64),
-    /// So many vectors wait in memory, or rows that are worth so many, as a share of those on storage.
+    /// This many vectors wait in memory, as a share of those on storage; rows are counted as
+    /// vectors of the same size.
     Logged(f64),
-    /// Such a share of the files of clusters is of clusters that were written anew since, or of the pages of a graph is more than a build would take.
+    /// This share of the files of clusters belongs to clusters rewritten since. In a graph: this
+    /// share of the pages exceeds the number that a build takes.
     Garbage(f64),
-    /// A cluster reads so many times what it did as it was built, since vectors of groups stand apart now.
+    /// A cluster takes this many times the reads after the build, since vectors of groups are
+    /// stored apart now.
     Scattered(f64),
-    /// There are so many times the vectors that codes, and what else a build measures, are by.
+    /// The index has this many times the vectors for which its codes and its measurements were
+    /// made.
     Grown(f64),
-    /// Such a share of all vectors came since the last build or merge and is of a kind that the codes are not made for.
+    /// This share of all vectors was inserted since the last build or merge and is unlike those the
+    /// codes were trained on.
     Drifted(f64),
 }
 
@@ -137,36 +156,38 @@ impl fmt::Display for Due {
     }
 }
 
-/// Queries whose mean is taken.
+/// Queries over which a mean is taken.
 const QUERIES: u64 = 256;
-/// Of a mean that is followed, the weight of what comes in.
+/// The weight of a new value in the running mean.
 const FOLLOW: f64 = 0.3;
 /// Deleted vectors that are worth a merge of a small index.
 const FEW: u64 = 64;
-/// A graph is small of so many times the vectors that are worth a merge.
+/// A graph is small below this many times the vectors that are worth a merge.
 const SMALL: u64 = 10;
-/// One in so many vectors of a graph has to come before its pages are worth a merge.
+/// One in so many vectors of a graph must have been inserted before its pages are worth a merge.
 const CAME: u64 = 10;
-/// So many at least, however small it is.
+/// The fewest inserted vectors, however small the graph is.
 const LEAST_CAME: u64 = 32;
-/// Of a graph that is not small, the share of pages that a build would not take with which a merge is due: it takes 2.2 times those of a build.
+/// The share of pages that a build would not take with which a merge is due, for a graph that is
+/// not small: it takes 2.2 times the pages of a build.
 const LARGE_GARBAGE: f64 = 0.55;
-/// Share of deleted vectors up to which nothing counts as deleted.
+/// Share of deleted vectors up to which the index counts as having none deleted.
 const NOTHING: f64 = 0.01;
 
-/// What searches of one list size read.
+/// The reads of searches with one list size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     queries: u64,
     reads: u64,
-    /// Reads a query when nothing was deleted, or as little as anybody has seen, and now; 0 if nobody knows.
+    /// Reads of a query with nothing deleted, or with the smallest share seen, and now; 0 if
+    /// unknown.
     first: f64,
     now: f64,
-    /// The share that was deleted then.
+    /// The share of deleted vectors when `first` was measured.
     least: f64,
 }
 
-/// What searches read since the last merge.
+/// The reads of searches since the last merge.
 #[derive(Debug, Default)]
 pub(super) struct Reads(Mutex<HashMap<usize, Mean>>);
 
@@ -174,7 +195,7 @@ pub(super) struct Reads(Mutex<HashMap<usize, Mean>>);
 const SIZES: usize = 8;
 
 impl Reads {
-    /// Takes what a batch of queries read while such a share of the vectors was deleted.
+    /// Adds the reads of a batch of queries, with the share of vectors deleted at that time.
     pub(super) fn add(&self, options: &SearchOptions, results: &SearchResults, deleted: f64) {
         let mut means = self.0.lock();
         let list = options.probes.unwrap_or(options.list);
@@ -189,7 +210,7 @@ impl Reads {
         }
         let now = mean.reads as f64 / mean.queries as f64;
         (mean.queries, mean.reads) = (0, 0);
-        // An index that was opened with more deleted than that never has as little again, until it is merged.
+        // An index opened with more deleted vectors never has as few again before a merge.
         if mean.first == 0.0 || deleted <= mean.least.max(NOTHING) {
             (mean.first, mean.least) = (now, deleted);
         }
@@ -199,14 +220,15 @@ impl Reads {
         };
     }
 
-    /// How many times what they read when nothing was deleted, at most over the list sizes.
+    /// The present reads as a multiple of the reads with nothing deleted, the maximum over the list
+    /// sizes.
     fn growth(&self) -> f64 {
         let means = self.0.lock();
         let known = means.values().filter(|mean| mean.first > 0.0);
         known.map(|mean| mean.now / mean.first).fold(0.0, f64::max)
     }
 
-    /// Forgets everything: the index was merged.
+    /// Forgets all reads, since the index was merged.
     pub(super) fn clear(&self) {
         self.0.lock().clear();
     }
@@ -217,7 +239,7 @@ impl LiveIndex {
     pub fn due(&self, when: &MergeWhen) -> Option<Due> {
         let (stored, deleted, logged) = self.extents();
         let share = |part: u64| part as f64 / stored.max(1) as f64;
-        // A small index is merged at once, and would else read several times what it has.
+        // A small index is merged quickly. Otherwise searches would read several times its size.
         let most = match deleted >= when.least {
             true => when.deleted,
             false => 2.0 * when.deleted,
@@ -244,12 +266,13 @@ impl LiveIndex {
         let small = SMALL * when.least.max(1);
         let (least, most) = match self.index().has_clusters() {
             true => (when.least, when.garbage),
-            // A tenth of the largest that is small, and a smaller share of those that are smaller: to merge them costs little.
+            // A tenth of the largest small graph, and a smaller share of smaller ones: merging them
+            // costs little.
             false if stored < small => (
                 (stored * stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,
             ),
-            // Those pages are taken by the next inserts.
+            // The next inserts use those pages.
             false => (stored / CAME, when.garbage.max(LARGE_GARBAGE)),
         };
         if came >= least && garbage >= most {
@@ -265,8 +288,8 @@ impl LiveIndex {
         (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))
     }
 
-    /// The same of an index that nobody changes any more for a while, as who changed it closes it: a small graph that takes 2.2 times the pages of a
-    /// build does not stay so until more vectors come.
+    /// Why a merge is due in an index that is about to be closed, if one is. A small graph with 2.2
+    /// times the pages of a build would otherwise stay so until more vectors are inserted.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
         let (stored, ..) = self.extents();
         let small = !self.index().has_clusters() && stored < SMALL * when.least.max(1);
@@ -277,8 +300,8 @@ impl LiveIndex {
         })
     }
 
-    /// Merges in the background whenever that is due, until what is returned is dropped or the index is. A merge that is
-    /// going on then is interrupted, and changes nothing.
+    /// Merges in the background whenever that is due, until the returned value or the index is
+    /// dropped. A merge in progress is then interrupted, and changes nothing.
     ///
     /// # Errors
     /// No thread could be started.
@@ -286,10 +309,10 @@ impl LiveIndex {
         self.merge_when_due_and(when, |_| true)
     }
 
-    /// The same, but only while `may` says so: it is asked before each merge.
+    /// Merges in the background while `may` allows it: `may` is called before each merge.
     ///
     /// # Errors
-    /// As those of [`merge_when_due`](Self::merge_when_due).
+    /// As for [`merge_when_due`](Self::merge_when_due).
     pub fn merge_when_due_and(
         self: &Arc<Self>,
         when: MergeWhen,
@@ -311,9 +334,9 @@ impl LiveIndex {
     }
 }
 
-/// How often somebody looks whether a merge is due.
+/// How often the thread checks whether a merge is due.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often who waits for the last merge looks whether it is done.
+/// How often a caller that waits for the last merge checks whether it is done.
 const WAIT: Duration = Duration::from_millis(5);
 
 fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> bool, stop: &Stop) {
@@ -343,7 +366,7 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
             && may(&index)
             && let Err(error) = index.compact(stop)
         {
-            // A full disk, as a rule. Nothing is lost, and there may be room later.
+            // Usually a full disk. Nothing is lost, and there may be space later.
             if !matches!(error, Error::Interrupted) {
                 index.health().trouble(Concern::Merge, &error);
             }
@@ -358,7 +381,8 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
     }
 }
 
-/// Merges in the background until it is dropped, in the process that began it: a forked one has no such thread.
+/// Merges in the background until it is dropped, in the process that began it. A forked process has
+/// no such thread.
 #[derive(Debug)]
 pub struct Merger {
     stop: Arc<Stop>,
@@ -367,8 +391,9 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Ends it once a merge that is going on is done, and one that is due is made; `progress` breaks that off. Who opens an index, changes it and closes it
-    /// again would otherwise break off each merge that it makes due.
+    /// Ends the background merges once a merge in progress is done and a due one is made;
+    /// `progress` can interrupt that. Otherwise a process that opens an index, changes it and
+    /// closes it would interrupt each merge that becomes due.
     pub fn finish(self, progress: &dyn Progress) {
         if !self.home.is_here() {
             return;
@@ -390,7 +415,7 @@ impl Drop for Merger {
         }
         *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
-        // It may be that thread which has the last reference to the index.
+        // The thread itself may hold the last reference to the index.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other)
             && thread.join().is_err()
@@ -400,14 +425,14 @@ impl Drop for Merger {
     }
 }
 
-/// What the thread that merges is to do.
+/// The order to the merging thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Told {
     #[default]
     GoOn,
-    /// To end with what is due.
+    /// End after a merge that is due.
     Finish,
-    /// To end at once.
+    /// End immediately.
     Stop,
 }
 
@@ -464,11 +489,11 @@ mod tests {
         };
         assert_eq!(growth(&[(10, 0.0)]), 1.0);
         assert_eq!(growth(&[(10, 0.05)]), 1.0);
-        // It follows what comes: three tenths of the way at a time.
+        // It follows new values by three tenths at a time.
         assert!((growth(&[(10, 0.05), (20, 0.08)]) - 1.3).abs() < 1e-9);
         // With less deleted than before it is known better.
         assert_eq!(growth(&[(20, 0.05), (10, 0.04)]), 1.7);
-        // And what is as good as nothing counts as that again and again.
+        // Shares close to 0 count as nothing deleted each time.
         assert!((growth(&[(10, 0.002), (20, 0.009)]) - 0.65).abs() < 1e-9);
     }
 }

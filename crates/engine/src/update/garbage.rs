@@ -1,4 +1,4 @@
-//! Which segments of vectors a merge keeps, and which it writes anew (DecoupleVS §3.5).
+//! Decides which segments of vectors a merge keeps, and which it rewrites (DecoupleVS §3.5).
 //!
 //! ```text
 //!   segment            0      1      2      3      4      5 (the last)
@@ -7,20 +7,22 @@
 //!                      kept   maybe  gone   kept   anew   anew, with the new vectors behind it
 //! ```
 //!
-//! Vectors are append-only: a vector that is deleted leaves garbage in its segment, and a segment with little of it stays as
-//! it is. Those with much are picked, the highest share of garbage first, and their live vectors are written to new segments.
-//! The last segment is the mutable one: it is always written anew, so that what comes next fills it.
+//! Vectors are append-only: a deleted vector leaves garbage in its segment, and a segment with
+//! little garbage stays unchanged. Segments with much garbage are picked, the highest share first,
+//! and their live vectors are written to new segments. The last segment is the mutable one: it is
+//! always rewritten, so that later vectors fill it.
 
-/// The share of garbage from which on a segment is worth writing anew. Below, each byte that comes free costs more than four
-/// to be written; what lies about until then makes vectors take a quarter more on storage at most.
+/// The share of garbage from which on a segment is worth a rewrite. Below it, each freed byte costs
+/// more than four written bytes. The remaining garbage makes vectors take at most a quarter more on
+/// storage.
 const WORTH: f64 = 0.2;
 
-/// A segment, as far as a merge wants to know it.
+/// The facts about a segment that a merge needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     /// Records in its file.
     pub(super) records: u32,
-    /// Those of them that are vectors of the next checkpoint.
+    /// Records that are vectors of the next checkpoint.
     pub(super) live: u32,
 }
 
@@ -30,28 +32,31 @@ impl Held {
     }
 }
 
-/// What becomes of a segment.
+/// The fate of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Its file stays.
     Kept,
     /// Its live vectors are written to other segments.
     Rewritten,
-    /// It has none.
+    /// It has no live vectors.
     Dropped,
 }
 
-/// Decides, where full segments have `capacity` records and `new` vectors are appended.
+/// Decides the fate of each segment. Full segments have `capacity` records, and `new` vectors are
+/// appended.
 ///
-/// Garbage collection is throttled: the segments that are picked have no more live vectors than the merge writes anyway, so
-/// that it writes twice as much at most; but one is picked if any is worth it, or garbage might stay for ever.
+/// Garbage collection is throttled: the picked segments have no more live vectors than the merge
+/// writes anyway. So it writes at most twice as much. But if any segment is worth a rewrite, one is
+/// picked, or garbage might stay forever.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)
         .zip(segments)
         .map(|(n, held)| match held.live {
             0 => Fate::Dropped,
-            // One of another size than is written now would be found by no division, nor told from a damaged one.
+            // A segment of another size could not be found by a division, nor told from a damaged
+            // one.
             _ if n == last || held.records != capacity => Fate::Rewritten,
             _ => Fate::Kept,
         })
@@ -64,7 +69,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let anyway: u64 = of(&fates, Fate::Rewritten).into_iter().map(live).sum();
     let mut left = anyway + new;
     let mut candidates = of(&fates, Fate::Kept);
-    // Of equal ones the first, for it is the oldest.
+    // Of equal ones the first, which is the oldest.
     candidates.sort_by(|&a, &b| segments[b].garbage().total_cmp(&segments[a].garbage()));
     let worth = candidates
         .iter()
@@ -76,7 +81,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
         left = left.saturating_sub(live(n));
         fates[n] = Fate::Rewritten;
     }
-    // The last one takes vectors later on, and pages are never added to a file that was kept.
+    // The last segment takes later vectors, and pages are never added to a file that was kept.
     if new == 0
         && of(&fates, Fate::Rewritten).is_empty()
         && let Some(&n) = candidates.first()

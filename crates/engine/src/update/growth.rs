@@ -1,14 +1,16 @@
-//! Indexes that outgrew the few vectors of their last build or merge, and with them their codes, or their clusters.
+//! Handles indexes that outgrew the few vectors of their last build or merge, and with them their
+//! codes or their clusters.
 //!
-//! ```text
-//!   vectors of the last build or merge     0 to 127                               128 to 999                           1,000 and more
-//!   there are 4 times as many, when a merge is due:
-//!     fewer than 1,000                     searches scan them all                 scan                                 (as ever)
-//!     1,000 to 9,999                       scan, but for clusters                 walks rank all on pages that         as ever
-//!                                                                                 they read, where vectors lie there
-//!     10,000 and more                      walks rank all on pages that they       the same, without trouble            as ever
-//!                                          read, and trouble is said
-//! ```
+//! When a merge is due, the index has at least 4 times the vectors of its last build or merge. Then
+//! searches do more, depending on both numbers:
+//!
+//! - *Fewer than 1,000 vectors*: if the last build or merge had fewer than 1,000, searches scan all
+//!   vectors.
+//! - *1,000 to 9,999*: if it had fewer than 128, searches of graphs scan all vectors. If it had 128
+//!   to 999, walks rank all vectors on the pages they read, in layouts whose pages have vectors.
+//! - *10,000 and more*: if it had fewer than 1,000, walks rank all vectors on the pages they read.
+//!   If it had fewer than 128, `trouble` reports the index as well.
+//! - If it had 1,000 or more, searches do nothing more.
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 
@@ -17,38 +19,42 @@ use super::rebalance;
 use crate::codebook::training_rows;
 use crate::index::Index;
 
-/// Vectors that a merge is worth which makes their codes anew: fewer are about as many as the shortest lists hold, and are found whatever their codes say.
+/// Vectors from which on a merge for new codes is worth it. Fewer are about as many as the shortest
+/// lists hold, and are found whatever their codes say.
 const WORTH_CODES: u64 = 32;
 
-/// Vectors of an index that outgrew its codes, below which a search looks at each of them: it costs about as many pages as a walk, or some times as many.
+/// In an index that outgrew its codes, a search with fewer vectors than this examines each of them.
+/// That reads about as many pages as a walk, or a few times as many.
 pub(super) const FEW: u64 = 1_000;
 
-/// Vectors of a build or merge whose codes tell next to nothing apart, if there are fewer.
+/// With fewer vectors in a build or merge, codes hardly tell vectors apart.
 const LEAST_TRAINED: u64 = 128;
 
-/// Vectors below which each is looked at where codes tell next to nothing apart. A walk reads a tenth of the pages of a scan then, or less, and misses most of the nearest: of 1,000
-/// texts that came into an empty index, a list of 100 found 11 % of the ten nearest.
+/// With such codes, a search with fewer vectors than this examines each of them. Beyond that, a
+/// walk reads a tenth of the pages of a scan, or less, and misses most of the nearest. Of 1,000
+/// texts inserted into an empty index, a list of 100 found 11 % of the ten nearest.
 const SCANNED: u64 = 10_000;
 
-/// Which vectors a search looks at, beyond what it would choose by codes or heads.
+/// Which vectors a search examines, beyond those chosen by codes or heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
     /// Those that codes or heads lead to.
     Chosen,
-    /// Also every vector on a page that a walk reads, in layouts that have vectors beside lists: none of them is ruled out by its code.
+    /// Also every vector on a page that a walk reads, in layouts with vectors beside lists: codes
+    /// rule none of them out.
     WholePages,
     /// Every vector of the index.
     All,
 }
 
-/// Which vectors a search has to look at in an index of which `live` are found.
+/// Which vectors a search must examine in an index with `live` vectors.
 pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     let outgrown = growth(index, live, 1).is_some_and(|times| times >= MergeWhen::default().grown);
     let built = index.manifest().built_vectors();
     if !outgrown || built >= FEW {
         return LooksAt::Chosen;
     }
-    // Heads lead to clusters of whatever came.
+    // Heads lead to the clusters of all inserted vectors.
     let tells_nothing = built < LEAST_TRAINED && !index.has_clusters();
     match live < if tells_nothing { SCANNED } else { FEW } {
         true => LooksAt::All,
@@ -56,13 +62,16 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     }
 }
 
-/// How many times the vectors of its last build or merge an index has of which `live` are found, where a codebook would be trained on more of them, or it is of
-/// clusters and a rebalance takes more at once, and `least` vectors came since, or some more than a search looks at in any case.
+/// The present number of vectors as a multiple of the last build's or merge's. `live` is the number
+/// of live vectors. It is given if the last build or merge had fewer vectors than a codebook is
+/// trained on; in a cluster index, fewer than one rebalance takes. The codebook must be the index's
+/// own. At least `least` vectors must have been inserted since, or somewhat more than a search
+/// examines in any case.
 pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     let manifest = index.manifest();
     let built = manifest.built_vectors();
     let came = live.saturating_sub(built);
-    // Of clusters those of a build are better than those that come of splits alone.
+    // Clusters of a build are better than clusters that come of splits alone.
     let enough = match index.has_clusters() {
         false => training_rows(index.dim()) as u64,
         true => rebalance::due_after(0),
@@ -73,15 +82,16 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     counts.then(|| live as f64 / built.max(1) as f64)
 }
 
-/// Why a part of the vectors of an index is found badly, if it is since they are many times as many as those of the last build or merge.
+/// Why some vectors of an index are found badly, if they are since it grew to many times the last
+/// build or merge.
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let times = growth(index, live, 1)?;
-    // Those that wait in memory are in a graph of their own, which goes by no codes.
+    // Vectors that wait in memory have a graph of their own, which uses no codes.
     let linked = live.min(index.nodes() as u64) >= SCANNED && !index.has_clusters();
     (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
 }
 
-/// What is said of an index of which a part is found badly.
+/// The message about an index in which some vectors are found badly.
 pub(crate) fn found_badly(due: Due) -> String {
     match due {
         Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),

@@ -1,9 +1,12 @@
-//! What went wrong with an index that is open for changes, for those who ask: the first and the last of each kind, and how often.
+//! The failures of an index that is open for changes: the first and the last of each kind, and how
+//! often they occurred.
 //!
-//! Most of it loses nothing and is tried again: a checkpoint that has no room, a vector that waits in memory. Some of it ends the
-//! changes of a handle: after a sync of pages that failed nobody knows what the disk has, and a later sync that succeeds does not
-//! say so either; and a directory whose manifest is not the one that this handle went on from is somebody else's. Then searches
-//! go on, nothing is written any more, and whoever opens the index again starts from what is there: the checkpoint and the log.
+//! Most failures lose nothing and are tried again: a checkpoint without space, a vector that waits
+//! in memory. Some end all changes through a handle. After a failed sync of pages, the content of
+//! the disk is unknown, and a later successful sync does not change that. If the manifest in the
+//! directory is not the one that this handle builds on, the directory belongs to another writer. In
+//! both cases searches continue and nothing more is written. A process that opens the index again
+//! starts from the checkpoint and the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -14,20 +17,20 @@ use stratann_tier::{TierError, Volume};
 
 use crate::{Error, stored};
 
-/// What a trouble is with.
+/// The subject of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
-    /// A checkpoint that counts, and of which nobody knows whether it is durable.
+    /// A checkpoint that counts, of unknown durability.
     Commit,
-    /// Vectors that cannot get into the graph on storage, and wait in memory.
+    /// Vectors that cannot be inserted into the graph on storage, and wait in memory.
     Vectors,
-    /// Changes that cannot get onto their pages, and wait in memory.
+    /// Changes that cannot be written to their pages, and wait in memory.
     Pages,
     /// A checkpoint that was due.
     Checkpoint,
     /// A merge that was due.
     Merge,
-    /// What is left of what is not needed any more.
+    /// Files that are no longer needed and could not be removed.
     Rest,
 }
 
@@ -41,7 +44,7 @@ const CONCERNS: [Concern; 6] = [
 ];
 
 impl Concern {
-    /// What it means, for whoever reads it.
+    /// Its meaning, for users.
     fn says(self) -> &'static str {
         match self {
             Self::Commit => {
@@ -59,7 +62,7 @@ impl Concern {
     }
 }
 
-/// The first and the last of what happened, and how often.
+/// The first and the last failure of a kind, and their number.
 #[derive(Clone, Debug)]
 struct Trouble {
     first: String,
@@ -71,15 +74,15 @@ struct Trouble {
 #[derive(Debug)]
 pub(crate) struct Health {
     path: PathBuf,
-    /// What this handle went on from: the manifest that it opened, or the last that it committed.
+    /// The manifest that this handle builds on: the one it opened, or the last it committed.
     manifest: Mutex<Manifest>,
-    /// Why nothing is changed any more.
+    /// Why no more changes are accepted, if they are not.
     halted: OnceLock<String>,
     troubles: Mutex<[Option<Trouble>; CONCERNS.len()]>,
 }
 
 impl Health {
-    /// Of an index in a directory that has such a manifest.
+    /// The state of an index in a directory with this manifest.
     pub(crate) fn new(path: &Path, manifest: Manifest) -> Self {
         Self {
             path: path.to_owned(),
@@ -89,32 +92,33 @@ impl Health {
         }
     }
 
-    /// Nothing is changed any more through this handle.
+    /// Ends changes through this handle.
     pub(crate) fn halt(&self, reason: impl Into<String>) {
         let reason = reason.into();
         tracing::error!(index = %self.path.display(), "no more changes: {reason}");
-        // The first reason is the one that counts.
+        // The first reason counts.
         self.halted.get_or_init(|| reason);
     }
 
-    /// A sync of a file of pages failed: what the disk has of them, nobody knows.
+    /// Called after a failed sync of a file of pages, whose content on disk is then unknown.
     pub(crate) fn sync_failed(&self, error: &dyn std::fmt::Display) {
         self.halt(format!(
             "a sync of its pages failed ({error}), so that nobody knows what the disk has of them; what was acknowledged is in the log, and searches go on"
         ));
     }
 
-    /// The directory is not the one that this handle changes.
+    /// Called if the directory is not the one that this handle changes.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
             "{what}, so that what is at its path now is not what was opened here; nothing more is written there"
         ));
     }
 
-    /// The manifest in the directory, which a checkpoint goes on from: no other than the one that this handle knows.
+    /// Reads the manifest in the directory, on which a checkpoint builds. It must be the one that
+    /// this handle knows.
     ///
     /// # Errors
-    /// It is another one, or gone: nothing is changed any more. Or it cannot be read.
+    /// It is another one, or gone: then no more changes are accepted. Or it cannot be read.
     pub(crate) fn standing(&self, volume: &dyn Volume) -> Result<Manifest, Error> {
         self.check()?;
         let held = volume.check_held().map_err(Error::from);
@@ -139,17 +143,17 @@ impl Health {
         Ok(found)
     }
 
-    /// A checkpoint was committed: this is what the next one goes on from.
+    /// Notes a committed checkpoint, on which the next one builds.
     pub(crate) fn committed(&self, manifest: Manifest) {
         *self.manifest.lock() = manifest;
     }
 
-    /// Whether nothing is changed any more.
+    /// Whether no more changes are accepted.
     pub(crate) fn is_halted(&self) -> bool {
         self.halted.get().is_some()
     }
 
-    /// Refuses a change where nothing is changed any more.
+    /// Refuses a change if no more changes are accepted.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.halted.get() {
             None => Ok(()),
@@ -160,7 +164,7 @@ impl Health {
         }
     }
 
-    /// Something went wrong that the call at hand does not tell of.
+    /// Records a failure that the present call does not return.
     pub(crate) fn trouble(&self, concern: Concern, error: &dyn std::fmt::Display) {
         let (error, says) = (error.to_string(), concern.says());
         let mut troubles = self.troubles.lock();
@@ -173,14 +177,14 @@ impl Health {
             times: 0,
         });
         known.times += 1;
-        // As often as it is new, and then ever more seldom.
+        // Logs each new failure, and repeated ones ever more rarely.
         if known.last != error || known.times.is_power_of_two() {
             tracing::warn!(index = %self.path.display(), times = known.times, "{says}: {error}");
         }
         known.last = error;
     }
 
-    /// A checkpoint that was due was not made, or nobody knows whether it is durable.
+    /// Records that a due checkpoint was not made, or that its durability is unknown.
     pub(crate) fn no_checkpoint(&self, error: &Error) {
         let concern = match error {
             Error::Undurable { .. } => Concern::Commit,
@@ -189,7 +193,7 @@ impl Health {
         self.trouble(concern, error);
     }
 
-    /// It is over.
+    /// Clears a failure that is over.
     pub(crate) fn recovered(&self, concern: Concern) {
         let mut troubles = self.troubles.lock();
         if let Some(trouble) = troubles.get_mut(concern as usize).and_then(Option::take) {
@@ -198,7 +202,7 @@ impl Health {
         }
     }
 
-    /// What is wrong now, if anything is.
+    /// The present failure, if there is one.
     pub(crate) fn says(&self) -> Option<String> {
         if let Some(reason) = self.halted.get() {
             return Some(format!(

@@ -1,8 +1,9 @@
-//! Which outside ids a checkpoint holds.
+//! The external ids of a checkpoint.
 //!
-//! Ids are row numbers as a rule: then they are 0 to the number of vectors, which the manifest says, and nothing is looked up.
-//! Otherwise the checkpoint has a file of them ([`IdTable`]). That of an earlier version has none: one is made when the index is
-//! opened for changes, which takes reading every vector, and is gone when it is closed.
+//! Ids are usually row numbers. Then they run from 0 to the number of vectors in the manifest, and
+//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). A checkpoint of an
+//! earlier version has none. Then a table is made when the index is opened for changes, which reads
+//! every vector, and it is removed when the index is closed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,26 +20,27 @@ use crate::progress::Silent;
 use crate::stores::ids::{IdTable, LastBlock};
 use crate::{Error, ErrorKind};
 
-/// Ids that came and went since the build of a checkpoint.
+/// Ids that were inserted and deleted since the build of a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CarriedIds {
-    /// Those that came and count, as ascending ranges: the first, and how many.
+    /// Live inserted ids, as ascending ranges: the first, and how many.
     pub(crate) ids: Vec<(u64, u64)>,
-    /// Those whose records below a node do not count.
+    /// Deleted ids, each with a bound: its records on lower nodes are dead.
     pub(crate) deleted: Vec<(u64, u32)>,
-    /// Records that do not count.
+    /// Dead records.
     pub(crate) dead: usize,
-    /// 1 more than the largest there has ever been.
+    /// 1 more than the largest id that there has ever been.
     pub(crate) next_id: u64,
 }
 
 impl CarriedIds {
-    /// Bytes that a budget counts for the records that do not count.
+    /// Bytes that a budget counts for the dead records.
     pub(crate) fn charge(&self) -> u64 {
         self.dead as u64 * TOMBSTONE
     }
 
-    /// Those of a checkpoint that is a build: none, but that its placeholder does not count if it was built of no rows.
+    /// The ids of a checkpoint that is a build: none. If it was built of no rows, its placeholder
+    /// is dead.
     pub(crate) fn of_build(manifest: &Manifest) -> Self {
         match manifest.has_placeholder() {
             false => Self::default(),
@@ -50,7 +52,7 @@ impl CarriedIds {
         }
     }
 
-    /// As a checkpoint says.
+    /// The ids recorded in a checkpoint.
     pub(crate) fn of(file: PlacementFile, manifest: &Manifest) -> Self {
         let nodes = u64::from(file.nodes);
         let facts = manifest.placement;
@@ -66,16 +68,17 @@ impl CarriedIds {
 /// The ids of a checkpoint's build.
 #[derive(Clone)]
 pub(crate) enum StoredIds {
-    /// 0 to this, each once.
+    /// 0 up to this number, each once.
     Rows(u64),
-    /// None: it was built of no rows. 1 more than the largest there has ever been.
+    /// None: it was built of no rows. 1 more than the largest id that there has ever been.
     None(u64),
-    /// Those of a table; and 1 more than the largest there has ever been.
+    /// The ids of a table; and 1 more than the largest id that there has ever been.
     Table(Arc<IdTable>, u64),
 }
 
 impl StoredIds {
-    /// The ids of an index, as its checkpoint says them; `None` if it does not, because an earlier version wrote it.
+    /// The ids of an index, as its checkpoint records them; `None` if an earlier version wrote it
+    /// without them.
     pub(crate) fn of(index: &Index) -> Result<Option<Self>, Error> {
         let manifest = index.manifest();
         if manifest.has_placeholder() {
@@ -88,8 +91,8 @@ impl StoredIds {
         Ok(table.map(|table| Self::table(table, manifest)))
     }
 
-    /// The ids of an index: of its checkpoint, or, where that does not say them or its file of them is damaged or gone, of the
-    /// records. The next merge writes a file that is whole.
+    /// The ids of an index, from its checkpoint. If that has none, or its file of ids is damaged or
+    /// missing, they are collected from the records. The next merge writes a complete file.
     pub(crate) fn of_any(index: &Index) -> Result<Self, Error> {
         match Self::of(index) {
             Ok(Some(ids)) => Ok(ids),
@@ -105,15 +108,16 @@ impl StoredIds {
         }
     }
 
-    /// The ids of an index whose checkpoint does not say them, sorted in a megabyte of memory. The index is locked, and no
-    /// checkpoint of it is being written.
+    /// Collects the ids of an index whose checkpoint has none, sorted in a megabyte of memory. The
+    /// index is locked, and no checkpoint of it is being written.
     pub(crate) fn collected(index: &Index) -> Result<Self, Error> {
         let (volume, manifest) = (&**index.volume(), index.manifest());
-        // Dropped, it removes what was written; the table has its file open by then.
+        // When dropped, it removes its files; the table has its file open by then.
         let checkpoint = Checkpoint::begin(volume, true)?;
         let mut sorter = IdSorter::new(volume, &checkpoint, LEAST_MEMORY);
-        // What was deleted may be in no cluster any more, where these were written anew: then of the ids that went, those that no vector has
-        // are those of such vectors, whichever of them. None of them counts.
+        // If clusters were rewritten, deleted vectors may be in no cluster any more. Then the
+        // deleted ids without a vector belong to the nodes without a vector, in any assignment,
+        // since all of them are dead.
         let mut missing = match index.clusters() {
             Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
             _ => None,
@@ -166,7 +170,7 @@ impl StoredIds {
         }
     }
 
-    /// Ids of the build from one on, ascending: so many, or all that there are.
+    /// Up to `count` ids of the build from `id` on, ascending.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -189,7 +193,7 @@ impl StoredIds {
         Ok(ids)
     }
 
-    /// Whether the checkpoint holds an id.
+    /// Whether the checkpoint's build has an id.
     pub(crate) fn contains(&self, id: u64) -> Result<bool, Error> {
         match self {
             Self::Rows(rows) => Ok(id < *rows),

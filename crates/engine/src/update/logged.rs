@@ -1,5 +1,6 @@
-//! What a log takes in memory once it is replayed, found before it is: by the same charges by which a budget lets changes wait, so that what was
-//! accepted under a budget has room under it when the index is opened again.
+//! Computes the memory that a log takes after a replay, before the replay. It uses the same charges
+//! by which a budget lets changes wait. So changes that were accepted under a budget fit under it
+//! when the index is opened again.
 
 use std::collections::HashMap;
 
@@ -11,24 +12,27 @@ use crate::Error;
 use crate::durable::{self, LogPosition};
 use crate::stores::columns::row_charge;
 
-/// What a vector takes in the graph of fresh ones beyond its bytes: its list, its place, and the allocator's share.
+/// Memory of a vector in the fresh graph beyond its bytes: its list, its place, and the allocator's
+/// share.
 const BESIDE_FRESH: u64 = 300;
 
-/// What the first of them takes besides: a segment of that graph, most of which is free, and tables.
+/// Additional memory of the first vector: tables, and a segment of that graph, which is mostly
+/// free.
 pub(crate) const FIRST_FRESH: u64 = 64 << 10;
 
-/// What a vector of so many bytes is charged that waits in memory.
+/// The charge of a waiting vector of so many bytes.
 pub(crate) fn vector_charge(bytes: usize) -> u64 {
     bytes as u64 + BESIDE_FRESH
 }
 
-/// Bytes that the log of an index is charged: each vector, whether it was replaced in the log or not, since its memory comes back with a merge
-/// alone; of rows that were given to one vector the last; and ids on storage that do not count any more.
+/// The bytes charged for the log of an index. Each vector counts, even if it was replaced in the
+/// log, since only a merge frees its memory. If a vector was given several rows, the last counts.
+/// Dead ids on storage count as well.
 ///
-/// Of a log that is damaged, up to there: who replays it is told.
+/// A damaged log counts up to the damage; the replay reports it.
 ///
 /// # Errors
-/// The manifest says a shape that there is not.
+/// The manifest has an invalid shape.
 pub(crate) fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
     let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
     let mut charges = Charges {
@@ -46,7 +50,7 @@ pub(crate) fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u
     Ok(charges.bytes + if charges.any { FIRST_FRESH } else { 0 })
 }
 
-/// Goes by records as the replay does.
+/// Processes records as the replay does.
 #[derive(Default)]
 struct Charges {
     /// Charge of a vector.
@@ -54,7 +58,7 @@ struct Charges {
     bytes: u64,
     /// Whether there was a vector.
     any: bool,
-    /// The live vectors of the log, with the charge of the row of each.
+    /// The live vectors of the log, with the charge of each one's row.
     fresh: HashMap<u64, u64>,
     /// Charges of rows of vectors on storage.
     stored: HashMap<u64, u64>,
@@ -64,7 +68,7 @@ impl Charges {
     fn take(&mut self, record: &LogRecord<'_>) {
         let id = record.id();
         if let LogRecord::Replace { .. } | LogRecord::Delete { .. } = record
-            // What was in the log before stays in memory, with its row.
+            // A vector that was in the log stays in memory, with its row.
             && self.fresh.remove(&id).is_none()
         {
             self.bytes -= self.stored.remove(&id).unwrap_or_default();

@@ -1,19 +1,25 @@
-//! The batched merge: the live rows of a checkpoint and of a fresh graph become the next checkpoint (FreshDiskANN; the graph's
-//! part of DecoupleVS §3.5).
+//! The batched merge: the live rows of a checkpoint and of a fresh graph become the next checkpoint
+//! (FreshDiskANN; the graph part of DecoupleVS §3.5).
 //!
 //! ```text
-//!   pass 1   vectors: which are live (survey.rs); lists of deleted nodes: some neighbours of each are kept
-//!   pass 2   lists: deleted nodes out, neighbours of theirs in; new vectors search for theirs; prune; write
+//!   pass 1   vectors: which are live (survey.rs)
+//!            lists of deleted nodes: some neighbours of each are kept
+//!   pass 2   lists: deleted nodes are replaced by some of their neighbours
+//!            new vectors search for theirs; prune; write
 //! ```
 //!
-//! The graph is kept: only new vectors search, unless they are more than the old ones or the memory cap asks for a build in
-//! parts. Rows are not held in memory beyond what the build's own cap allows ([`survey`](super::survey)). Choices of
-//! the build stay, and so does the codebook, so that codes of the same vectors are the same, unless the rows have
-//! [outgrown](super::outgrown) it: then one is trained as in a build, and where the old one said nothing of them the graph is built anew. A codebook that
-//! was given to the build stays in any case.
+//! The graph is kept, and only new vectors search. The exceptions are more new vectors than old
+//! ones, and a memory cap that requires a build in parts. Rows are not held in memory beyond the
+//! build's own cap ([`survey`](super::survey)).
 //!
-//! Where vectors are apart from lists, and in the input's order, segments of vectors with little garbage are kept as they are
-//! ([`garbage`](super::garbage)): then a merge writes the graph, the codes and the vectors that are new, and little else.
+//! The choices of the build stay. The codebook stays too, so that equal vectors keep equal codes,
+//! unless the rows have [outgrown](super::outgrown) it. Then a codebook is trained as in a build.
+//! If the old one was useless for the rows, the graph is rebuilt as well. A codebook that was given
+//! to the build stays in any case.
+//!
+//! If vectors are stored apart from lists and in input order, segments with little garbage are kept
+//! unchanged ([`garbage`](super::garbage)). Then a merge writes the graph, the codes, the new
+//! vectors, and little else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,21 +43,22 @@ use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
 use crate::progress::{Progress, Silent};
 
-/// What goes into a merge besides the index.
+/// The inputs of a merge beside the index.
 pub(super) struct Inputs<'a> {
-    /// Ids on storage that are left out, each with the node below which its records are.
+    /// Ids on storage that are left out, each with a bound: records on lower nodes are removed.
     pub(super) removed: &'a HashMap<u64, u32>,
     /// The epoch of `fresh` whose live vectors are merged.
     pub(super) epoch: u64,
     /// New vectors.
     pub(super) fresh: &'a FreshGraph,
-    /// Where the log goes on that is not merged.
+    /// Position from which the log is not merged.
     pub(super) log_from: LogFrom,
-    /// The id that comes next.
+    /// The next id.
     pub(super) next_id: u64,
-    /// Records on storage that do not count.
+    /// Dead records on storage.
     pub(super) dead: u64,
-    /// Ids that came since the build and count, as ascending ranges: the first, and how many.
+    /// Live ids that were inserted since the build, as ascending ranges: the first id, and how
+    /// many.
     pub(super) inserted: Vec<(u64, u64)>,
     pub(super) threads: usize,
     /// The cap on memory, if there is one.
@@ -61,16 +68,16 @@ pub(super) struct Inputs<'a> {
 /// Memory that a merge may take beyond a search's budget.
 pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
-/// The cap on the memory of this process while it merges an index that has such a budget. What the process has beside the index, an interpreter or
-/// other indexes, is not the merge's to save.
+/// The memory cap of this process while it merges an index with this budget. It leaves out the
+/// process's other memory, such as an interpreter or other indexes, which the merge cannot reduce.
 fn cap(budget: u64) -> u64 {
     budget
         .max(graph::resident_bytes())
         .saturating_add(BEYOND_SEARCH)
 }
 
-/// Writes the next checkpoint and commits it, once `ready` has had a look at it. What became of the commit is told: from there on
-/// nothing fails.
+/// Writes the next checkpoint and commits it, after `ready` accepted it. Returns the outcome of the
+/// commit; nothing fails after it.
 pub(super) fn merge(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -88,7 +95,7 @@ pub(super) fn merge(
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
     if source.rows() == 0 {
-        // Its columns stay, with nothing in them.
+        // Its columns stay, without rows.
         let columns = MergedRows::of(index, &rows);
         let columns = columns.as_ref().map(|rows| rows as &dyn CarriedRows);
         let (built, committed) = empty(
@@ -121,7 +128,7 @@ pub(super) fn merge(
             code_bytes: None,
             ..options
         },
-        // One for codes of as many bytes is trained.
+        // A codebook for codes of as many bytes is trained.
         None => options,
     };
     if given && outgrown != Outgrown::No {
@@ -133,7 +140,7 @@ pub(super) fn merge(
     let later = rows.row_of.iter().skip(index.manifest().vectors as usize);
     let direct = later.filter(|&&row| row != NOWHERE).count();
     let attributes = MergedRows::of(index, &rows);
-    // Clusters are found anew, and so are lists that were found by codes which say nothing.
+    // Clusters are computed again, and so are lists that were found through useless codes.
     let known = match index.has_clusters() || (outgrown == Outgrown::Graph && !given) {
         true => None,
         false => Some(KnownLists::of(index, &rows, progress)?),
@@ -177,7 +184,7 @@ pub(super) fn merge(
             (_, false) => CodebookFate::Trained,
         },
         bytes_before,
-        // It is committed: that nobody can count its bytes is no failure.
+        // The merge is committed, so a failure to count its bytes is ignored.
         bytes_after: bytes_in(&**volume).unwrap_or(report.bytes),
         seconds: start.elapsed().as_secs_f64(),
         ..CompactReport::default()
@@ -185,13 +192,13 @@ pub(super) fn merge(
     Ok((report, committed))
 }
 
-/// Vectors that were left out: a placeholder is none.
+/// Vectors that were left out; a placeholder does not count.
 fn removed(index: &Index, rows: &Rows) -> u64 {
     rows.removed.saturating_sub(index.placeholders() as u64)
 }
 
-/// Writes and commits the checkpoint of an index of which no vector is left. Its codebook stays: it may serve what comes as it served what went, and
-/// the first merge with vectors looks at that.
+/// Writes and commits the checkpoint of an index without any vector left. Its codebook stays, since
+/// it may serve later vectors as it served the old ones. The first merge with vectors checks that.
 fn empty(
     (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,
@@ -230,21 +237,22 @@ fn empty(
     )
 }
 
-/// Neighbours of a node that was left out, which stand in for it in others' lists (OdinANN §3.4.2: partial lists).
+/// The most neighbours of a removed node that replace it in others' lists (OdinANN §3.4.2: partial
+/// lists).
 const STAND_INS: usize = 8;
 
-/// The checkpoint's graph as one of the rows that are left.
+/// The checkpoint's graph, reduced to the remaining rows.
 #[derive(Debug)]
 struct KnownLists<'a> {
     index: &'a Index,
     row_of: &'a [u32],
     rows: usize,
-    /// For each node that was left out, some of its neighbours that were not.
+    /// For each removed node, some of its remaining neighbours.
     stand_ins: HashMap<u32, Vec<u32>>,
 }
 
 impl<'a> KnownLists<'a> {
-    /// Reads the lists of the nodes that were left out: the first of the two passes.
+    /// Reads the lists of the removed nodes: the first of the two passes.
     fn of(index: &'a Index, rows: &'a Rows, progress: &dyn Progress) -> Result<Self, Error> {
         let row_of = &rows.row_of;
         let mut stand_ins = HashMap::new();
@@ -265,11 +273,12 @@ impl<'a> KnownLists<'a> {
     }
 }
 
-/// Those of a node's neighbours that stand in for it, as rows: as many as there may be, however many of the others were left out too.
+/// The neighbours that replace a removed node, as rows: up to the limit, however many of the others
+/// were removed too.
 fn stand_ins_of(list: &[u32], row_of: &[u32]) -> Vec<u32> {
     let kept = list.iter().map(|&link| row_of[link as usize]);
     let kept: Vec<u32> = kept.filter(|&row| row != NOWHERE).collect();
-    // From all of the list, whatever its order.
+    // Spread over the whole list, whatever its order.
     let step = kept.len().div_ceil(STAND_INS).max(1);
     kept.into_iter().step_by(step).collect()
 }
@@ -279,7 +288,8 @@ impl graph::Known for KnownLists<'_> {
         self.rows
     }
 
-    /// The second pass: lists without what was left out, in whose place stand some of its neighbours. The build prunes them.
+    /// The second pass: each list without removed nodes, which are replaced by some of their
+    /// neighbours. The build prunes them.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError> {
         let mut rows = Vec::new();
         each_list(self.index, &Silent, &mut |node, list| {
@@ -290,7 +300,7 @@ impl graph::Known for KnownLists<'_> {
             rows.clear();
             let kept = list.iter().map(|&link| self.row_of[link as usize]);
             rows.extend(kept.filter(|&row| row != NOWHERE));
-            // One of each in turn, so that each has its share of the room.
+            // One replacement of each removed node in turn, so that each gets a share of the list.
             let gone = || list.iter().filter_map(|link| self.stand_ins.get(link));
             for place in 0..STAND_INS {
                 for stand_in in gone().filter_map(|stand_ins| stand_ins.get(place)) {

@@ -1,25 +1,25 @@
-//! Updates: how a vector gets into an index that is open, and out of it.
+//! Updates: inserts into an open index, and deletes from it.
 //!
 //! ```text
-//!   live.rs       the index that takes them: log, memory, merge
+//!   live.rs       the index that takes changes: log, memory, merge
 //!   direct/       inserts straight into the graph on storage
 //!   due.rs        when a merge is due
 //!   fresh.rs      the graph of vectors that are not on storage yet
-//!   health.rs     what went wrong, and whether changes go on
-//!   overlay.rs    what changed, as a search sees it
-//!   replay.rs     the same, from the logs
+//!   health.rs     failures, and whether changes are still accepted
+//!   overlay.rs    the changes since the checkpoint, as a search sees them
+//!   replay.rs     rebuilds the overlay from the logs
 //!   merge.rs      the batched merge: everything live becomes the next checkpoint
-//!   rebalance/    new vectors into clusters on storage, which stay in balance
-//!   scattered.rs  how many more reads probes take, where clusters took new vectors
-//!   survey.rs     what a merge takes, row after row, and which segments of vectors it keeps
-//!   garbage.rs    which of them have too much garbage
-//!   rows.rs       rows that are read where they stand
-//!   attributes.rs what vectors have beside them, in a merge
-//!   contents.rs   what a checkpoint holds, node after node
-//!   ids.rs        which ids it holds
-//!   reading.rs    what an id has beside its vector
-//!   standing.rs   all that counts at a moment, for who reads all of it
-//!   ranges.rs     a set of ids that are mostly consecutive
+//!   rebalance/    moves new vectors into clusters on storage, and keeps clusters balanced
+//!   scattered.rs  the extra reads of probes after clusters took new vectors
+//!   survey.rs     the rows of a merge, and the segments of vectors that it keeps
+//!   garbage.rs    which segments have too much garbage
+//!   rows.rs       reads rows from the index
+//!   attributes.rs attributes of vectors, in a merge
+//!   contents.rs   the vectors and lists of a checkpoint, in node order
+//!   ids.rs        the ids of a checkpoint
+//!   reading.rs    attributes and payload of an id
+//!   standing.rs   all live rows at one read timestamp, for full reads
+//!   ranges.rs     a set of mostly consecutive ids
 //! ```
 
 mod attributes;

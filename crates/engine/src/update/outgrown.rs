@@ -1,15 +1,18 @@
-//! Whether the rows of the next checkpoint have outgrown the codebook of the one before.
+//! Decides whether the rows of the next checkpoint have outgrown the codebook of the previous one.
 //!
 //! ```text
-//!   an even sample of the rows ─┬─ 4 of 5: a codebook is trained on them, for trial
-//!                               └─ 1 of 5: encoded by the index's and by that one: which is nearer to them?
-//!   all rows, if they are few  ─── a codebook is trained on all of them: which is nearer to them?
+//!   an even sample of the rows ─┬─ 4 of 5: a trial codebook is trained on them
+//!                               └─ 1 of 5: encoded by both codebooks: which is nearer?
+//!   all rows, if they are few  ─── a codebook is trained on all of them: which is nearer?
 //! ```
 //!
-//! A codebook of a handful of vectors tells none of those apart that come later; one of other vectors than there are now tells them apart
-//! badly. Few rows a codebook learns by heart: that is of use to all of them, and none need be held out. Neither a count of rows nor what was measured when it was trained says so of all cases; rows that neither codebook was trained
-//! on do, of indexes of any version. The trial is small, so it loses to a codebook that was trained on more of the same rows: then the
-//! codebook stays, and with it the codes of all vectors that do.
+//! A codebook of a handful of vectors does not tell later ones apart, and a codebook of other
+//! vectors does so badly. Neither a count of rows nor the error after training shows this in all
+//! cases. Rows that neither codebook was trained on do, in indexes of any version. With few rows,
+//! the codebook fits all of them, which serves them all, so none need be held out.
+//!
+//! The trial is small, so it loses to a codebook that was trained on more of the same rows. Then
+//! the codebook stays, and with it the codes of all remaining vectors.
 
 use stratann_vector::{Reduction, Training, normalize, to_f32};
 
@@ -19,33 +22,36 @@ use crate::codebook::{self, Codebook, crowds};
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// Rows that are looked at, at most, and one in so many of them that no trial is trained on.
+/// The most rows that are examined; one in `HELD_OUT` of them is left out of the trial's training.
 const ROWS: usize = 10_240;
 const HELD_OUT: usize = 5;
-/// So many rows, or fewer, are all trained on, and none is held out.
+/// With so many rows or fewer, all are used for training, and none is held out.
 const FEW: usize = 4_096;
-/// Lloyd's iterations of a trial: few, since the last of them gain little.
+/// Lloyd's iterations of a trial: few, since later ones gain little.
 const ITERATIONS: usize = 6;
-/// Rows are read so many at a time.
+/// Rows read between two checks for an interruption.
 const PIECE: usize = 256;
 
-/// The share of the error of the codebook that is there which one that is trained on a sample has, where it is worth being trained anew.
+/// If the trial's error is below this share of the present codebook's, training a new one is worth
+/// it.
 const WORTH: f64 = 0.95;
-/// The same where the graph is worth being built anew, as direct inserts found their way by codes that said too little.
+/// If it is below this share, rebuilding the graph is worth it, since direct inserts searched by
+/// codes that said too little.
 const BLIND: f64 = 0.7;
 
-/// What a merge does about the codebook of the checkpoint before.
+/// The decision of a merge about the previous checkpoint's codebook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outgrown {
-    /// It serves the rows as well as one of theirs would, or nothing can be told.
+    /// It serves the rows as well as a new one would, or the rows are too few to tell.
     No,
-    /// One that is trained on them serves them better.
+    /// A new one, trained on the rows, serves them better.
     Codes,
-    /// It says so little that lists that were found by it are no better than none.
+    /// It is so inaccurate that the lists found by it are useless.
     Graph,
 }
 
-/// Looks whether rows have outgrown a codebook. What is told follows from the rows, their order, the seed and the memory cap.
+/// Checks whether rows have outgrown a codebook. The result follows from the rows, their order, the
+/// seed and the memory cap.
 ///
 /// # Errors
 /// A row that cannot be read, or an interruption.
@@ -82,7 +88,7 @@ pub(super) fn outgrown(
         true => 0,
         false => trained.len(),
     };
-    // Where some rows stand in crowds, errors of these count more, as they do in training.
+    // If some rows are in dense clusters, their errors count more, as in training.
     trained.append(&mut held_out);
     let mut weights = crowds::weights(&trained, dim, options.threads);
     let weights = weights
@@ -121,7 +127,7 @@ pub(super) fn outgrown(
         rows,
         "error of a codebook of these rows, as a share of that of the one before"
     );
-    // Of rows that are all encoded without an error it is no number.
+    // If all rows are encoded without an error, the share is NaN.
     Ok(match share {
         share if share < BLIND => Outgrown::Graph,
         share if share < WORTH => Outgrown::Codes,

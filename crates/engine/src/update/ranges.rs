@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Ids that came after the build and count.
+/// Live ids that were inserted after the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdRanges {
-    /// First id of a range, and the one behind its last. Ranges do not touch.
+    /// First id of each range, and the end behind its last. Ranges do not touch.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -18,7 +18,7 @@ impl IdRanges {
         }
     }
 
-    /// The same, for a file.
+    /// The ranges, for a file.
     pub(crate) fn all(&self) -> Vec<(u64, u64)> {
         let counts = self
             .ranges
@@ -27,25 +27,25 @@ impl IdRanges {
         counts.collect()
     }
 
-    /// Whether an id is there.
+    /// Whether an id is in the set.
     pub(crate) fn contains(&self, id: u64) -> bool {
         let before = self.ranges.range(..=id).next_back();
         before.is_some_and(|(_, &end)| id < end)
     }
 
-    /// Its ids from one on, ascending.
+    /// The ids from `least` on, ascending.
     pub(crate) fn from(&self, least: u64) -> impl Iterator<Item = u64> + '_ {
         let before = self.ranges.range(..least).next_back();
         let ranges = before.into_iter().chain(self.ranges.range(least..));
         ranges.flat_map(move |(&first, &end)| first.max(least)..end)
     }
 
-    /// Adds an id. The largest there is, is none.
+    /// Adds an id. The largest `u64` is no id.
     pub(crate) fn insert(&mut self, id: u64) {
         if self.contains(id) || id == u64::MAX {
             return;
         }
-        // What ends where it begins, and what begins behind it.
+        // Joins the range that ends here and the one that begins behind it.
         let before = self.ranges.range(..id).next_back();
         let first = match before {
             Some((&first, &end)) if end == id => first,
@@ -55,7 +55,7 @@ impl IdRanges {
         self.ranges.insert(first, end);
     }
 
-    /// Removes an id. Says whether it was there.
+    /// Removes an id. Returns whether it was in the set.
     pub(crate) fn remove(&mut self, id: u64) -> bool {
         let Some((&first, &end)) = self.ranges.range(..=id).next_back() else {
             return false;

@@ -1,17 +1,20 @@
-//! What there is to read by id and by filter of an index and what changed since its checkpoint, at one moment.
+//! Reads by id and by filter, of an index and the changes since its checkpoint, at one read
+//! timestamp.
 //!
 //! ```text
-//!   an id ──> memory, as of the moment ──> a node of its own that has a row ──> the row
-//!         └─> on storage, if it counts at the moment ─┘        no such node: it has nothing
+//!   an id ──> memory, at the timestamp ──> a node of its own that has a row ──> the row
+//!         └─> on storage, if live at the timestamp ─┘     no such node: it has no attributes
 //!
-//!   a filter ──> rows in memory, as of the moment ────────────────────────────> ids
-//!            └─> columns ──> nodes, but those that do not count at the moment ──┘   by their rows, or, where these are many or what has no row
-//!                                                                                   matches, by looking at all ids in their order
+//!   a filter ──> rows in memory, at the timestamp ────────────────────────> ids
+//!            └─> columns ──> nodes, except those dead at the timestamp ──┘
+//!                            by their rows; or, if these are many or vectors without a row
+//!                            match, by a scan of all ids in order
 //! ```
 //!
-//! Vectors go from memory to storage meanwhile, also to that of an index which a merge made. So all that is read by a filter is of a moment at which
-//! nobody changes anything; the columns as they were then are kept as a [`View`]. One id is read at the moment of a search, and again if it is in
-//! neither place and something has changed.
+//! Meanwhile vectors move from memory to storage, also to the storage of an index that a merge
+//! made. So a read by filter uses a timestamp at which no change is in progress, and keeps the
+//! columns of that time as a [`View`]. A read of one id uses the timestamp of a search. If the id
+//! is in neither place and the index has changed, it is read again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,40 +31,42 @@ use crate::filter::{Checked, Filter, NodeSet, Schema};
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, View, Windows, decoded};
 
-/// Ids that are looked at together.
+/// Ids that are processed together.
 const SOME: usize = 1024;
 
-/// An index, with what counts of it at a moment.
+/// An index, with its live rows at a read timestamp.
 pub(crate) struct Reading<'a> {
     index: &'a Index,
     seen: Seen<'a>,
-    /// The ids of its build; `None` if it does not say them, because an earlier version wrote it: then those count that have rows.
+    /// The ids of its build. `None` if an earlier version wrote the index without them: then
+    /// exactly the ids with rows are known.
     ids: Option<&'a StoredIds>,
-    /// Its columns, and its nodes, as they were at the moment or, of a moment of a search, later.
+    /// Its columns and its nodes, as of the timestamp, or later if the timestamp is a search's.
     view: View,
     nodes: u32,
 }
 
-/// What matches a filter.
+/// The rows that match a filter.
 pub(crate) struct Matched {
     filter: Checked,
-    /// Whether a vector matches that has nothing beside it.
+    /// Whether a vector without attributes matches.
     without: bool,
-    /// Of nodes on storage; those that do not count may be among them.
+    /// Matching nodes on storage; dead ones may be among them.
     nodes: NodeSet,
-    /// Of vectors in memory, with what they have beside them.
+    /// Matching vectors in memory, with their rows.
     fresh: BTreeMap<u64, RowBytes>,
 }
 
 impl<'a> Reading<'a> {
-    /// What there is to read at a moment.
+    /// A reader at a read timestamp.
     pub(crate) fn new(
         index: &'a Index,
         overlay: &'a Overlay,
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // After the moment: what went from memory to storage before it has its row there.
+        // Taken after the timestamp: a vector that moved from memory to storage before has its row
+        // there.
         let view = index.columns().view();
         Self {
             index,
@@ -98,7 +103,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What an id has beside its vector; `None`: it is not in the index.
+    /// The row of an id; `None` if the id is not in the index.
     pub(crate) fn row(&self, id: u64, windows: &mut Windows) -> Result<Option<RowBytes>, Error> {
         let mut fresh = self.seen.fresh();
         if let Some(row) = fresh.find_map(|(fresh, moment)| fresh.row_at(id, moment)) {
@@ -114,14 +119,14 @@ impl<'a> Reading<'a> {
         Ok(Some(found.map(|found| found.row).unwrap_or_default()))
     }
 
-    /// The node of an id that is on storage, if it has a row.
+    /// The node of an id on storage, if it has a row.
     fn stored_node(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         let node = self.view.node_of(id, windows)?;
-        // One that was replaced by a vector without a row may still have its own.
+        // An id whose vector was replaced by one without a row may still have its old row.
         Ok(node.filter(|&node| !self.dead().meets(id, node)))
     }
 
-    /// Finds what matches a filter.
+    /// Finds the rows that match a filter.
     ///
     /// # Errors
     /// A filter that does not fit the columns; columns that cannot be read.
@@ -151,7 +156,7 @@ impl<'a> Reading<'a> {
     /// How many vectors match a filter.
     ///
     /// # Errors
-    /// As [`matched`](Reading::matched).
+    /// As for [`matched`](Reading::matched).
     pub(crate) fn count(&self, filter: &Filter) -> Result<u64, Error> {
         let Matched {
             nodes,
@@ -164,7 +169,7 @@ impl<'a> Reading<'a> {
             return Ok(fresh + nodes.len());
         }
         if !without && nodes.len() < dead.rows_to_meet() {
-            // They are fewer than what would be looked up.
+            // The matches are fewer than the dead ids to look up.
             let (mut windows, mut count) = (Windows::default(), fresh);
             for node in nodes.iter() {
                 let id = self.view.id_of(node, &mut windows)?;
@@ -175,7 +180,7 @@ impl<'a> Reading<'a> {
         dead.meet_rows(|ids, each| self.view.nodes_of(ids, each))?;
         let mut met = dead.met();
         met.remove_range(self.nodes..);
-        // What else does not count has no row.
+        // Other dead vectors have no row.
         let others = match without {
             true => dead.at_most().saturating_sub(met.len()),
             false => 0,
@@ -183,10 +188,11 @@ impl<'a> Reading<'a> {
         Ok(fresh + (nodes.0 - met).len().saturating_sub(others))
     }
 
-    /// The ids of what matches a filter, ascending: up to `limit` of them behind `after`. Fewer, when there are no more.
+    /// The ids that match a filter, ascending: up to `limit` of them behind `after`. Fewer if there
+    /// are no more.
     ///
     /// # Errors
-    /// Columns or ids that cannot be read; ids that the index does not say, because an earlier version wrote it.
+    /// Columns or ids that cannot be read; an index of an earlier version without its ids.
     pub(crate) fn ids(
         &self,
         matched: &Matched,
@@ -197,7 +203,8 @@ impl<'a> Reading<'a> {
             return Ok(Vec::new());
         };
         let found = matched.nodes.len();
-        // Of all ids one in so many matches: as many are looked at for each that is asked for, or else all that match.
+        // One of so many ids matches. A scan examines that many ids for each requested one; the
+        // alternative is to examine all matches.
         let looked_at = (limit as u64).saturating_mul(u64::from(self.nodes)) / found.max(1);
         let by_nodes = !matched.without && (self.ids.is_none() || found <= looked_at);
         let mut ids = match by_nodes {
@@ -210,7 +217,7 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// The ids of nodes that count, from one on, in any order.
+    /// The live ids of nodes, from `least` on, in any order.
     fn ids_of(&self, nodes: &NodeSet, least: u64) -> Result<Vec<u64>, Error> {
         let (dead, mut windows, mut ids) = (self.dead(), Windows::default(), Vec::new());
         for node in nodes.iter().filter(|&node| !dead.knows(node)) {
@@ -224,7 +231,7 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// Of what matches on storage the first ids from one on.
+    /// The first matching ids on storage, from `least` on.
     fn ids_in_order(&self, matched: &Matched, least: u64, limit: usize) -> Result<Vec<u64>, Error> {
         let (mut windows, mut found) = (Windows::default(), Vec::new());
         let mut next = Some(least);
@@ -246,7 +253,7 @@ impl<'a> Reading<'a> {
         Ok(found)
     }
 
-    /// Ids on storage that count, from one on, ascending, and from which on there may be more.
+    /// Live ids on storage from `from` on, ascending, and the id from which on there may be more.
     fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         let Some(stored) = self.ids else {
             let expected =
@@ -257,7 +264,7 @@ impl<'a> Reading<'a> {
         let inserted = self.seen.overlay.inserted.read();
         let came: Vec<u64> = inserted.from(from).take(SOME).collect();
         drop(inserted);
-        // Of each the first are there: up to where both are complete.
+        // Each list holds its first ids, so the result ends where both are complete.
         let ends = [&ids, &came].map(|ids| ids.last().copied().filter(|_| ids.len() == SOME));
         let end = ends.into_iter().flatten().min();
         let dead = self.dead();
@@ -271,11 +278,11 @@ impl<'a> Reading<'a> {
         Ok((ids, end.and_then(|end| end.checked_add(1))))
     }
 
-    /// Up to `limit` vectors that match a filter, with what they have beside them, by ascending id: those behind `after`. Fewer, when there are no
-    /// more.
+    /// Up to `limit` vectors that match a filter, with their rows, by ascending id behind `after`.
+    /// Fewer if there are no more.
     ///
     /// # Errors
-    /// As [`matched`](Reading::matched) and [`ids`](Reading::ids).
+    /// As for [`matched`](Reading::matched) and [`ids`](Reading::ids).
     pub(crate) fn scroll(
         &self,
         filter: &Filter,
@@ -301,7 +308,7 @@ impl<'a> Reading<'a> {
         ids.into_iter().map(&mut with_row).collect()
     }
 
-    /// What ids have beside their vectors.
+    /// The rows of ids.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -316,14 +323,14 @@ impl<'a> Reading<'a> {
 }
 
 impl Matched {
-    /// What was asked for.
+    /// The filter.
     pub(crate) fn into_filter(self) -> Checked {
         self.filter
     }
 }
 
 impl Index {
-    /// What changed since its checkpoint, as it was opened.
+    /// The changes since its checkpoint, as of the time it was opened.
     fn changes(&self) -> Cow<'_, Overlay> {
         match self.overlay() {
             Some(overlay) => Cow::Borrowed(overlay),
@@ -338,7 +345,7 @@ impl Index {
         }
     }
 
-    /// Runs `work` on what there is to read of it.
+    /// Runs `work` on a reader of it.
     fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let (overlay, ids) = (self.changes(), StoredIds::of(self)?);
         work(&Reading::new(self, &overlay, overlay.now(), ids.as_ref()))
@@ -357,19 +364,19 @@ impl Index {
         self.read(|reading| reading.count(filter))
     }
 
-    /// Whether a filter fits the columns, without a look at any row.
+    /// Checks whether a filter fits the columns, without reading any row.
     ///
     /// # Errors
-    /// One that does not: [`Error::Filter`].
+    /// [`Error::Filter`] if it does not.
     pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// Up to `limit` vectors that match a filter, with what they have beside them, by ascending id: those behind `after`. Fewer, when there are no
-    /// more.
+    /// Up to `limit` vectors that match a filter, with their attributes, by ascending id behind
+    /// `after`. Fewer if there are no more.
     ///
     /// # Errors
-    /// As those of [`count`](Index::count).
+    /// As for [`count`](Index::count).
     pub fn scroll(
         &self,
         filter: &Filter,
@@ -379,11 +386,11 @@ impl Index {
         self.read(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`. Fewer, when there are no more. What vectors have beside
-    /// them is not read.
+    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`.
+    /// Fewer if there are no more. Attributes of the vectors are not read.
     ///
     /// # Errors
-    /// As those of [`count`](Index::count).
+    /// As for [`count`](Index::count).
     pub fn ids_matching(
         &self,
         filter: &Filter,
@@ -393,7 +400,7 @@ impl Index {
         self.read(|reading| reading.ids(&reading.matched(filter)?, after, limit))
     }
 
-    /// What vectors have beside them, by id; `None` for an id that is not in the index.
+    /// Attributes of vectors, by id; `None` for an id that is not in the index.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.

@@ -1,4 +1,4 @@
-//! What the logs say on top of a checkpoint: replayed when an index is opened.
+//! Replays the logs on top of a checkpoint when an index is opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::index::Index;
 use crate::progress::Silent;
 use crate::stores::columns::{RowBytes, Windows};
 
-/// What a replay came to.
+/// The result of a replay.
 pub(crate) struct Replayed {
     pub(crate) overlay: Overlay,
-    /// 1 more than the largest id that was logged; 0 if none was.
+    /// 1 more than the largest logged id; 0 if there was none.
     pub(crate) next_id: u64,
-    /// The log that is to be started.
+    /// The log to start.
     pub(crate) next: NextLog,
 }
 
-/// What the records of an index's logs look like.
+/// The shape of the records in an index's logs.
 pub(crate) fn shape(index: &Index) -> Result<LogShape, Error> {
     Ok(LogShape::new(index.element(), index.dim())?)
 }
@@ -37,7 +37,7 @@ pub(crate) fn fresh(index: &Index) -> FreshGraph {
     FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
-/// Replays the logs of an index. Its ids need not be known: records say whether there was such an id.
+/// Replays the logs of an index. Its ids need not be known: the records say whether an id existed.
 pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
     let carried = index.carried();
     let fresh = fresh(index);
@@ -45,7 +45,8 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let mut next_id = carried.next_id;
     let mut inserted = IdRanges::of(&carried.ids);
     let nodes = index.nodes() as u32;
-    // Of vectors on storage: who has them is looked for when it is known which are the last.
+    // Rows set for vectors on storage. Their nodes are looked up at the end, when the last row of
+    // each id is known.
     let (columns, mut rows) = (index.columns(), HashMap::new());
     let mut remove = |id: u64| {
         if !fresh.delete(id) {
@@ -101,10 +102,10 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     })
 }
 
-/// Gives vectors on storage their rows, by id.
+/// Sets the rows of vectors on storage, by id.
 ///
 /// # Errors
-/// Who has an id cannot be read.
+/// The nodes of the ids cannot be read.
 pub(crate) fn put_rows(
     index: &Index,
     deleted: &Tombstones,
@@ -127,10 +128,11 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// The nodes of ids that have no row yet, those that count: reads all vectors, if there are such ids. Nobody inserts meanwhile.
+/// The live nodes of ids that have no row yet. If there are such ids, this reads all vectors. No
+/// insert runs meanwhile.
 ///
 /// # Errors
-/// As those of [`each_vector`].
+/// As for [`each_vector`].
 fn nodes_of(index: &Index, deleted: &Tombstones, ids: &[u64]) -> Result<HashMap<u64, u32>, Error> {
     let mut nodes = HashMap::new();
     if ids.is_empty() {

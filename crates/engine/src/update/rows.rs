@@ -1,9 +1,9 @@
-//! The rows of a merge that keeps segments of vectors, read where they stand: those of the index in another order, then the new
-//! ones. So nothing is copied that is not written anew.
+//! The rows of a merge that keeps segments of vectors: the index's rows in another order, then the
+//! new ones. They are read where they are stored, so only rewritten vectors are copied.
 //!
 //! ```text
 //!   row     0 ..                                                          ..    rows
-//!           | live vectors of kept segments | of those written anew | new vectors |
+//!           | live vectors of kept segments | of those rewritten    | new vectors |
 //!   node        12 13 15 ..                     3 4 9 .. 88 90            a file
 //! ```
 
@@ -15,21 +15,22 @@ use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
 use crate::stores::vectors::segments::{Extent, Segments};
 
-/// Bytes of pages that are read at a time, about.
+/// About how many bytes of pages are read at once.
 const PIECE: usize = 1 << 20;
 
-/// Rows that are vectors of an index whose vectors are apart, and rows of a file behind them.
+/// Rows that are vectors of an index whose vectors are stored apart, followed by rows of a file.
 pub(super) struct IndexRows<'a> {
     index: &'a Index,
     segments: &'a Segments,
     name: String,
-    /// The node of each row; those of a segment ascend and follow one another.
+    /// The node of each row. The nodes of a segment are ascending and contiguous in this list.
     node_of: Vec<u32>,
     new: Option<VectorFile>,
 }
 
 impl<'a> IndexRows<'a> {
-    /// The vectors of these nodes, then those of a file. Of an index whose vectors are apart: those are its `segments`.
+    /// The vectors of `node_of`, then the vectors of a file. The index stores its vectors apart, in
+    /// `segments`.
     pub(super) fn new(
         index: &'a Index,
         segments: &'a Segments,
@@ -52,7 +53,7 @@ impl<'a> IndexRows<'a> {
         while let Some(&node) = rest.first() {
             let place = self.segments.place_of(node);
             let segment = self.segments.get(place.segment);
-            // Of the nodes that follow in this segment, those whose pages are read at once.
+            // The following nodes in this segment whose pages are read together.
             let size = segment.pages.shape.page_bytes();
             let end = place.page + (PIECE / size).max(1) as u64;
             let there = segment.pages.directory.pages();
@@ -73,7 +74,7 @@ impl<'a> IndexRows<'a> {
                 let volume = self.index.volume();
                 volume.read_at(&segment.name, offset, &mut pages)?;
             } else {
-                // Some of those that were added may not be on storage yet.
+                // Some of the added pages may not be on storage yet.
                 for (page, bytes) in (place.page..).zip(pages.chunks_exact_mut(size)) {
                     let one = Extent {
                         page,

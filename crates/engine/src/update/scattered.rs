@@ -1,14 +1,15 @@
-//! How many times the reads of a build a probe takes, in an index of groups that took vectors in place; looked at once a checkpoint.
+//! Measures the reads of a probe, as a multiple of the reads after the build, in a grouped index
+//! that took vectors in place. It is measured once for each checkpoint.
 
 use parking_lot::Mutex;
 
 use super::live::LiveIndex;
 
-/// What was seen at the last look.
+/// The result of the last measurement.
 #[derive(Debug, Default)]
 pub(super) struct Scattered(Mutex<Option<Looked>>);
 
-/// Of which checkpoint, and how many times the reads.
+/// Its checkpoint, and the multiple of the reads.
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     checkpoint: u64,
@@ -16,8 +17,9 @@ struct Looked {
 }
 
 impl LiveIndex {
-    /// How many times the reads of a build a probe of a cluster takes, by a sample that is read at the first call of each checkpoint. `None` where nothing came since the
-    /// last build or merge, or nobody knows.
+    /// The reads of a probe of a cluster as a multiple of the reads after the build, by a sample.
+    /// The sample is read at the first call after each checkpoint. `None` if no vectors were
+    /// inserted since the last build or merge, or if the reads are unknown.
     pub(super) fn scatter(&self) -> Option<f64> {
         self.at_a_moment(|index, _| {
             let clusters = index.clusters()?;
@@ -27,7 +29,7 @@ impl LiveIndex {
                 return known.times;
             }
             let times = clusters.scatter(&**index.volume()).unwrap_or_else(|error| {
-                // Whoever searches meets it as well.
+                // Searches meet the same error.
                 tracing::warn!(index = %self.path().display(), "a look at its clusters failed: {error}");
                 None
             });

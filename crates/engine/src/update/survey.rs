@@ -1,12 +1,16 @@
-//! What a merge takes: the rows of the next checkpoint, in their order, and the segments of vectors that it keeps.
+//! Finds the rows of a merge, in the order of the next checkpoint, and the segments of vectors that
+//! it keeps.
 //!
 //! ```text
-//!   vectors apart, input order   kept segments | segments that are written anew | new vectors   read where they stand
-//!   all others                   checkpoint                                     | new vectors   a file of all rows
+//!   vectors apart, input order   kept segments | rewritten segments | new vectors
+//!                                read where they are stored
+//!   all others                   checkpoint | new vectors
+//!                                copied to a file of all rows
 //! ```
 //!
-//! The rows of a build are its nodes where the order is the input's. So those of kept segments are the first, and numbers stay
-//! dense: nothing but the chunks of those segments knows that some of their records are garbage.
+//! In input order, the rows of a build are its nodes. So the rows of kept segments come first, and
+//! numbers stay dense. Only the chunks of those segments record that some of their records are
+//! garbage.
 
 use std::path::Path;
 
@@ -26,28 +30,28 @@ use crate::stores::vectors::segments::Segments;
 use crate::stores::vectors::write::{KeptSegment, segment_vectors};
 use crate::{Error, Order, stored};
 
-/// Of a node that was left out.
+/// Marks a removed node.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// The rows of a merge.
 pub(super) struct Rows {
-    /// Their outside ids.
+    /// Their external ids.
     pub(super) ids: Vec<u64>,
-    /// The row of each node of the checkpoint; [`NOWHERE`] if it was left out.
+    /// The row of each node of the checkpoint; [`NOWHERE`] if it was removed.
     pub(super) row_of: Vec<u32>,
-    /// Rows that are new, and nodes that were left out.
+    /// New rows, and removed nodes.
     pub(super) merged: u64,
     pub(super) removed: u64,
     /// Segments whose files stay, with the first rows.
     pub(super) kept: Vec<KeptSegment>,
-    /// Segments that do not, though they have vectors, and how many.
+    /// Segments with live vectors whose files do not stay, and their vectors.
     pub(super) segments_rewritten: u64,
     pub(super) vectors_rewritten: u64,
-    /// What the new vectors, which are the last rows, have beside them.
+    /// The rows of attributes of the new vectors, which come last.
     pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
-/// Finds the rows of a merge with these options; what is copied of them is in `folder`. There may be none.
+/// Finds the rows of a merge with these options. Copied rows go to `folder`. There may be no rows.
 ///
 /// # Errors
 /// A page that cannot be read or is damaged, a full disk, or an interruption.
@@ -64,8 +68,8 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // In locality order all rows find other places: that is what the order is for. And trailing parts are no rows without the
-        // leading ones.
+        // Locality order moves all rows, so no segment can stay. And trailing parts are no rows
+        // without the leading parts.
         Some(segments)
             if options.order == Some(Order::Input)
                 && index.composition().vectors == VectorsAt::Segments =>
@@ -88,12 +92,12 @@ pub(super) fn survey<'a>(
     }
 }
 
-/// Whether a vector on storage is left out.
+/// Whether a vector on storage is removed.
 fn is_removed(inputs: &Inputs<'_>, id: u64, node: u32) -> bool {
     inputs.removed.get(&id).is_some_and(|&bound| node < bound)
 }
 
-/// Appends the new vectors to a file, and their ids to `ids`. Gives what they have beside them.
+/// Appends the new vectors to a file, and their ids to `ids`. Returns their attributes.
 fn push_new(
     inputs: &Inputs<'_>,
     file: &mut Spool,
@@ -150,17 +154,17 @@ fn copied(
     Ok((file, rows))
 }
 
-/// What a merge finds in a segment.
+/// The counts of a merge for a segment.
 #[derive(Default)]
 struct Census {
-    /// Its live nodes, and the bytes of their vectors as they stand.
+    /// Its live nodes, and the stored bytes of their vectors.
     live: u32,
     bytes: u64,
     /// Pages and slots of the records that become garbage.
     dying: Vec<(u32, u16)>,
 }
 
-/// The rows of an index with segments, read where they stand.
+/// The rows of an index with segments, read where they are stored.
 fn in_place<'a>(
     index: &'a Index,
     segments: &'a Segments,
@@ -170,7 +174,7 @@ fn in_place<'a>(
     progress: &dyn Progress,
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
-    // Of nodes first: rows are known when it is known which segments are kept.
+    // First marks the live nodes; rows are numbered once it is known which segments are kept.
     let mut id_of = vec![0; index.nodes()];
     let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
@@ -244,17 +248,17 @@ fn in_place<'a>(
     Ok((IndexRows::new(index, segments, node_of, new), rows))
 }
 
-/// Segment `n` of an index as the next checkpoint has it, whose nodes begin with `first` there.
+/// The facts of segment `n` for the next checkpoint, where its nodes begin with `first`.
 fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
     let (volume, manifest) = (&**index.volume(), index.manifest());
     let (_, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let chunks = stored::chunks(volume, manifest, n)?;
-    // `slotted` refuses a segment that is not there.
+    // `slotted` refuses a segment that does not exist.
     let before = &manifest.segments[n as usize];
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
-    // One that is as it was written needs no mention.
+    // A segment that did not change needs no entry.
     let otherwise = garbage > 0 || stored_first != first;
     Ok(KeptSegment {
         vectors: entry.clone(),

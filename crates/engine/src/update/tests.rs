@@ -1,5 +1,6 @@
-//! An index under changes, against a model of it: a map from id to vector. And under crashes at every write and sync: what was
-//! acknowledged is there, what was deleted stays away, and the rest of the one call that was running is there or not.
+//! An index under changes, against a model: a map from id to vector. It also crashes at every write
+//! and sync. Then acknowledged inserts are there, deleted ids stay away, and the changes of the one
+//! running call are there or not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +50,7 @@ const BASE: u64 = 40;
 /// The vector of each id, and a byte more where its row was given to it without the vector.
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// What version `version` of an id has beside its vector: that of the build nothing, and some others neither.
+/// The attributes of an id's vector in a version: the build has none, and neither have some others.
 fn row(id: u64, version: u64) -> Row {
     let mut row = Row::default();
     if ![0, 2, 9].contains(&version) {
@@ -62,7 +63,7 @@ fn row(id: u64, version: u64) -> Row {
     row
 }
 
-/// What an id has that was given a row without a vector.
+/// The row of an id that was set without a vector.
 fn set_row(id: u64) -> Row {
     Row {
         attributes: [("set".to_owned(), Value::Integers(vec![id as i64, 7]))].into(),
@@ -98,7 +99,8 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// Dimensions of vectors of which a segment holds eight, a chunk four, and a page two or three and a part of one, which runs on.
+/// Dimensions of vectors. A segment holds eight, a chunk four, and a page two or three and a part
+/// of one, which spans pages.
 const WIDE: usize = 1_760;
 
 impl Case {
@@ -111,7 +113,8 @@ impl Case {
         if self.keeps() { WIDE } else { DIM }
     }
 
-    /// Whether such vectors of segments that merges keep run on. In the paper's compression, which one of these cases is in, none does.
+    /// Whether such vectors span pages in segments that merges keep. In the paper's compression,
+    /// which one of these cases uses, none does.
     fn runs_on(self, dim: usize) -> bool {
         self.keeps() && (self.1 == Update::Relocate || dim > WIDE)
     }
@@ -242,7 +245,7 @@ fn contents(live: &LiveIndex) -> Model {
     model
 }
 
-/// Each has the row of its version, or the one that it was given, which the model is told.
+/// Checks that each id has the row of its version, or a row set later, which is added to the model.
 fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     let ids: Vec<u64> = model.keys().copied().collect();
     let rows = match live.attributes(&ids) {
@@ -350,7 +353,7 @@ impl Call {
         }
     }
 
-    /// What the call does to the model, id by id: a crash may leave some of it.
+    /// The changes of the call to the model, id by id: a crash may leave some of them.
     fn changes(&self) -> Vec<(u64, Option<Vec<u8>>)> {
         match self {
             Call::Insert(ids, version) | Call::Upsert(ids, version) => ids
@@ -380,7 +383,8 @@ fn first() -> Model {
     (0..BASE).map(|id| (id, vector(id, 0))).collect()
 }
 
-/// What is found is the model, but for ids that the call that was running changes, which are as before it or as after it.
+/// Checks that the contents equal the model. Ids that the running call changes may have the old or
+/// the new version.
 fn check(found: &Model, model: &Model, running: Option<&Call>, place: &str) {
     let changes: BTreeMap<_, _> = running.into_iter().flat_map(Call::changes).collect();
     let ids = found.keys().chain(model.keys());
@@ -402,7 +406,8 @@ fn an_index_under_changes_is_what_the_model_is() {
     }
 }
 
-/// Vectors of two, three and four pages, one behind the other, in segments of the build and behind them.
+/// Vectors of two, three and four pages, stored contiguously, in segments of the build and behind
+/// them.
 #[test]
 fn vectors_that_take_several_pages_change_as_others_do() {
     let relocated = Case(Layout::Decoupled, Update::Relocate);
@@ -439,7 +444,7 @@ fn vectors_that_take_several_pages_change_as_others_do() {
     }
 }
 
-/// A repair of what is whole, with segments that a merge kept or without, has all of it.
+/// A repair of an undamaged index, with or without kept segments, keeps all of it.
 fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) {
     let options = RepairOptions {
         threads: 1,
@@ -510,8 +515,8 @@ fn the_script_keeps_segments_with_garbage_and_numbers_that_are_not_theirs() {
             found.push((manifest.segments.len(), kept));
         }
     }
-    // The first segment loses two of its eight vectors and is written anew, as the last is. Then one vector goes of the next, and
-    // one of those that were written.
+    // The first segment loses two of its eight vectors and is rewritten, like the last. Then the
+    // next one loses a vector, and so does a rewritten one.
     let first = vec![(8, 0), (16, 0), (24, 0)];
     let second = vec![(8, 1), (16, 0), (24, 0), (24, 0), (32, 1)];
     assert_eq!(found, [(6, first), (6, second)]);
@@ -616,7 +621,8 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     assert!(crashed >= 500, "{crashed} crashes");
 }
 
-/// Crashes at every operation; in all modes in the slow tests, and by default in one at each. Says how many crashes there were.
+/// Crashes at every operation: in all modes in the slow tests, and by default in one mode at each.
+/// Returns how many crashes there were.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,
@@ -660,7 +666,7 @@ fn crash_in_calls(
                 check(&found, &model, calls.get(done), &place);
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // And it goes on from there.
+                // It takes further changes.
                 let id = 1_000;
                 let row = wide_rows(live.index().dim(), &[id], 9);
                 live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -714,7 +720,7 @@ fn full_disk(case: Case) {
                     &format!("operation {at}"),
                 );
                 volume.heal();
-                // Whatever of it is in, the call brings the rest once there is room.
+                // Whatever part of the call was done, a repeat completes it once there is space.
                 let again = match &call {
                     Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                     other => other.clone(),
@@ -725,7 +731,7 @@ fn full_disk(case: Case) {
             assert_eq!(contents(&live), model, "operation {at}, {call:?}");
         }
         drop(live);
-        // What failed may have been the removal of a file that nobody needs, which is no error.
+        // The failed operation may have been the removal of an unneeded file, which is no error.
         volume.heal();
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model, "operation {at}");
@@ -803,10 +809,10 @@ fn wrong_calls_are_refused_and_change_nothing() {
         "is f32: expected u8",
     );
     assert_eq!(contents(&live), before);
-    // A second writer is told so.
+    // A second writer gets an error.
     let second = open(case, &volume, folder.path(), Durability::Always).unwrap_err();
     assert!(second.to_string().contains("in use"), "{second}");
-    // Ids that nobody names count on, also after a delete and a merge.
+    // Automatic ids continue, also after a delete and a merge.
     assert_eq!(
         live.insert(&rows(&[1, 2], 1), None, &Silent).unwrap(),
         [40, 41]
@@ -842,7 +848,7 @@ fn threads_and_merges(case: Case, dim: usize) {
     let folder = tempfile::tempdir().unwrap();
     let volume = SimVolume::new();
     build_wide(case, dim, BASE, Arc::new(volume.clone()), folder.path());
-    // How nodes are linked follows from which thread comes when: lists have room for all there are.
+    // The links of nodes depend on the order of threads, so the list holds all nodes.
     let list = 400;
     let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);

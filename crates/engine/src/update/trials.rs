@@ -1,14 +1,17 @@
-//! Random calls of one or three threads in this process, against a model: for each id, what became of it.
+//! Random calls of one or three threads in this process, against a model: the possible states of
+//! each id.
 //!
 //! ```text
-//!   round    open ─> threads: insert, upsert, delete, search, compact, flush, read beside    (an operation may fail)
-//!                 └> at some moment: a copy of the disk, as a kill of the process or a crash of the machine leaves it
-//!            end: closed, or what goes on is that copy
-//!   after    opened again: of each thread's calls a first part is there, at least all that was promised to be durable,
-//!            and of the one behind it each id as before or as after; verified
+//!   round    open ─> threads: insert, upsert, delete, search, compact, flush, read beside
+//!                    (an operation may fail)
+//!                 └> at some time: a copy of the disk, as after a kill of the process or a crash
+//!            end: closed, or replaced by that copy
+//!   after    opened again: a prefix of each thread's calls is there, at least all that were
+//!            promised to be durable, and each id of the next call has its old or its new state
 //! ```
 //!
-//! The calls are those of `tests/trials`, where processes are killed. `STRATANN_SEED=n` runs the trial of one seed again.
+//! The calls are the same as in `tests/trials`, where processes are killed. `STRATANN_SEED=n` runs
+//! the trial of one seed again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,7 +41,7 @@ mod script;
 
 use self::script::{Call, Caller, DIM, Random, Versions, each_seed, first, vector};
 
-/// Rounds of a trial, each of which opens the index, changes it, and ends somehow.
+/// Rounds of a trial; each opens the index, changes it, and ends in some way.
 const ROUNDS: u64 = 4;
 /// Calls of a thread in a round.
 const CALLS: u64 = 14;
@@ -77,7 +80,7 @@ enum On {
     Real,
 }
 
-/// What a call was to change, and whether it said that it did.
+/// The changes of a call, and whether it reported success.
 struct Event {
     changes: Vec<(u64, Option<u64>)>,
     /// It said so. If not, each id may be as before or as after.
@@ -87,7 +90,7 @@ struct Event {
 /// A thread that makes calls, and everything that it ever did.
 struct Thread {
     caller: Caller,
-    /// What its ids were before.
+    /// The state of its ids before.
     before: Versions,
     events: Vec<Event>,
     /// So many of them are durable.
@@ -95,7 +98,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// What an id may be when only the first events have happened.
+    /// The possible states of an id after the first events.
     fn may(&self, id: u64, events: usize) -> BTreeSet<Option<u64>> {
         let mut may = BTreeSet::new();
         for event in self.events[..events].iter().rev() {
@@ -127,7 +130,8 @@ impl Thread {
         all
     }
 
-    /// Whether a first part of what was done, with some of the call behind it, makes of its ids what was found.
+    /// Whether a prefix of the events, with a part of the next one, explains the states that were
+    /// found.
     fn explains(&self, found: &Versions, least: usize, most: usize) -> bool {
         let all = self.all();
         (least..=most).any(|part| {
@@ -140,7 +144,7 @@ impl Thread {
         })
     }
 
-    /// Goes on from what was found, all of which counts.
+    /// Starts again from the states that were found; all are valid.
     fn begin_again(&mut self, found: &Versions) {
         let all: Vec<u64> = self.all().into_iter().map(|(id, _)| id).collect();
         let own = |id: &u64| Some((*id, *found.get(id)?));
@@ -151,7 +155,8 @@ impl Thread {
     }
 }
 
-/// What is promised of a copy of the disk: for each thread the events that must be there, and those that may be.
+/// The guarantees for a copy of the disk: for each thread, the events that must be there, and those
+/// that may be.
 struct Copied {
     volume: SimVolume,
     parts: Vec<(usize, usize)>,
@@ -203,7 +208,7 @@ impl Trial<'_> {
             );
             match opened {
                 Ok(live) => return (live, durability),
-                // What was made to fail may have failed here.
+                // The injected failure may have struck here.
                 Err(error) => assert!(
                     self.hurt.load(Ordering::Relaxed) && tries < 2,
                     "{}: cannot be opened: {error}",
@@ -245,7 +250,7 @@ impl Trial<'_> {
         Ok(versions)
     }
 
-    /// One call, and a look at what it did.
+    /// Makes one call, and checks its effect.
     fn call(&self, live: &LiveIndex, thread: &Mutex<Thread>, durability: Durability) -> bool {
         let call = {
             let mut thread = thread.lock();
@@ -257,7 +262,7 @@ impl Trial<'_> {
             });
             call
         };
-        // A flush is for what has returned before it.
+        // A flush covers the calls that returned before it.
         let so_far: Vec<usize> = self
             .threads
             .iter()
@@ -282,7 +287,7 @@ impl Trial<'_> {
             }
             Err(error) => {
                 let hurt = self.hurt.load(Ordering::Relaxed);
-                // Another call is merging what this one would have left.
+                // Another call is merging the rows that this one would have left.
                 assert!(hurt, "{}: {call:?}: {error}", self.name);
             }
             Ok(()) => {}
@@ -295,7 +300,8 @@ impl Trial<'_> {
                 thread.durable = thread.durable.max(done);
             }
         }
-        // What the call changed is there for everyone now; where it failed, this says what of it is.
+        // All threads see the changes of the call. If it failed, this finds which of them were
+        // made.
         let of: Vec<_> = all
             .into_iter()
             .filter(|(id, _)| changed.contains(id))
@@ -358,7 +364,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Makes calls until all are made. Gives the disk as it was at some moment, if it was to be copied.
+    /// Makes calls until all are made. Returns a copy of the disk at some time, if one was to be
+    /// made.
     fn work(
         &self,
         live: &LiveIndex,
@@ -410,7 +417,7 @@ impl Trial<'_> {
         volume.fail_nth(kind, random.below(6), mishap);
     }
 
-    /// The index holds what the calls explain.
+    /// Checks that the calls explain the contents of the index.
     fn check(&mut self, live: &LiveIndex, parts: &[(usize, usize)]) {
         let mut len = 0;
         for (number, &(least, most)) in parts.iter().enumerate() {
@@ -496,7 +503,7 @@ fn trial(seed: u64) {
             }
         };
         if let On::Simulated(volume) = &trial.place {
-            // What has not failed by now does not.
+            // A failure that has not struck by now never does.
             let _ = volume.failed();
         }
         trial.hurt.store(false, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Pages of vectors that direct inserts added, where vectors are apart from lists.
+//! Pages of vectors that direct inserts added, if vectors are stored apart from lists.
 //!
-//! They stand behind those of the build in the file of the last segment, and hold the nodes that came since, one after the
-//! other: the table says which node each begins with. Pages behind the last of these were written after the checkpoint, or by
-//! a writer that crashed. They do not count.
+//! They follow the pages of the build in the file of the last segment, and hold the inserted nodes
+//! in order. The table has the first node of each. Pages behind the last of these were written
+//! after the checkpoint, or by a writer that crashed. They do not count.
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
@@ -13,7 +13,7 @@ use crate::stored::PagesFile;
 use crate::stores::records::PageRecords;
 
 impl Check<'_> {
-    /// Checks the pages that were added to a file of vectors, which has such pages and is said to have these of its build.
+    /// Checks the pages that were added to a file of vectors.
     pub(super) fn added(
         &mut self,
         file: &PagesFile<'_>,
@@ -76,7 +76,8 @@ impl Check<'_> {
         })
     }
 
-    /// A node whose vector is put together of two parts, and that waits for a page of the graph, waits with that vector.
+    /// Checks a node that waits for a page of the graph: its pending vector must equal the one put
+    /// together of its two parts.
     pub(super) fn waits_as(&mut self, place: NodeAt<'_>, node: u32, vector: &[u8]) {
         let Some(tables) = self.placement_tables else {
             return;
@@ -88,7 +89,8 @@ impl Check<'_> {
         }
     }
 
-    /// Nodes of a page that wait for a page of the graph do so with the ids that they have here.
+    /// Checks the nodes of a page that wait for a page of the graph: their pending ids must equal
+    /// the ids here.
     fn as_they_wait(
         &mut self,
         read: &PageRecords<'_>,
@@ -99,7 +101,7 @@ impl Check<'_> {
         for record in placement_tables.waiting_from(read.first, read.records.len()) {
             let slot = u64::from(record.node) - read.first;
             let found = read.records.get(slot as usize).map(|stored| &stored.id);
-            // One that cannot be read is a problem already.
+            // An unreadable id is a problem already.
             if let Some(Ok(id)) = found
                 && *id != record.id
             {

@@ -1,7 +1,9 @@
-//! The files of a cluster index: every byte of them, and that each vector is where it should be, and in a cluster.
+//! The files of a cluster index: checks every byte, the place of each vector, and that each vector
+//! is in a cluster.
 //!
-//! Of what came after the build, all extents of a segment are checked, also those that do not count any more; and in the end, over the extents
-//! that do, that each vector that counts is in a cluster.
+//! For changes after the build, all posting lists of a segment are checked, even superseded ones.
+//! At the end, the current posting lists are checked together: each live vector must be in a
+//! cluster.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -17,22 +19,22 @@ use crate::stores::clusters::{Vectors, extent_kind, model};
 use crate::stores::composition::Made;
 use crate::{Error, stored};
 
-/// Bytes that are read at a time where they need not be more.
+/// Bytes read at once, unless more are needed together.
 const PIECE: usize = 1 << 20;
 
-/// What is found in extents.
+/// The content of posting lists.
 struct Found {
-    /// Vectors that stand in one as their own, and those that are in a cluster.
+    /// Vectors stored as own members, and vectors in any cluster.
     own: Bits,
     members: Bits,
     /// Members of all clusters, and of the largest.
     total: u64,
     largest: u64,
-    /// Whether all extents could be read.
+    /// Whether all posting lists could be read.
     complete: bool,
 }
 
-/// What reads the extents of a file.
+/// Reads the posting lists of a file.
 struct Extents<'a> {
     kind: ExtentKind,
     shape: ClusterShape,
@@ -42,7 +44,7 @@ struct Extents<'a> {
 }
 
 impl Check<'_> {
-    /// The kind of the file of extents, in a cluster index.
+    /// The kind of the file of posting lists, in a cluster index.
     pub(super) fn extents(&self) -> Option<FileKind> {
         match self.composition.made {
             Made::Clusters { extents } => Some(extents),
@@ -50,7 +52,7 @@ impl Check<'_> {
         }
     }
 
-    /// A file of clusters: extents, or members alone.
+    /// Checks a file of clusters: posting lists, or members alone.
     pub(super) fn clustered(
         &mut self,
         entry: &FileEntry,
@@ -65,7 +67,7 @@ impl Check<'_> {
                 self.members_alone(entry, members, 0..self.manifest.vectors as u32, name)
             }
             (extents, Some(number)) => {
-                // What is wrong with the table is told of it.
+                // Faults of the table are reported for the table.
                 let Ok(Some(amended)) = stored::amended(self.volume, self.manifest) else {
                     let what = "not checked: the table of what came after the build is damaged";
                     self.report.problem(name, None, what);
@@ -82,7 +84,7 @@ impl Check<'_> {
                             self.volume,
                             self.manifest,
                             &amended,
-                            // It belongs to the index, or nobody would ask.
+                            // The caller has checked that the file belongs to the index.
                             n.unwrap_or_default(),
                         )?;
                         self.members_alone(entry, members, numbers, name)
@@ -92,15 +94,15 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a file is one of those that came after the build.
+    /// Whether a file belongs to the changes after the build.
     pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
         let files = self.later_files();
-        // Where the table cannot be read, nobody knows.
+        // If the table cannot be read, the answer is unknown.
         let unknown = || stored::amended(self.volume, self.manifest).is_err();
         files.contains(&(kind, n)) || unknown()
     }
 
-    /// The files that came after the build of a cluster index, as its table names them.
+    /// The files of a cluster index that were written after its build, as its table names them.
     pub(super) fn later_files(&self) -> Vec<(FileKind, Option<u32>)> {
         let Some(extents) = self.extents() else {
             return Vec::new();
@@ -117,7 +119,7 @@ impl Check<'_> {
         segments.chain(members).collect()
     }
 
-    /// A segment of extents that came after the build.
+    /// Checks a segment of posting lists written after the build.
     fn extent_segment(
         &mut self,
         (kind, extents): (FileKind, ExtentKind),
@@ -165,7 +167,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Bytes from `at` on that are to be zero.
+    /// Checks that bytes from `at` on are zero.
     fn zeros(&mut self, zeros: &[u8], at: u64, name: &str) {
         if let Some(byte) = zeros.iter().position(|&byte| byte != 0) {
             let what = "a byte between two extents is not zero";
@@ -173,8 +175,8 @@ impl Check<'_> {
         }
     }
 
-    /// Where clusters changed after the build: that every vector that counts is in one, and where vectors stand with all their clusters, in
-    /// one that is its own.
+    /// Checks a cluster index that changed after its build. Every live vector must be in a cluster.
+    /// If vectors are stored in all of their clusters, each must have one own cluster.
     pub(super) fn current_clusters(&mut self) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let (Some(_), Some(facts), Some(tables)) =
@@ -182,7 +184,7 @@ impl Check<'_> {
         else {
             return Ok(());
         };
-        // What is wrong with a table or a header was told of it, and so was each extent that cannot be read.
+        // Faults of a table, of a header or of an unreadable posting list were reported before.
         let Ok(stores) = ClusterStores::open(volume, manifest) else {
             return Ok(());
         };
@@ -201,7 +203,7 @@ impl Check<'_> {
                 return Ok(());
             };
             if let Err(error) = stores.others(cluster, &view, &mut others) {
-                // Of the build's, that is told already.
+                // For posting lists of the build, this was reported before.
                 if !stores.is_as_built(cluster) {
                     self.report.refused(&name, &error);
                 }
@@ -264,7 +266,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The table of extents. It fits their file, and its model decodes.
+    /// Checks the table of posting lists: it must fit their file, and its model must decode.
     pub(super) fn clusters_table(&mut self, name: &str) -> Result<(), Error> {
         let Some(extents) = self.extents() else {
             return Ok(());
@@ -282,7 +284,7 @@ impl Check<'_> {
     fn all_extents(&mut self, entry: &FileEntry, kind: FileKind, name: &str) -> Result<(), Error> {
         let (_, shape) = stored::cluster_file(self.volume, self.manifest, kind)?;
         let extent_kind = extent_kind(kind);
-        // What is wrong with the table is told of it: without it, nobody knows where anything stands.
+        // Faults of the table are reported for the table. Without it, the places are unknown.
         let Ok(table) = stored::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
             let what = "not checked: the table of its extents is damaged";
             self.report.problem(name, None, what);
@@ -292,7 +294,7 @@ impl Check<'_> {
             kind: extent_kind,
             shape,
             members: Members::new(shape),
-            // That it does not decode is told of the table.
+            // A model that does not decode is reported for the table.
             model: model(&table, extent_kind, name).unwrap_or_else(|_| ListModel::elias_fano(0, 0)),
             name,
         };
@@ -319,7 +321,7 @@ impl Check<'_> {
         let (mut buffer, mut first) = (Vec::new(), 0u32);
         for (cluster, (&bytes, &records)) in (0u32..).zip(table.bytes.iter().zip(&table.records)) {
             let at = offsets[cluster as usize];
-            // The zeros behind it, to the end of the file where it is the last.
+            // The zeros behind it; for the last one, up to the end of the file.
             let end = match cluster + 1 == extents.shape.clusters {
                 true => entry.length,
                 false => offsets[cluster as usize + 1],
@@ -333,7 +335,7 @@ impl Check<'_> {
                 found.complete = false;
                 self.report.refused(extents.name, &error);
             }
-            // Not more than there are, or the table is refused.
+            // The total is in range, or the table is refused.
             first += match extents.kind {
                 ExtentKind::Grouped => records,
                 ExtentKind::Replicated | ExtentKind::Postings => 0,
@@ -344,7 +346,8 @@ impl Check<'_> {
         Ok(found)
     }
 
-    /// An extent: of which cluster, the first number in its group, and where it stands.
+    /// Checks a posting list. The numbers are its cluster, the first node in its group, and its
+    /// offset.
     fn extent(
         &mut self,
         extents: &Extents<'_>,
@@ -419,7 +422,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A vector where it stands once, or first.
+    /// Checks a vector where it is stored once, or first.
     fn own_vector(
         &mut self,
         node: u32,
@@ -449,7 +452,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether all vectors are there, and in as many clusters as the manifest says.
+    /// Checks that all vectors exist, and have as many memberships as the manifest says.
     fn add_up(&mut self, found: &Found, kind: ExtentKind, name: &str) {
         let Some(facts) = self.manifest.clusters() else {
             return;
@@ -476,7 +479,7 @@ impl Check<'_> {
         }
     }
 
-    /// A file of members alone, which has those of these numbers.
+    /// Checks a file of members alone, with the vectors of these numbers.
     fn members_alone(
         &mut self,
         entry: &FileEntry,

@@ -1,4 +1,5 @@
-//! Segments of columns: rows that decode, ids that lead to them, and an index part that says what they do.
+//! Segments of columns: rows must decode, ids must lead to them, and the index part must agree with
+//! them.
 
 use stratann_layout::FileKind;
 
@@ -7,7 +8,7 @@ use crate::stores::columns::{PartReader, RowsReader, check};
 use crate::{Error, stored};
 
 impl Check<'_> {
-    /// Checks what all segments say whose files are whole.
+    /// Checks all segments whose files are whole.
     pub(super) fn columns(&mut self) -> Result<(), Error> {
         for number in self.manifest.column_segments() {
             let n = Some(number);

@@ -1,5 +1,5 @@
-//! Whether searches find the vectors of an index as well as those of its last build or merge: what came since may be of a kind that the codes are not made for.
-//! That is no damage, and worth a warning.
+//! Checks whether searches find later vectors of an index as well as the vectors of its last build
+//! or merge: later ones may have drifted from the codes. That is no damage, but worth a warning.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,12 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// Bytes of codes up to which the index is opened for a look: `verify` keeps little in memory. `stats` looks at any.
+/// Bytes of codes up to which the index is opened for this check, since `verify` keeps memory low.
+/// `stats` has no such limit.
 const MOST_CODES: u64 = 64 << 20;
 
-/// Warns where a part of the vectors of an index is found badly, or the look failed. `report` is of that index.
+/// Warns if some vectors of an index are found badly, or if the check failed. `report` is the
+/// report on that index.
 ///
 /// # Errors
 /// The caller interrupted.
@@ -42,7 +44,7 @@ pub(super) fn warn(
     Ok(())
 }
 
-/// What a look at the index tells that is worth a warning.
+/// The result of the check, if it is worth a warning.
 fn trouble(
     home: &Arc<dyn Volume>,
     path: &Path,

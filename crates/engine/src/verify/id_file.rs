@@ -1,7 +1,9 @@
-//! The file of ids: ids that ascend, and for each record of the build the entry that says its id and its node.
+//! The file of ids: ids must be ascending, and each record of the build must have an entry with its
+//! id and its node.
 //!
-//! Entries are looked up many at a time, by id, so that each block is read about once for all of them. What was found is
-//! remembered as a bit an entry: in the end, an entry that no record has is superfluous.
+//! Entries are looked up in batches sorted by id, so that each block is read about once a batch. A
+//! bit for each entry records whether it was found. At the end, an entry without a record is
+//! superfluous.
 
 use stratann_layout::Manifest;
 use stratann_tier::Volume;
@@ -12,30 +14,32 @@ use crate::Error;
 use crate::bits::Bits;
 use crate::stores::ids::{IdTable, LastBlock};
 
-/// Records that are looked up at a time.
+/// Records looked up at once.
 const BATCH: usize = 1 << 16;
-/// Blocks between two looks at whether to go on.
+/// Blocks between two checks for an interruption.
 const BETWEEN_LOOKS: u64 = 256;
 
-/// What was found in the file of ids.
+/// The results for the file of ids.
 pub(super) struct IdFile {
     ids: IdTable,
     /// Ids and nodes of records that are still to be looked up.
     waiting: Vec<(u64, u32)>,
-    /// Records that were met.
+    /// Records that were read.
     records: u64,
     /// Entries whose ids records have, by number.
     found: Bits,
-    /// Whether a block could not be read on the way to some id: then nobody knows which entries no record has.
+    /// Whether a block could not be read in a lookup. Then it is unknown which entries have no
+    /// record.
     unread: bool,
 }
 
 impl IdFile {
-    /// Opens the file, if there is one and nothing speaks against it: its own check says what does.
+    /// Opens the file, if there is one without a fault in its header. The check of the file reports
+    /// such faults.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let ids = IdTable::open(volume, manifest).ok()??;
         Some(Self {
-            // Its blocks are there.
+            // Its blocks exist.
             found: Bits::new(ids.entries().entries()),
             ids,
             waiting: Vec::new(),
@@ -44,12 +48,12 @@ impl IdFile {
         })
     }
 
-    /// Looks up what is waiting.
+    /// Looks up the waiting records.
     fn look_up(&mut self, report: &mut VerifyReport) {
         self.waiting.sort_unstable();
         let mut last = LastBlock::none();
         for (id, node) in self.waiting.drain(..) {
-            // One that cannot be read is a problem already.
+            // An unreadable block is a problem already.
             let Ok(found) = self.ids.find(id, &mut last) else {
                 self.unread = true;
                 continue;
@@ -76,7 +80,7 @@ impl IdFile {
         }
     }
 
-    /// Names the entries of which no record was met, if all were.
+    /// Reports the entries without a record, if all records were read.
     fn superfluous(&self, report: &mut VerifyReport) {
         let entries = self.ids.entries();
         let all = entries.entries();
@@ -132,7 +136,7 @@ impl Check<'_> {
                 self.advance(0)?;
             }
         }
-        // That of a placeholder is none that a vector has.
+        // A placeholder's id belongs to no vector.
         let counts = !self.manifest.has_placeholder();
         if counts && table.largest().saturating_add(1) > next_id {
             let largest = table.largest();
@@ -143,8 +147,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A record has this id: the file of ids is to say so, if it is one of the build; where there is none because ids are row
-    /// numbers, it is one of these.
+    /// Notes that a record has this id. If it is a record of the build, the file of ids must say
+    /// so. If ids are row numbers and there is no such file, the id must be in range.
     pub(super) fn expect_id(&mut self, place: NodeAt<'_>, id: u64) {
         let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {
@@ -168,7 +172,7 @@ impl Check<'_> {
         }
     }
 
-    /// What the file of ids says too much or too little, when all records were met.
+    /// Reports superfluous and missing entries of the file of ids, after all records were read.
     pub(super) fn unmatched_ids(&mut self) {
         if let Some(file) = &mut self.id_file {
             file.look_up(&mut self.report);

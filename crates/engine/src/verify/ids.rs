@@ -1,11 +1,11 @@
-//! Outside ids that stand twice.
+//! External ids that occur twice.
 //!
-//! Ids are row numbers as a rule, so those below twice the number of vectors take a bit each: a quarter of a byte a
-//! vector. Any others are kept, in eight bytes each, and sorted in the end.
+//! Ids are usually row numbers, so ids below twice the number of vectors take a bit each: a quarter
+//! of a byte a vector. Other ids are kept in eight bytes each, and sorted at the end.
 
 use crate::bits::Bits;
 
-/// The outside ids that were seen.
+/// The external ids seen so far.
 #[derive(Debug)]
 pub(super) struct Ids {
     /// The small ones.
@@ -14,7 +14,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// None yet, of an index of `vectors` vectors.
+    /// No ids yet, of an index of `vectors` vectors.
     pub(super) fn new(vectors: u64) -> Self {
         Self {
             small: Bits::new(2 * vectors),
@@ -22,7 +22,8 @@ impl Ids {
         }
     }
 
-    /// Adds an id. `false`: it was there before; of a large id that is known only in the end.
+    /// Adds an id. Returns `false` if it was added before; for large ids, that is found only at the
+    /// end.
     pub(super) fn insert(&mut self, id: u64) -> bool {
         if self.small.takes(id) {
             return self.small.add(id);
@@ -31,7 +32,8 @@ impl Ids {
         true
     }
 
-    /// The large ids that were added more than once, each as often as it was there before. Forgets all large ids.
+    /// The large ids that were added more than once, each as often as it was repeated. Forgets all
+    /// large ids.
     pub(super) fn repeated(&mut self) -> Vec<u64> {
         let mut large = std::mem::take(&mut self.large);
         large.sort_unstable();

@@ -1,13 +1,13 @@
-//! Pages of an inline index that took direct inserts: each is where its nodes' numbers say, and those that a checkpoint was about
-//! to write there stand in its journal as well.
+//! Pages of an inline index that took direct inserts. The place of each page follows from its
+//! nodes' numbers. Pages that a checkpoint was about to write there are in its journal as well.
 //!
 //! ```text
-//!   journal   page -> bytes     these count: in the file the page may be as it was, torn, or not there yet
-//!   file      all other pages   up to that of the last node; those behind it are what a crash left there, and do not count
+//!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
+//!   file      all other pages   up to the last node's page; later ones come from a crash
 //! ```
 //!
-//! Where the journal cannot be read, which is a problem of its own, pages count as they are in the file. Those that are not whole
-//! there are lost, so that they are named, too.
+//! If the journal cannot be read, which is a problem of its own, the pages in the file count. Pages
+//! that are not whole there are lost, so they are reported too.
 
 use stratann_layout::{FileEntry, FileKind, JournalFile};
 
@@ -19,7 +19,7 @@ use crate::stores::records::PageRecords;
 use crate::{Error, stored};
 
 impl Check<'_> {
-    /// Checks all pages that count, of the file or of the journal.
+    /// Checks all current pages, in the file or in the journal.
     pub(super) fn journaled(
         &mut self,
         format: FixedFormatOf,
@@ -27,7 +27,7 @@ impl Check<'_> {
         name: &str,
     ) -> Result<(), Error> {
         let (volume, manifest, nodes) = (self.volume, self.manifest, self.nodes());
-        // That the header is right is seen first.
+        // Checks the header first.
         stored::pages(volume, manifest, self.composition.lists, None)?;
         let format = format(manifest)?;
         let count = format.pages(nodes);
@@ -48,7 +48,7 @@ impl Check<'_> {
         let stored = volume.len(&entry.name)?.saturating_sub(pages.start);
         let stored = stored / pages.page_bytes as u64;
         pages.count = stored.min(count);
-        // What the journal has is not read from the file, where it may not even be readable.
+        // Pages in the journal are not read from the file, where they may not even be readable.
         let wanted = |page: u64| !has(page);
         self.each_page_of(
             entry,
@@ -77,7 +77,7 @@ impl Check<'_> {
         let file = stored::file_of(volume, manifest, FileKind::Journal, None)?;
         for (page, bytes) in journal.pages(format.page_bytes()) {
             let page = u64::from(page);
-            // One that is not as it should be is a problem of the journal.
+            // A faulty page is a problem of the journal.
             if page < count
                 && let Ok(read) = format.read(page, bytes, Some(nodes), &file)
             {
@@ -99,11 +99,11 @@ impl Check<'_> {
         records.check(self, read, page, file, offset);
     }
 
-    /// Checks the journal: its pages are pages of the index, whole, and hold the nodes that there are.
+    /// Checks the journal: its pages must belong to the index, be whole, and hold existing nodes.
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         let Some(format) = self.composition.fixed_format(manifest)? else {
-            // Nothing of this layout is ever in a journal, and that it has one is a claim of the manifest that is refused there.
+            // This layout never has a journal. If the manifest claims one, that is reported there.
             return Ok(());
         };
         let count = format.pages(nodes);
@@ -115,7 +115,7 @@ impl Check<'_> {
                 self.report.problem(name, None, what);
                 continue;
             }
-            // Offsets are those that the page has in its file.
+            // Offsets are those of the page in its file.
             let place = format!(
                 "{name}, for page {page} of {}",
                 self.composition.lists.name()

@@ -1,5 +1,5 @@
-//! What the manifest claims of an index: which files it has, how its segments divide the nodes, and what all lists and
-//! vectors come to.
+//! The claims of the manifest: the files of the index, the division of nodes into segments, and the
+//! sums over all lists and vectors.
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
 use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
@@ -8,17 +8,17 @@ use super::Check;
 use crate::stored;
 use crate::stores::VectorsAt;
 
-/// What all lists and vectors came to so far.
+/// The sums over all lists and vectors so far.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     /// Lists that were read, and their links.
     pub(super) lists: u64,
     pub(super) edges: u64,
-    /// Links of the longest.
+    /// Links of the longest list.
     pub(super) degree_max: u32,
-    /// What they take as they stand on disk.
+    /// Bytes of the lists on disk.
     pub(super) list_bytes: u64,
-    /// Vectors that were read, and what they take as they stand on disk.
+    /// Vectors that were read, and their bytes on disk.
     pub(super) vectors: u64,
     pub(super) vector_bytes: u64,
 }
@@ -50,13 +50,14 @@ impl Check<'_> {
                 Form::Segment => of_segment(),
                 Form::Clusters(_) if n.is_some() => self.amends(kind, n),
                 Form::Clusters(_) => kind == self.composition.lists || Some(kind) == self.extents(),
-                // A MANIFEST names no file of the log, and no table that is not listed above.
+                // A MANIFEST names no log file, and no table other than those listed above.
                 Form::Log | Form::Stream => false,
             },
         }
     }
 
-    /// The files that the layout needs are named, and the segments are such that a node's segment is a division.
+    /// Checks that the files the layout needs are named, and that a node's segment follows from a
+    /// division.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![(self.composition.lists, None)];
         needed.extend(self.composition.codes.file().map(|kind| (kind, None)));
@@ -100,7 +101,8 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        // Of one that a merge kept, what is garbage counts: all but the last were full when they were written.
+        // Garbage of a segment that a merge kept counts: all segments except the last were full
+        // when they were written.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
@@ -120,8 +122,8 @@ impl Check<'_> {
         }
     }
 
-    /// The sums of all lists and vectors, if all could be read, are those that it claims: of its build. What came of it since
-    /// is in no sum.
+    /// Checks the sums over all lists and vectors of the build, if all could be read. Later inserts
+    /// are in no sum.
     pub(super) fn sums(&mut self) {
         if self.manifest.placement.is_some() {
             return;
@@ -137,7 +139,7 @@ impl Check<'_> {
                 ));
             }
         }
-        // An index that was written before the layouts with codes says nothing of bytes.
+        // An index written before the layouts with codes has no sums of bytes.
         let silent = !self.composition.is_encoded() && !self.composition.has_codes_in_records();
         for (what, complete, claimed, found) in [
             ("lists", found.lists, manifest.list_bytes, found.list_bytes),
@@ -159,13 +161,13 @@ impl Check<'_> {
         }
     }
 
-    /// Outside ids that only a look at all of them finds.
+    /// Reports repeated external ids that are only found by sorting all ids.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.composition.vectors {
             VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),
             VectorsAt::Segments => (FileKind::Vectors, Some(0)),
         };
-        // They may be in different segments, of which nobody remembers which.
+        // They may be in different segments, and the segment of an id is not remembered.
         let file = match self.manifest.segments.len() {
             0 | 1 => stored::file_of(self.volume, self.manifest, kind, n).ok(),
             _ => None,
@@ -177,7 +179,7 @@ impl Check<'_> {
         }
     }
 
-    /// Something that the manifest says is wrong.
+    /// Reports a false claim of the manifest.
     pub(super) fn claim(&mut self, what: String) {
         let file = stored::name_of(self.volume, MANIFEST);
         self.report.problem(&file, None, what);

@@ -1,31 +1,34 @@
-//! `verify`: reads every byte of an index and says everything that is wrong with it.
+//! `verify`: reads every byte of an index and reports everything that is wrong with it.
 //!
 //! ```text
-//!   manifest.rs   what the MANIFEST claims: files that the layout needs, segments, sums
-//!   pages.rs      files of pages, piece by piece; what is checked of any node
+//!   manifest.rs   the claims of the MANIFEST: files that the layout needs, segments, sums
+//!   pages.rs      files of pages, piece by piece; checks that apply to any node
 //!     ├─ records.rs   pages as their build left them, whatever their format, and their records
-//!     ├─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
-//!     ├─ added.rs     pages of vectors that direct inserts added, where vectors are apart
-//!     └─ journal.rs   pages that direct inserts write in their places, and the journal that has them first
-//!   clusters.rs   files of a cluster index: extents, and vectors that stand by themselves
-//!   placement.rs  what is said of where nodes are after direct inserts, and which of their ids count
-//!   streams.rs    byte strings, and what the tables among them say
-//!   ids.rs        outside ids that stand twice
-//!   columns.rs    what vectors have beside them, and which have what
-//!   id_file.rs    the file that says which node has which outside id
-//!   found.rs      whether searches find what came since the build: a warning, and no problem
+//!     ├─ placed.rs    pages of an index that took direct inserts: rewritten records, and pending ones
+//!     ├─ added.rs     pages of vectors that direct inserts added, if vectors are stored apart
+//!     └─ journal.rs   pages that direct inserts write in place, and the journal that has them first
+//!   clusters.rs   files of a cluster index: posting lists, and vectors that are stored by themselves
+//!   placement.rs  the table of nodes and pages after direct inserts, and the live ids
+//!   streams.rs    byte strings, and the content of the tables among them
+//!   ids.rs        external ids that occur twice
+//!   columns.rs    attributes of vectors, and the nodes that have them
+//!   id_file.rs    the file that maps external ids to nodes
+//!   found.rs      whether searches find vectors inserted since the build: a warning, and no problem
 //! ```
 //!
-//! Checked are: the manifest; each file's length, header, and every block's checksum; that the pages hold the nodes
-//! that the directory and the chunks say; that each list and each vector decodes; each node's degree and links; outside
-//! ids, which must be unique; the sums that the manifest claims; and that no file lies about that nothing names.
-//! Nothing is changed. What is damaged is passed over, so that one report names all of it; of what cannot be decoded
-//! without a table that is damaged, the checksums are still checked.
+//! The checks cover the manifest, and each file's length, header and block checksums. Pages must
+//! hold the nodes that the directory and the chunks name. Each list and each vector must decode,
+//! and each node's degree and links must be valid. External ids must be unique, and the sums in the
+//! manifest correct. Files that no manifest names are reported.
 //!
-//! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
-//! numbers; a bit a vector more, and a megabyte, where there is a file of ids. Of an index that took direct inserts the
-//! tables are 4 bytes a node, and what waits for its page; these stay. One that has changed since its build is opened when all of it was read and is whole, if
-//! its codes take up to 64 MiB.
+//! Nothing is changed. Damaged parts are skipped, so that one report names all damage. If a table
+//! is damaged, the checksums of the data that needs it are still checked.
+//!
+//! Memory holds a megabyte of pages, the tables of one file, and the ids. These take two bits a
+//! vector if they are row numbers, and a bit a vector more, with a megabyte, if there is a file of
+//! ids. For an index that took direct inserts, the tables are 4 bytes a node and the pending
+//! changes; these stay in memory. An index that changed since its build is opened after all of it
+//! was read and is whole, if its codes take up to 64 MiB.
 
 mod added;
 mod clusters;
@@ -69,35 +72,37 @@ use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, ErrorKind, Layout, stored};
 
-/// Problems listed at most, but for the first of each file; one that is all wrong would fill the terminal.
+/// The most problems listed, except the first of each file. A file of damage only would fill the
+/// terminal.
 const MOST: usize = 100;
 
-/// Bytes that it takes, about: pages, the tables of a file, and a megabyte of ids.
+/// About how many bytes of memory it takes: pages, the tables of a file, and a megabyte of ids.
 const MEMORY: u64 = 3 << 20;
-/// Vectors that a byte has the bits of, at least.
+/// The fewest vectors whose bits fit into a byte.
 const NODES_A_BYTE: u64 = 2;
 
-/// Something wrong in an index.
+/// A fault of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The file.
     pub file: String,
-    /// Where in it, in bytes, if it is at one place.
+    /// The offset in the file, in bytes, if the fault has one place.
     pub offset: Option<u64>,
-    /// What is wrong, and the remedy.
+    /// The fault, and the remedy.
     pub what: String,
 }
 
-/// What `verify` read and found.
+/// The data that `verify` read, and the problems it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// The layout of the index; empty where its MANIFEST does not read.
+    /// The layout of the index; empty if its MANIFEST cannot be read.
     pub layout: String,
     /// Files that were read to their end.
     pub files: u64,
-    /// Bytes of them.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Pages of nodes: of lists, of vectors, or of both; in the layout csr pieces of rows, of a cluster index its extents.
+    /// Pages of nodes: of lists, of vectors, or of both. In the layout csr, pieces of rows; in a
+    /// cluster index, its posting lists.
     pub pages: u64,
     /// Nodes whose lists were read; vectors of a cluster index.
     pub nodes: u64,
@@ -105,19 +110,21 @@ pub struct VerifyReport {
     pub edges: u64,
     /// Records of the log, which are not in the checkpoint yet.
     pub log_records: u64,
-    /// What is wrong: the first hundred, and the first of each file.
+    /// The problems: the first hundred, and the first of each file.
     pub problems: Vec<Problem>,
     /// How many problems there are.
     pub problem_count: u64,
-    /// How many of them are no damage: files that could not be looked at, because this user may not, or the machine failed.
+    /// How many of them are no damage: files that could not be read, because this user may not, or
+    /// the machine failed.
     pub unread: u64,
-    /// Of copies with problems: how many the index itself has. None of its own means that the copies alone are damaged.
+    /// If copies have problems: how many the index itself has. 0 means that only the copies are
+    /// damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_problems: Option<u64>,
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong.
+    /// Whether there is no problem.
     pub fn clean(&self) -> bool {
         self.problem_count == 0
     }
@@ -136,7 +143,7 @@ impl VerifyReport {
 
     fn refused(&mut self, file: &str, error: &Error) {
         let unread = match error {
-            // Bytes that are not there where the manifest says that they are.
+            // Bytes are missing although the manifest names them.
             Error::Tier(error) => !matches!(
                 error,
                 TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. }
@@ -155,7 +162,8 @@ impl VerifyReport {
 /// Checks everything in the index at `path`.
 ///
 /// # Errors
-/// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error: it is in the report.
+/// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error:
+/// the report has it.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let report = verify_in(&*home, progress)?;
@@ -164,11 +172,13 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     Ok(report)
 }
 
-/// As [`verify`], of the copies at some places, as far as there are such of what searches read, and of the index itself for all else. Copies that
-/// are not there yet are made. Where something is wrong, the index itself is read as well: a copy of what is damaged is as damaged.
+/// Checks as [`verify`] does, but reads the copies at `places` for the roles that searches read
+/// there, and the index itself for all others. Missing copies are made. If there is a problem, the
+/// index itself is read as well, since a copy of a damaged file is damaged too.
 ///
 /// # Errors
-/// As those of [`verify`]; a place in memory, of which there is nothing to check; a role that the index does not have.
+/// As for [`verify`]; a place in memory, which cannot be checked; a role that the index does not
+/// have.
 pub fn verify_placed(
     path: impl AsRef<Path>,
     places: &Places,
@@ -214,7 +224,7 @@ pub(crate) fn verify_in(
     let lengths = manifest.files.iter().map(|entry| entry.length);
     let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
-    // That they cannot be read is a problem of their own files.
+    // If they cannot be read, that is a problem of their own files.
     let placement_tables = Tables::read(volume, &manifest);
     let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
@@ -252,26 +262,27 @@ pub(crate) fn verify_in(
     Ok(check.report)
 }
 
-/// A walk through an index.
+/// The state of a check of an index.
 struct Check<'a> {
     volume: &'a dyn Volume,
     manifest: &'a Manifest,
     layout: Layout,
-    /// What its stores can do.
+    /// The abilities of its stores.
     composition: &'static Composition,
     report: VerifyReport,
     sums: Sums,
-    /// What is said of where nodes are, if direct inserts were made and it can be read.
+    /// The table of nodes and pages, if direct inserts were made and it can be read.
     placement_tables: Option<&'a Tables>,
-    /// The same as who reads pages wants it, once that was asked for.
+    /// The same table for readers of pages, once it was asked for.
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
-    /// Vectors of clusters that were met where they stand by themselves, and count; where clusters changed after the build.
+    /// In a cluster index that changed since its build: live vectors that were found stored by
+    /// themselves.
     live: Bits,
-    /// The file of ids, if it is there and opens.
+    /// The file of ids, if it exists and opens.
     id_file: Option<IdFile>,
-    /// Files of columns whose checksums are right.
+    /// Files of columns with correct checksums.
     whole_columns: HashSet<(FileKind, Option<u32>)>,
     progress: &'a dyn Progress,
 }
@@ -311,7 +322,7 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // Of the machine, and nothing of the file.
+            // A failure of the machine, not a fault of the file.
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
@@ -332,7 +343,7 @@ impl Check<'_> {
             FileKind::Vectors => self.may_grow(n),
             // Files of clusters are never written to again.
             _ if self.extents().is_some() => false,
-            // Where pages stay in their places, they are added only when a checkpoint was committed.
+            // If pages stay in place, pages are added only after a checkpoint was committed.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
         if !may_grow {
@@ -356,12 +367,12 @@ impl Check<'_> {
             Form::Clusters(_) => self.clustered(entry, kind, n, name),
             Form::Lists(_) | Form::Segment => self.built(kind, n, name),
             Form::Stream => self.stream(entry, kind, n, name),
-            // No manifest names one; what it says is read by `log`.
+            // No manifest names a log; `log` checks the records.
             Form::Log => Ok(()),
         }
     }
 
-    /// Records of the log: those of vectors that may be searched, and no other place than its end is torn.
+    /// Checks the records of the log: their vectors must be valid, and only the end may be torn.
     fn log(&mut self) {
         let (volume, manifest) = (self.volume, self.manifest);
         let shape = LogShape::new(manifest.element, manifest.dimension as usize);
@@ -394,7 +405,7 @@ impl Check<'_> {
         match replayed {
             Ok(replayed) => {
                 if let Some(torn) = replayed.torn {
-                    // After a crash that is how it should be: what had been durable is there.
+                    // This is normal after a crash: all durable records are there.
                     self.progress.warn(&format!(
                         "{}: its last record ends at byte {}, and what is behind it does not count ({}): as a crash leaves it; \
                          {}{} whole records stand there, none of which is known to have been durable",
@@ -410,7 +421,7 @@ impl Check<'_> {
         }
     }
 
-    /// What the index knows of inserts that can go on.
+    /// Checks the record of interrupted inserts.
     fn inserts(&mut self) -> Result<(), Error> {
         let Some(text) = durable::inserts::text(self.volume)? else {
             return Ok(());
@@ -448,7 +459,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Files that no one names: harmless, but somebody should know.
+    /// Reports files that no manifest names: harmless, but the user should know.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
             let known = name == MANIFEST

@@ -1,4 +1,4 @@
-//! Files of pages, piece by piece, and what is checked of a node whatever the layout of its page.
+//! Files of pages, piece by piece, and the checks of a node that apply to any layout.
 
 use stratann_layout::{BLOCK, FileEntry};
 use stratann_vector::first_invalid;
@@ -7,18 +7,18 @@ use super::Check;
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// Bytes of pages read at a time, about.
+/// About how many bytes of pages are read at once.
 const PIECE: u64 = 1 << 20;
 
-/// Where the pages of a file stand.
+/// The pages of a file.
 pub(super) struct Pages {
-    /// How many they are.
+    /// How many there are.
     pub(super) count: u64,
     /// Bytes of each.
     pub(super) page_bytes: usize,
     /// The offset of the first.
     pub(super) start: u64,
-    /// Pages behind its own that a record may go on on, at most.
+    /// The most pages behind its first one onto which a record may continue.
     pub(super) behind: u64,
 }
 
@@ -34,10 +34,10 @@ impl Pages {
     }
 }
 
-/// Where a node stands, for what is said of it.
+/// The place of a node, for problem reports.
 #[derive(Clone, Copy)]
 pub(super) struct NodeAt<'a> {
-    /// The file as problems name it.
+    /// The file, as problems name it.
     pub(super) file: &'a str,
     /// The offset of its page; `None` if it is on none yet.
     pub(super) offset: Option<u64>,
@@ -46,7 +46,8 @@ pub(super) struct NodeAt<'a> {
 }
 
 impl Check<'_> {
-    /// Reads all pages of a file, and gives each to `each`: number, offset and bytes, which go on behind it as far as its records may.
+    /// Reads all pages of a file. Calls `each` with the number, the offset and the bytes of each
+    /// page, and the bytes of later pages that its records may need.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -56,7 +57,7 @@ impl Check<'_> {
         self.each_page_of(entry, pages, |_| true, each)
     }
 
-    /// As [`each_page`](Check::each_page), of those pages that are `wanted`. The others are not read.
+    /// Reads as [`each_page`](Check::each_page) does, but only the pages that are `wanted`.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -90,13 +91,13 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Nodes of the graph, those included that came after the build.
+    /// Nodes of the graph, including nodes inserted after the build.
     pub(super) fn nodes(&self) -> u64 {
         let placement = self.manifest.placement;
         placement.map_or(self.manifest.vectors, |facts| facts.nodes)
     }
 
-    /// A page of records that were written anew, in an index that has none.
+    /// Reports a page of rewritten records in an index that has none.
     pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
         let what = format!(
             "page {page} holds records that were written anew, of which the MANIFEST says there are none"
@@ -104,7 +105,7 @@ impl Check<'_> {
         self.report.problem(file, Some(offset), what);
     }
 
-    /// Something is wrong with a node.
+    /// Reports a problem of a node.
     pub(super) fn node_problem(&mut self, place: NodeAt<'_>, what: impl std::fmt::Display) {
         let what = format!("node {} {what}", place.node);
         self.report.problem(place.file, place.offset, what);
@@ -142,7 +143,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the outside id of a node.
+    /// Checks the external id of a node.
     pub(super) fn id(&mut self, place: NodeAt<'_>, id: u64) {
         if !self.ids.insert(id) {
             self.node_problem(

@@ -1,14 +1,16 @@
-//! Pages of an index that took direct inserts: the page of a node is in a table, and some of what is new is on no page yet.
+//! Pages of an index that took direct inserts: a table has the page of each node, and some new
+//! nodes and changes are on no page yet.
 //!
 //! ```text
-//!   placement   node -> page      pages that no node is on are not looked at: what is there does not count
-//!   page        records           those whose node the table says is here; the others are leftovers of what moved on
+//!   placement   node -> page      pages without a node are not read: their content does not count
+//!   page        records           those whose node is here by the table; others moved away
 //!   pending     changes, records  a list counts as it will be when its page is written
 //! ```
 //!
-//! Every node is in one place: on the page that the table says, or among what waits. Where vectors are apart, they and the
-//! ids are not there: vectors do not wait, and stand on pages of their own ([`super::added`]). Of vectors in parts the leading ones are
-//! there, with the ids.
+//! Every node has one place: the page in the table, or the pending changes. If vectors are stored
+//! apart, the pages here have neither vectors nor ids. Such vectors are never pending, and are on
+//! pages of their own ([`super::added`]). If vectors are in two parts, the leading parts are here,
+//! with the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
@@ -28,10 +30,10 @@ struct Page<'p> {
     bytes: &'p [u8],
 }
 
-/// What was found on the way through the pages.
+/// The results of reading the pages.
 struct Walk<'t> {
     tables: &'t Tables,
-    /// Nodes that are in a place.
+    /// Nodes whose place was found.
     found: Bits,
     /// Pages that could not be read.
     damaged: Bits,
@@ -39,7 +41,7 @@ struct Walk<'t> {
 }
 
 impl Check<'_> {
-    /// Checks all pages that nodes are on, and what waits for its page.
+    /// Checks all pages with nodes, and the pending changes.
     pub(super) fn placed(
         &mut self,
         entry: &FileEntry,
@@ -49,7 +51,8 @@ impl Check<'_> {
         let file = stored::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Which pages count, nobody knows without the table; that it cannot be read is a problem of its own file.
+        // Without the table it is unknown which pages count. An unreadable table is a problem of
+        // its own file.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -78,7 +81,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The pages that nodes are on, of so many that the file has.
+    /// The pages with nodes, among the `pages` pages of the file.
     fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
         let mut waits = Bits::new(tables.placement.page_of.len() as u64);
         for record in tables.pending.iter().flat_map(|pending| &pending.records) {
@@ -107,7 +110,7 @@ impl Check<'_> {
         in_use
     }
 
-    /// Checks the records of a page that count.
+    /// Checks the current records of a page.
     fn placed_page(
         &mut self,
         walk: &mut Walk<'_>,
@@ -146,13 +149,14 @@ impl Check<'_> {
         }
     }
 
-    /// A page that nodes are on cannot be read.
+    /// Reports a page with nodes that cannot be read.
     fn passed_over(&mut self, walk: &mut Walk<'_>, page: u64, name: &str, error: &Error) {
         walk.damaged.add(page);
         self.report.refused(name, error);
     }
 
-    /// Where the node of a record is, and which it is, if it is the one that counts: the table says that it is here.
+    /// The place and the node of a record, if it is the current one: the table has the node on this
+    /// page.
     fn is_here<'n>(
         &mut self,
         walk: &mut Walk<'_>,
@@ -181,7 +185,7 @@ impl Check<'_> {
             );
             return None;
         };
-        // Else it moved on, and left its bytes behind. No page has a node twice.
+        // Otherwise the record moved away and left its bytes behind. No page has a node twice.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
@@ -189,15 +193,15 @@ impl Check<'_> {
         Some((place, node))
     }
 
-    /// Checks the list in `links`, of a node, as it is once all that waits is written.
+    /// Checks the list of a node, in `links`, with its pending changes applied.
     fn list(&mut self, walk: &mut Walk<'_>, place: NodeAt<'_>, node: u32, bytes: usize) {
         let degree = self.manifest.graph().degree as usize;
         let changes = walk.tables.changes(node);
         if !changes.is_empty() {
             let most = walk.links.len().max(degree);
             apply(changes, node, &mut walk.links);
-            // Two inserts at once may each have found the last room there was: then the page gets the first, and that is no
-            // damage.
+            // Two concurrent inserts may both have used the last free slot. The page gets the first
+            // one, and this is no damage.
             walk.links.truncate(most);
         }
         self.links(place, &walk.links, bytes);
@@ -235,20 +239,20 @@ impl Check<'_> {
                     self.vector(place, &record.vector, record.vector.len());
                     self.counted(place, record.id);
                 }
-                // The vector counts where its trailing part is.
+                // The vector is checked with its trailing part.
                 VectorsAt::Parts => self.counted(place, record.id),
-                // Both do there.
+                // Both are checked there.
                 VectorsAt::Segments => {}
             }
         }
     }
 
-    /// Every node is in the place that the table says, unless that cannot be read.
+    /// Checks that every node is at its place in the table, unless that cannot be read.
     fn places(&mut self, walk: &Walk<'_>) {
         let tables = walk.tables;
         let (built, knows) = (u64::from(tables.placement.built), tables.pending.is_some());
         for (node, &page) in (0..).zip(&tables.placement.page_of) {
-            // A new one may be among what waits.
+            // A new node may be among the pending ones.
             let unknown = walk.damaged.has(page.into()) || (!knows && node >= built);
             if !walk.found.has(node) && !unknown {
                 let what = format!("node {node} is on page {page} by this table, and is not there");

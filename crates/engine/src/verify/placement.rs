@@ -1,12 +1,13 @@
-//! What is said of where nodes are in an index that took direct inserts, and which of their ids count.
+//! The table of nodes and pages in an index that took direct inserts, and the live ids.
 //!
 //! ```text
-//!   placement   node -> page; first nodes of added pages of vectors; ids that are dead, and those that came later
-//!   pending     what is on no page yet
+//!   placement   node -> page; first nodes of added pages of vectors; dead ids, and later ids
+//!   pending     nodes and changes that are on no page yet
 //! ```
 //!
-//! Ids count of the records that do: one whose id was deleted or replaced below a later node is dead, and may have the id
-//! of another. The records of an index may be in several files, so what they come to is said when all were read.
+//! Only the ids of live records count. If an id was deleted or replaced below a later node, its
+//! record is dead, and may have the id of another record. The records of an index may be in several
+//! files, so their totals are checked after all were read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;
@@ -18,26 +19,26 @@ use crate::stores::topology::pending::Change;
 use crate::stores::topology::placement::Placement;
 use crate::{Layout, stored};
 
-/// What is said of where nodes are.
+/// The table of nodes and pages.
 pub(super) struct Tables {
     /// Without codes.
     pub(super) placement: PlacementFile,
-    /// The file as problems name it.
+    /// The file, as problems name it.
     pub(super) name: String,
-    /// What waits for its page: changes and new nodes, in the order of their nodes; `None` if that cannot be read.
+    /// Pending changes and new nodes, in the order of their nodes; `None` if they cannot be read.
     pub(super) pending: Option<Waiting>,
 }
 
-/// What is on no page yet.
+/// Nodes and changes that are on no page yet.
 pub(super) struct Waiting {
     changes: Vec<Change>,
     pub(super) records: Vec<PendingRecord>,
-    /// The file as problems name it.
+    /// The file, as problems name it.
     pub(super) name: String,
 }
 
 impl Tables {
-    /// What can be read of them: nothing at all without the placement.
+    /// Reads the tables as far as possible; `None` without the placement.
     pub(super) fn read(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let facts = manifest.placement.as_ref()?;
         let read = |kind| stored::read_stream_whole(volume, manifest, kind, None).ok();
@@ -53,7 +54,7 @@ impl Tables {
             let mut changes: Vec<_> = changes
                 .map(|[node, add, remove]| Change { node, add, remove })
                 .collect();
-            // Those of one node stay in their order.
+            // The changes of one node keep their order.
             changes.sort_by_key(|change| change.node);
             records.sort_by_key(|record| record.node);
             Some(Waiting {
@@ -69,7 +70,7 @@ impl Tables {
         })
     }
 
-    /// Whether an id is among those that came after the build.
+    /// Whether an id was inserted after the build.
     fn came_later(&self, id: u64) -> bool {
         let ids = &self.placement.ids;
         let behind = ids.partition_point(|&(first, _)| first <= id);
@@ -87,7 +88,7 @@ impl Tables {
         &rest[..rest.partition_point(|change| change.node == node)]
     }
 
-    /// New nodes that wait for their page, of so many from `first` on.
+    /// The pending nodes among `count` nodes from `first` on.
     pub(super) fn waiting_from(&self, first: u64, count: usize) -> &[PendingRecord] {
         let Some(waiting) = &self.pending else {
             return &[];
@@ -100,17 +101,17 @@ impl Tables {
     }
 }
 
-/// What the records that were read come to.
+/// Totals of the records that were read.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Records with an id.
     records: u64,
-    /// Of these, those that do not count, and live ones that came after the build with an id that is said to have.
+    /// Dead ones among them, and live ones inserted after the build whose id is recorded as such.
     dead: u64,
     later: u64,
 }
 
-/// What is wrong with the added pages of vectors that a table names, in an index of this layout.
+/// The fault of the added pages of vectors in a table, in an index of this layout.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
     let later = placement.nodes.saturating_sub(placement.built);
@@ -126,14 +127,15 @@ pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<S
 }
 
 impl Check<'_> {
-    /// Whether pages may have been added to the vectors of segment `n`: also those that no checkpoint has yet, as after a crash.
+    /// Whether pages may have been added to the vectors of segment `n`, including pages of no
+    /// checkpoint, as after a crash.
     pub(super) fn may_grow(&self, n: Option<u32>) -> bool {
         let behind = n.map(|n| n as usize + 1);
         behind == Some(self.manifest.segments.len())
     }
 
-    /// Where nodes are, as who reads pages wants it: nothing where no direct inserts were made, or where that cannot be read. Nothing
-    /// waits where what does cannot be.
+    /// The table of nodes and pages for readers of pages. It is empty if there were no direct
+    /// inserts, or if it cannot be read. If the pending changes cannot be read, none are applied.
     pub(super) fn where_nodes_are(&self) -> Placed {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();
@@ -152,7 +154,7 @@ impl Check<'_> {
         if self.manifest.placement.is_none() {
             return self.id(place, id);
         }
-        // Which are dead, nobody knows without the table.
+        // Without the table it is unknown which records are dead.
         let (Some(tables), Ok(node)) = (self.placement_tables, u32::try_from(place.node)) else {
             return;
         };
@@ -175,7 +177,7 @@ impl Check<'_> {
         }
     }
 
-    /// What counts comes to what is said, if all of it was read.
+    /// Checks the totals against the manifest, if all records were read.
     pub(super) fn totals(&mut self) {
         let (Some(tables), Some(facts)) = (self.placement_tables, self.manifest.placement) else {
             return;

@@ -1,11 +1,11 @@
 //! Files of pages as their build left them, whatever their format: lists, vectors, or both.
 //!
-//! Records may be encoded. A directory or the chunks of a segment say then how many each page holds and what they are decoded with.
-//! Where that table is damaged itself, which is reported of its own file, pages are still looked at for all that can be
-//! seen without.
+//! Records may be encoded. Then a directory or the chunks of a segment say how many records each
+//! page holds, and how to decode them. If that table is damaged, its own file has the problem, and
+//! pages are checked as far as possible without it.
 //!
-//! Whether codes beside lists are those of the neighbours is not checked: a checksum covers them, and a search that is led astray by a
-//! wrong one still ranks by the vectors.
+//! Codes beside lists are not compared with the neighbours' codes. A checksum covers them, and a
+//! search that a wrong code misleads still ranks by the vectors.
 
 use stratann_codec::ListModel;
 use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
@@ -19,41 +19,41 @@ use crate::stores::vectors::model::VectorModel;
 use crate::stores::{Pages as NodesPages, Placed, VectorsAt};
 use crate::{Error, stored};
 
-/// What is known of what a file of pages is decoded with.
+/// The known parameters for decoding a file of pages.
 #[derive(Default)]
 pub(super) struct Tables {
-    /// Lists and vectors stand as they are.
+    /// Lists and vectors are stored uncompressed.
     raw: bool,
     /// Records that start on each page.
     counts: Option<Vec<u16>>,
-    /// The pages whose last record goes on on the next, where `counts` are.
+    /// The pages whose last record continues on the next page, if `counts` are known.
     runs: RunsOn,
     lists: Option<ListModel>,
-    /// The models of the vectors that decode, each for `model_nodes` nodes.
+    /// The models of the vectors, if they decode, each for `model_nodes` nodes.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases that vectors were made to differ from, each for `base_nodes` nodes.
+    /// The bases that vectors were encoded against, each for `base_nodes` nodes.
     bases: Vec<Option<Vec<u8>>>,
     base_nodes: u32,
-    /// Nodes that may have a base: those of the build.
+    /// Nodes of the build, which may have a base.
     based: u64,
     numbers: Numbers,
 }
 
-/// Which nodes the records of a page are.
+/// How the records of a page map to nodes.
 #[derive(Default)]
 enum Numbers {
-    /// As the page says.
+    /// By the numbers on the page.
     #[default]
     Stored,
-    /// Of a segment that a merge kept: where its nodes are now, and what is garbage.
+    /// In a segment that a merge kept: the present numbers of its nodes, and the garbage.
     Anew(PageDirectory, DeadSlots),
-    /// Of one whose chunks cannot be read, so that nobody knows.
+    /// In a segment whose chunks cannot be read: unknown.
     Unknown,
 }
 
 impl Numbers {
-    /// The nodes of the records of the `page`-th page of a file, by slot; none of one that is garbage.
+    /// The nodes of the records of page `page` of a file, by slot; `None` for garbage.
     fn of_page<'a>(
         &'a self,
         page: u64,
@@ -79,10 +79,10 @@ impl Numbers {
 }
 
 impl Tables {
-    /// What the vector in place `at` of the file is decoded with, as far as that is known.
+    /// How to decode the vector at position `at` of the file, if known.
     fn vector_code(&self, at: u64) -> Option<(&VectorModel, Option<&[u8]>)> {
         let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
-        // Nodes that came after the build have the model of its last segment.
+        // Nodes inserted after the build use the model of its last segment.
         let last = self.models.len().checked_sub(1)?;
         let model = self.models.get(place(self.model_nodes)?.min(last))?;
         let model = model.as_ref()?;
@@ -93,7 +93,7 @@ impl Tables {
 }
 
 impl Check<'_> {
-    /// Checks all pages of a file that nothing was inserted into, or of those of a segment those of its build; `n` as in
+    /// Checks all pages of a file without inserts, or the pages of a segment's build; `n` as in
     /// [`stored::entry`].
     pub(super) fn built(
         &mut self,
@@ -106,7 +106,7 @@ impl Check<'_> {
         let pages = Pages::of(&*file.format, file.pages);
         let end = u64::from(file.first) + file.records;
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // The first node of the page that comes next, where that is known.
+        // The first node of the next page, if known.
         let mut next = Some(u64::from(file.first));
         let mut runs = Runs::default();
         self.each_page(file.entry, &pages, |check, page, offset, bytes| {
@@ -139,7 +139,7 @@ impl Check<'_> {
             let said = count.map(|_| tables.runs.has(page));
             runs.check(check, &read, said, (page, offset), name);
             match expected {
-                // Nobody would find its nodes, and what they are decoded with depends on their numbers.
+                // No lookup would find its nodes, and decoding depends on their numbers.
                 Some(expected) if expected != found => {
                     let what =
                         format!("page {page} begins with node {found}; {expected} is the next");
@@ -158,7 +158,7 @@ impl Check<'_> {
                 self.report.problem(name, Some(offset), what);
             }
         }
-        // A page that was passed over is a problem already.
+        // A page that was skipped is a problem already.
         if let Some(found) = next.filter(|&next| next != end) {
             let what = format!("its last page ends before node {found}; {end} is the file's end");
             self.report.problem(name, None, what);
@@ -172,7 +172,7 @@ impl Check<'_> {
         }
     }
 
-    /// What checks the records of a file of this kind, whose first node is `first`.
+    /// The checker for records of a file of this kind, whose first node is `first`.
     pub(super) fn records_of<'a>(
         &self,
         kind: FileKind,
@@ -187,7 +187,7 @@ impl Check<'_> {
         let parts = (in_parts && !lists).then(|| {
             let placement = self.where_nodes_are();
             Parts {
-                // That they cannot be opened is a problem of their own file.
+                // A failure to open them is a problem of their own file.
                 pages: composition
                     .open(self.volume, self.manifest, &placement)
                     .ok(),
@@ -210,7 +210,7 @@ impl Check<'_> {
         }
     }
 
-    /// What can be read of what a file of pages is decoded with; `n` as in [`stored::entry`].
+    /// The readable parameters for decoding a file of pages; `n` as in [`stored::entry`].
     pub(super) fn tables(&self, n: Option<u32>) -> Tables {
         let (volume, manifest) = (self.volume, self.manifest);
         let at = self.composition.vectors;
@@ -264,15 +264,16 @@ impl Check<'_> {
     }
 }
 
-/// What goes on from page to page of a file, those of its records that run on.
+/// Tracks records that span pages of a file.
 #[derive(Default)]
 pub(super) struct Runs {
-    /// Bytes of a record that the page which comes next has to begin with, where that is known.
+    /// Bytes of a spanning record with which the next page must begin, if known.
     left: Option<u64>,
 }
 
 impl Runs {
-    /// Checks that a page, the next one, begins with what the one before it goes on with, and that it goes on itself if a table has `said` so.
+    /// Checks that the next page begins with the rest of the spanning record, and that its own last
+    /// record spans pages if a table has `said` so.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -300,23 +301,23 @@ impl Runs {
     }
 }
 
-/// The leading parts of vectors of which a file has the trailing ones.
+/// The leading parts of vectors, for a file with the trailing ones.
 struct Parts {
     pages: Option<NodesPages>,
     name: String,
-    /// Where nodes are, if the index took direct inserts.
+    /// The pages of nodes, if the index took direct inserts.
     placement: Placed,
     leading: LeadingParts,
 }
 
-/// What checks the records of a page after those of another.
+/// Checks the records of one page after another.
 pub(super) struct Records<'a> {
-    /// Whether lists are there, and whether vectors are, with the outside ids.
+    /// Whether the file has lists, and whether it has vectors, with the external ids.
     lists: bool,
     pub(super) vectors: bool,
-    /// Whether the leading parts of vectors are there, with the outside ids.
+    /// Whether it has the leading parts of vectors, with the external ids.
     pub(super) leading: bool,
-    /// Where they are, if the vectors are trailing parts.
+    /// The leading parts, if the vectors are trailing parts.
     parts: Option<Parts>,
     pub(super) format: &'a dyn PageFormat,
     tables: &'a Tables,
@@ -328,8 +329,8 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Checks all records of a page, the `page`-th of its file, which is where it should be: at `offset`, if it is in that file. Of
-    /// one that is garbage nothing counts but that it is there.
+    /// Checks all records of page `page`, which belongs at `offset`, if that is in the same file.
+    /// Garbage records only have to exist.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -342,13 +343,13 @@ impl Records<'_> {
         for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
             let bytes = match (&stored.bytes, node) {
                 (Ok(bytes), _) => bytes,
-                // What is wrong is on a page behind this one, and told of it, too.
+                // The fault is on a later page, and is reported there too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
                     check.node_problem(place, format_args!("does not go on: {error}"));
                     continue;
                 }
-                // Nothing counts of what is garbage behind its page, either.
+                // The remainder of a garbage record does not matter either.
                 (Err(_), None) if read.left > 0 && slot + 1 == read.records.len() => continue,
                 (Err(error), _) => {
                     check.report.refused(file, &error.clone().into());
@@ -374,7 +375,7 @@ impl Records<'_> {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
                 self.leading(check, place, at, &bytes.vector);
             }
-            // Where vectors are in parts, that of the leading one counts.
+            // If vectors are in two parts, the id beside the leading part counts.
             if self.leading || (self.vectors && self.parts.is_none()) {
                 match &stored.id {
                     Ok(id) => check.counted(place, *id),
@@ -390,7 +391,8 @@ impl Records<'_> {
         }
     }
 
-    /// Decodes a list into `links`. `false`: it does not, which is a problem, or nobody knows how.
+    /// Decodes a list into `links`. Returns `false` if it does not decode, which is reported, or if
+    /// the model is unknown.
     pub(super) fn decode_list(
         &mut self,
         check: &mut Check<'_>,
@@ -417,7 +419,7 @@ impl Records<'_> {
                 );
                 false
             }
-            // The ids ascend: the codec gives no others, whatever the bytes are.
+            // The ids are ascending: the codec yields no others, whatever the bytes are.
             Ok(_) => true,
         }
     }
@@ -427,7 +429,7 @@ impl Records<'_> {
         self.vector_at(check, place, at, bytes);
     }
 
-    /// Checks the vector of a node that is the `at`-th record of its file.
+    /// Checks the vector of a node, record `at` of its file.
     fn vector_at(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, at: u64, bytes: &[u8]) {
         if self.tables.raw {
             return check.vector(place, bytes, bytes.len());
@@ -443,7 +445,7 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the leading part of the vector of a node that is the `at`-th record of its file.
+    /// Checks the leading part of the vector of a node, record `at` of its file.
     pub(super) fn leading(
         &mut self,
         check: &mut Check<'_>,
@@ -462,7 +464,8 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the vector of a node whose trailing part this is, with the leading one, and its id, which both have.
+    /// Checks the vector of a node by its trailing part `bytes` and its leading part, and the id,
+    /// which both have.
     fn trailing(
         &mut self,
         check: &mut Check<'_>,
@@ -485,7 +488,7 @@ impl Records<'_> {
         let Ok(node) = u32::try_from(place.node) else {
             return;
         };
-        // That there is none is a problem of the page that should have it.
+        // A missing leading part is a problem of the page that should have it.
         let file = LeadingFile {
             volume: check.volume,
             name,
@@ -494,7 +497,7 @@ impl Records<'_> {
         };
         let (leading_id, part) = match leading.of(&file, node) {
             Ok(found) => found,
-            // Of a device that fails now and then nobody else says it.
+            // If a device fails now and then, no other check may report it.
             Err(error @ Error::Tier(_)) => return check.report.refused(place.file, &error),
             Err(_) => return,
         };

@@ -1,4 +1,4 @@
-//! Byte strings: their checksums, their lengths, and what the tables among them say.
+//! Byte strings: their checksums, their lengths, and the content of the tables among them.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -28,7 +28,7 @@ impl Check<'_> {
             return self.advance(entry.length);
         }
         if matches!(kind, FileKind::Rows | FileKind::Columns) {
-            // What they say is checked in pairs, when the checksums of both are known to be right.
+            // Their content is checked in pairs, once the checksums of both are known to be right.
             stored::check_stream(volume, manifest, kind, n)?;
             self.whole_columns.insert((kind, n));
             return self.advance(entry.length);
@@ -58,7 +58,8 @@ impl Check<'_> {
         self.advance(entry.length)
     }
 
-    /// The codebook is the one that the MANIFEST names by its content: codes mean nothing under another.
+    /// Checks that the codebook is the one whose content the MANIFEST names: codes mean nothing
+    /// under another.
     fn codebook(&mut self, name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         if manifest.codebook.is_empty() {
@@ -76,7 +77,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a byte string of which only its length says anything. It is not kept in memory.
+    /// Checks a byte string by its length alone. It is not held in memory.
     fn length(&mut self, kind: FileKind, expected: u64, name: &str) -> Result<(), Error> {
         let found = stored::check_stream(self.volume, self.manifest, kind, None)?;
         if found != expected {
@@ -133,8 +134,8 @@ impl Check<'_> {
                 }
             }
             FileKind::Journal => self.journal(payload, name)?,
-            // Codes, codebooks and ids are checked above, and files of other forms elsewhere. What else comes here is a kind of table
-            // that was added without a check.
+            // Codes, codebooks and ids are checked above, and files of other forms elsewhere. Any
+            // other kind here is a table that was added without a check.
             _ => self
                 .report
                 .problem(name, None, "nothing checks what a file of this kind says"),
@@ -142,9 +143,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The directory of the pages with lists. It fits their file, and all its models decode.
+    /// Checks the directory of the pages with lists: it must fit their file, and all its models
+    /// must decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        // Without a header of the file that it is for, which is a problem of that file, nothing says what would fit.
+        // Without a header of that file, which is a problem of its own, the right size is unknown.
         let Ok(pages) = stored::pages(self.volume, self.manifest, self.composition.lists, None)
         else {
             return Ok(());
@@ -167,7 +169,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The chunks of a segment. They fit its file, and the model of its vectors decodes.
+    /// Checks the chunks of a segment: they must fit its file, and the model of its vectors must
+    /// decode.
     fn chunks(&mut self, n: Option<u32>, payload: &[u8], name: &str) -> Result<(), Error> {
         let Ok((shape, span)) = stored::span(self.volume, self.manifest, n.unwrap_or(0)) else {
             return Ok(());
@@ -175,7 +178,7 @@ impl Check<'_> {
         let file = ChunksFile::decode(payload, span, shape.vector_bytes(), name)?;
         self.vector_model(format_args!("the model of the vectors"), &file.model, name);
         if self.composition.vectors == VectorsAt::Parts
-            // What is wrong with the directory is told of it.
+            // Faults of the directory are reported for the directory.
             && let Ok(directory) = stored::directory(self.volume, self.manifest)
             && directory.vector_models.get(n.unwrap_or(0) as usize) != Some(&file.model)
         {
@@ -193,7 +196,7 @@ impl Check<'_> {
         }
     }
 
-    /// Counts of reads: one for each page there is.
+    /// Checks the counts of reads: one for each page.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let pages = stored::pages_of(volume, manifest, self.composition.lists, None);

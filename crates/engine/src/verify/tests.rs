@@ -1,6 +1,7 @@
-//! Indexes that are put together by hand, whole but for one thing: `verify` says that, and nothing else.
+//! Indexes that are put together by hand, whole except for one fault: `verify` reports that one,
+//! and no other.
 //!
-//! All checksums are right, so that what is found is found by reading.
+//! All checksums are right, so that faults are found by reading.
 
 use stratann_codec::{
     Element as CodecElement, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec, xor_delta,
@@ -50,12 +51,12 @@ struct Node {
     id: u64,
     links: Vec<u32>,
     vector: Vec<u8>,
-    /// What becomes of its codes before they are stored.
+    /// Changes its codes before they are stored.
     list_code: fn(&mut Vec<u8>),
     vector_code: fn(&mut Vec<u8>),
 }
 
-/// What a test may change on the way.
+/// The parts that a test may change.
 enum Part<'a> {
     Nodes(&'a mut [Node]),
     /// The number of a slotted page, and the node that it says it begins with.
@@ -122,7 +123,8 @@ impl Writer {
         self.file(FileKind::Codebook, None, &bytes);
     }
 
-    /// Writes records as slotted pages, of which one begins where `begins` says. Gives the count of each.
+    /// Writes records as slotted pages; a page begins where `begins` says so. Returns the count of
+    /// each.
     fn slotted(
         &mut self,
         kind: FileKind,
@@ -134,7 +136,7 @@ impl Writer {
         let shape = SlottedShape::new(kind, Element::F32, DIM, DEGREE, 100).unwrap();
         let (mut pages, mut counts, mut next) = (Vec::new(), Vec::new(), first);
         let mut builder = SlottedBuilder::new(shape);
-        // A chunk begins on a new page; packed pages and those of lists know no chunks.
+        // A chunk begins on a new page; packed pages and pages of lists know no chunks.
         let run = match kind {
             FileKind::Vectors => CHUNK as usize,
             _ => records.len(),
@@ -356,8 +358,8 @@ fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     vec![1; nodes.len()]
 }
 
-/// What lists and vectors take in records of one size: a word for the degree and one for each link there is room for;
-/// the elements.
+/// Bytes of lists and vectors in records of one size: a word for the degree and one for each link
+/// slot; the elements.
 const FIXED_BYTES: (u64, u64) = (
     NODES as u64 * 4 * (1 + DEGREE as u64),
     NODES as u64 * 4 * DIM as u64,
@@ -385,7 +387,7 @@ fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
 
 /// The model of the lists, and the code of each.
 fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
-    // Lists longer than the format has room for are coded as well.
+    // Lists longer than the format allows are encoded as well.
     let mut trainer = ListTrainer::new(NODES, DEGREE as u32);
     for (number, node) in (0..).zip(nodes) {
         trainer.add(number, &node.links).unwrap();
@@ -422,7 +424,8 @@ fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     parts.collect()
 }
 
-/// The models of the segments, of which the first is the paper's, and the code of each vector; or of its trailing part.
+/// The models of the segments, the first of them the paper's, and the code of each vector or of its
+/// trailing part.
 fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let shape = Shape::new(CodecElement::F32, DIM).unwrap();
     if layout == Layout::Layered {
@@ -550,7 +553,8 @@ fn a_whole_index_is_clean_and_counted() {
             Layout::Inline => (6, 2),
             Layout::Csr => (6, 60),
             Layout::Packed => (7, 9),
-            // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for what is left.
+            // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for the
+            // remainder.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
             Layout::Replicated | Layout::Addressed | Layout::Grouped => {
                 unreachable!("not among these layouts")
@@ -586,7 +590,7 @@ fn what_is_wrong_with_a_node_is_named() {
         );
         // Node 7 has it.
         let change = of(|node| node.id = 49);
-        // Where parts have ids, those of the leading ones count.
+        // If both parts have ids, those of the leading ones count.
         let ids = if layout == Layout::Layered {
             list
         } else {
@@ -610,7 +614,7 @@ fn what_is_wrong_with_a_node_is_named() {
             found[0].ends_with(&text) && found[0].contains(index),
             "{found:?}"
         );
-        // What is not encoded decodes, and has no room for more links.
+        // Unencoded bytes always decode, and have no slots for more links.
         if matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr) {
             continue;
         }
@@ -649,7 +653,8 @@ fn what_is_wrong_with_a_node_is_named() {
             &vectors,
             &["node 37 has no vector that decodes"],
         );
-        // Page 5 holds nodes 35 to 41, and page 1 of the second chunk of segment 1 begins with node 39.
+        // Page 5 holds nodes 35 to 41, and page 1 of the second chunk of segment 1 begins with node
+        // 39.
         let offset = match layout {
             Layout::Packed => 4096 * 6,
             _ => 4096 * 3,
@@ -677,7 +682,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
         let text = "chunks-1: the model of the trailing parts is not that of the leading ones";
         assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
     }
-    // A leading part that is none is told where it stands, and its vector where the other part does.
+    // An invalid leading part is reported at its own place, and the vector at the place of the
+    // other part.
     let cut = |part: Part<'_>| {
         if let Part::Nodes(nodes) = part {
             nodes[37].vector_code = |code| code.truncate(1);
@@ -689,7 +695,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
 
 #[test]
 fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
-    // Without it they decode, to other vectors: what was written is not known. A base that the codec does not take is.
+    // Without it they decode to other vectors: the original is unknown. A base that the codec does
+    // not use is found.
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
             file.chunks[2].base = Some(vec![0; 4 * DIM]);
@@ -704,7 +711,7 @@ fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
             "{line}"
         );
     }
-    // What differs from infinity by a number is none.
+    // The difference of a number from infinity is NaN.
     let infinite = |part: Part<'_>| {
         if let Part::Chunks(0, file) = part {
             let base = file.chunks[0].base.as_mut().unwrap();
@@ -1093,7 +1100,7 @@ fn codes_stand_in_one_place() {
 
 #[test]
 fn codes_are_of_the_length_that_the_manifest_says() {
-    // That of the codes decides where everything stands.
+    // The length of codes decides the place of everything else.
     let longer = in_manifest(|m| m.code_bytes += 1);
     let found = lines(&index(Layout::Inline, &longer));
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -1182,7 +1189,7 @@ fn a_damaged_page_does_not_hide_the_others() {
             for page in [1, 3] {
                 bytes[4096 * page + 100] ^= 4;
             }
-            // What does not decode is still found on the page between them.
+            // A part that does not decode is still found on the page between them.
             let at = 4096 * 3 - 1;
             bytes[at] = 1;
             seal(&mut bytes[4096 * 2..4096 * 3], 2);
@@ -1225,7 +1232,8 @@ fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
         assert_eq!((found.len(), pages, nodes), (1, 1, others), "{found:#?}");
         assert!(found[0].contains("count of records"), "{found:#?}");
     }
-    // The degree of node 1: a record is the id, the vector, the degree, links and codes, behind checksum and count.
+    // The degree of node 1: a record is the id, the vector, the degree, links and codes, behind
+    // checksum and count.
     let record = 8 + 4 * DIM + 4 + 4 * DEGREE + CODE * DEGREE;
     let degree = 8 + record + 8 + 4 * DIM;
     let (found, pages, nodes) = damaged(&|page| page[degree] = DEGREE as u8 + 1, 0, true);
@@ -1270,7 +1278,7 @@ fn a_damaged_table_does_not_hide_its_pages() {
                 .iter()
                 .any(|line| line.contains(&format!("/{file}, 8192: ")))
         );
-        // And the other way round: a file of pages that cannot be read at all says nothing of its table.
+        // And the reverse: a file of pages that cannot be read at all says nothing about its table.
         let volume = index(layout, &nothing);
         let mut bytes = volume.read(file).unwrap();
         bytes[0] ^= 1;
@@ -1281,7 +1289,7 @@ fn a_damaged_table_does_not_hide_its_pages() {
     }
 }
 
-/// A page whose checksum is right holds anything: nothing panics, and what is said names the file.
+/// A page with a right checksum may hold anything: nothing panics, and reports name the file.
 #[test]
 fn any_bytes_under_a_right_checksum_never_panic() {
     for layout in LAYOUTS {
@@ -1306,7 +1314,7 @@ fn any_bytes_under_a_right_checksum_never_panic() {
             write(&volume, file, &whole);
         }
         assert!(report(&volume).clean(), "{layout}");
-        // Most bytes mean something that only those who wrote them know.
+        // Only the writer knows the right values of most bytes.
         assert!(found > damaged / 20, "{layout}: {found} of {damaged}");
     }
 }

@@ -1,4 +1,5 @@
-//! Reads an index back with the layout and codec crates alone, node by node, and encodes its vectors once more.
+//! Reads an index with the layout and codec crates alone, node by node, and encodes its vectors
+//! once more.
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
@@ -19,7 +20,7 @@ pub(super) struct Decoded {
     pub(super) lists: Vec<Vec<u32>>,
 }
 
-/// Decodes all pages of the index in a volume, whatever its layout. Panics on anything that is not as it should be.
+/// Decodes all pages of the index in a volume, in any layout. Panics on any fault.
 pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let manifest = stored::manifest(volume).unwrap();
     let mut nodes = Decoded::default();
@@ -98,7 +99,8 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Every node has the codes of its neighbours, in the order of its list; and the entry points have their own.
+/// Checks that every node has the codes of its neighbours, in the order of its list, and that the
+/// entry points have their own codes.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = stored::inline(volume, manifest).unwrap();
     let (dim, degree) = (
@@ -281,7 +283,7 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Leading parts stand beside lists, trailing ones in segments, both with the ids.
+/// Leading parts are beside lists, trailing ones in segments, both with the ids.
 fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let directory = stored::directory(volume, manifest).unwrap();
     let lists = ListModel::from_bytes(&directory.list_model).unwrap();
@@ -323,7 +325,8 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Gives each record of a file of slotted pages: shape, node, id, list, vector. The directory has to find it.
+/// Returns each record of a file of slotted pages: shape, node, id, list, vector. The directory
+/// must find it.
 fn each_record(
     volume: &dyn Volume,
     manifest: &Manifest,

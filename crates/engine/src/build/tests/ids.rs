@@ -82,7 +82,8 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
         assert_eq!(manifest.file("ids").is_some(), has_one, "{place}");
         let table = IdTable::open(&volume, manifest).unwrap();
         assert_eq!(table.is_some(), has_one, "{place}");
-        // A header and one block, in which ten bits lead from each row number to its node; pairs would be three.
+        // A header and one block: ten bits for each row number give its node; pairs would take
+        // three blocks.
         let length = manifest.file("ids").map(|entry| entry.length);
         assert_eq!(length, has_one.then_some(2 * 4096), "{place}");
         each_vector(&index, &Silent, &mut |node, id, vector| {
@@ -118,7 +119,7 @@ fn a_damaged_block_of_ids_is_one_problem() {
 
 #[test]
 fn an_id_beyond_the_row_numbers_that_a_manifest_claims_is_named() {
-    // As many ids as row numbers, of which one is no row number.
+    // As many ids as row numbers, but one is no row number.
     let mut ids: Vec<u64> = (0..ROWS as u64).collect();
     ids[7] = 5_000;
     let (volume, index) = built(Layout::Packed, Some(ids));

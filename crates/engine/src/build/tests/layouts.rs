@@ -101,8 +101,8 @@ fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     volume
 }
 
-/// What has to be in an index: rows, ids and lists of the graph that the options make, neighbours in its order. Its nodes may have other
-/// numbers in the index.
+/// The expected content of an index: rows, ids and lists of the graph that the options make,
+/// neighbours in its order. The index may number its nodes differently.
 fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     let volume = SimVolume::new();
     let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();
@@ -128,7 +128,8 @@ fn check(source: &dyn VectorSource, options: &BuildOptions) -> Manifest {
     check_against(&expected(source, options), source, options)
 }
 
-/// As [`check`], with what has to be in the index; it is the same for all formats in input order.
+/// Checks as [`check`] does, against the given content, which is the same for all formats in input
+/// order.
 fn check_against(
     expected: &Decoded,
     source: &dyn VectorSource,
@@ -242,7 +243,8 @@ fn embeddings_come_back_from_every_layout() {
 
 #[test]
 fn codes_are_of_directions_under_cosine() {
-    // Unlike the embeddings, these are not of unit length: they are stored as they are, and coded as their directions.
+    // Unlike the embeddings, these vectors are not of unit length. They are stored unchanged, and
+    // encoded by their directions.
     let source = floats(300, 12);
     for (layout, compression) in FORMATS {
         let options = BuildOptions {
@@ -287,8 +289,8 @@ fn a_few_rows_are_an_index() {
     }
 }
 
-/// Rows of which every other chunk of 64 has bytes that depend on their position, so that a base helps; in the other
-/// chunks all bytes of a row are the same, so that none can.
+/// Rows in chunks of 64. In every other chunk the bytes depend on their position, so that a base
+/// helps. In the other chunks all bytes of a row are equal, so that no base helps.
 fn alike_and_not(rows: usize) -> Matrix {
     let byte = |row: usize, position: usize| match row / 64 % 2 {
         0 => (position * 3 + usize::from(row * 31 % 57 == position)) as u8,
@@ -375,7 +377,8 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     }
 }
 
-/// Writes the nodes of a graph, and reads all files back. They are removed with the build, which is not committed.
+/// Writes the nodes of a graph, and reads all files back. They are removed with the build, which is
+/// not committed.
 fn written_files(
     volume: &SimVolume,
     build: &Build<'_>,
@@ -489,7 +492,7 @@ fn a_codebook_that_is_given_is_used() {
             let (content, name) = hashes(&volume);
             assert_eq!(content, name, "{layout} {compression}");
             assert_eq!(name, given.hash(), "{layout} {compression}");
-            // Whose codes are those of this codebook, which `decode` reads from the index.
+            // Encoded with this codebook, which `decode` reads from the index.
             let manifest = check(&source, &options);
             assert_eq!(manifest.code_bytes, 16, "{layout} {compression}");
         }
@@ -531,7 +534,7 @@ fn a_codebook_for_other_vectors_or_codes_is_refused() {
     }
 }
 
-/// The index of the fixtures was written once: what codes and rows mean in it has to stay.
+/// The index of the fixtures was written once: its codes and rows must keep their meaning.
 #[test]
 fn the_frozen_inline_index_holds_its_rows_and_codes() {
     let rows = fixture("photo-sift-20k.base.u8bin", 2_000);
@@ -594,7 +597,7 @@ fn a_preset_leaves_open_what_the_vectors_decide() {
     };
     assert_eq!(layout(&small, &aisaq), Layout::Inline);
     assert_eq!(layout(&large, &aisaq), Layout::Inline);
-    // The preset's compression does not stand in the way of another layout.
+    // The preset's compression does not prevent another layout.
     for (asked, name) in [(Layout::Coupled, "coupled"), (Layout::Inline, "inline")] {
         let options = BuildOptions {
             layout: Some(asked),

@@ -1,4 +1,4 @@
-//! A build that is killed anywhere and resumed writes the bits of one that nobody interrupted.
+//! A build that is killed anywhere and resumed writes the same bits as an uninterrupted one.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use stratann_tier::testing::{Crash, Mishap, Operation};
 
 use super::*;
 
-/// Rows of which pass 1 and 2 have several batches each.
+/// A number of rows that gives passes 1 and 2 several batches each.
 const ROWS: usize = 300;
 
 fn resuming(layout: Layout) -> BuildOptions {
@@ -34,7 +34,8 @@ fn build_of(
     committed.durable(&*volume).map(|()| report)
 }
 
-/// All files of an index but for its manifest, by names without the checkpoint's number, and its manifest without it.
+/// All files of an index except its manifest, by names without the checkpoint's number, and its
+/// manifest without that number.
 fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let mut manifest = stored::manifest(volume).unwrap();
     let number = format!("-{:06}", manifest.checkpoint);
@@ -45,7 +46,7 @@ fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
         }
     }
     manifest.checkpoint = 0;
-    // Drawn anew by each build.
+    // Each build draws another id.
     assert!(manifest.state.take().is_some());
     for entry in &mut manifest.files {
         entry.name = entry.name.replace(&number, "");
@@ -63,7 +64,7 @@ fn same(volume: &SimVolume, whole: &(BTreeMap<String, Vec<u8>>, Manifest), what:
     assert_eq!(found.1, whole.1, "{what}");
 }
 
-/// What a build without savepoints writes.
+/// The files of a build without savepoints.
 fn whole(layout: Layout, source: &dyn VectorSource) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let volume = SimVolume::new();
     let report = build_of(&volume, source, &options(layout), &Silent).unwrap();
@@ -134,7 +135,7 @@ fn crash_and_resume(layout: Layout) {
             }
         }
     }
-    // Every place where there is a savepoint was one to go on from.
+    // Each kind of savepoint was used for a resume.
     let all = [
         "codebook",
         "graph",
@@ -189,7 +190,7 @@ fn a_build_is_killed_again_and_again_and_ends_all_the_same() {
     let mut volume = SimVolume::new();
     let mut lives = 0;
     loop {
-        // Room for three savepoints, and for all that comes behind the last.
+        // Space for three savepoints, and for everything behind the last.
         volume.fail_after(15 + lives, Failure::Crash);
         let built = build_of(&volume, &source, &options, &Silent);
         if built.is_ok() && !volume.has_crashed() {
@@ -220,7 +221,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
             let Some((operation, name)) = volume.failed() else {
                 break;
             };
-            // A sync of names is that of a savepoint or that of the commit.
+            // A sync of names belongs to a savepoint or to the commit.
             if name.starts_with("savepoint") {
                 failed += 1;
                 let what = format!("{operation:?} of {name}, {mishap:?}");
@@ -233,7 +234,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     assert!(failed > if slow() { 30 } else { 10 }, "{failed}");
 }
 
-/// Keeps what it is warned of.
+/// Records the warnings.
 #[derive(Default)]
 struct Warned(Mutex<Vec<String>>);
 
@@ -254,7 +255,7 @@ fn a_disk_that_is_full_for_savepoints_is_said_once_and_gives_their_room_back() {
     let (source, options) = (rows(ROWS), resuming(Layout::Packed));
     let expected = whole(Layout::Packed, &source);
     let volume = interrupted(&source, &resuming(Layout::Packed));
-    // The lists of a build that goes on from the order alone.
+    // The lists of a build that is resumed from the order alone.
     volume.remove("savepoint-lists").unwrap();
     volume.fail_nth(Operation::Write, 0, Mishap::NoRoom);
     let warned = Warned::default();

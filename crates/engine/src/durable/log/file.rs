@@ -1,4 +1,5 @@
-//! The file of a log that is written: made whole or not at all, appended to, synced, and marked as synced.
+//! The file of a log that is being written: created atomically, appended to, synced, and marked as
+//! synced.
 
 use stratann_layout::log::encode_record;
 use stratann_layout::log::marks::{MARK_BYTES, MARKS, encode_mark};
@@ -11,10 +12,10 @@ use crate::Error;
 use crate::durable::room::{LOG_ROOM, drop_log_room, take_log_room};
 use crate::stored::name_of;
 
-/// Bytes of records that are copied from one log to another at a time, about.
+/// About how many bytes of records are copied from one log to another at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// The current file, and which of its marks is the older one.
+/// The current file, and the slot of its older mark.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) file: Box<dyn VolumeFile>,
@@ -24,12 +25,12 @@ pub(super) struct LogFile {
 /// A write or a sync that failed.
 pub(super) struct Failed {
     pub(super) error: TierError,
-    /// Whether the file is durably what it was before.
+    /// Whether the file is durably in its state before the write.
     pub(super) cut_off: bool,
 }
 
 impl LogFile {
-    /// Writes `bytes` behind `from`, up to `to`, and syncs if asked to.
+    /// Writes `bytes` between `from` and `to`, and syncs if `sync` is set.
     pub(super) fn write(
         &mut self,
         from: RecordPlace,
@@ -56,17 +57,17 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes everything up to `end` durable, and says so in the file.
+    /// Makes all records up to `end` durable, and writes a mark that says so.
     pub(super) fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
         self.file.sync()?;
         self.mark(end);
         Ok(())
     }
 
-    /// Says in the file that everything up to `end` is durable.
+    /// Writes a mark: all records up to `end` are durable.
     pub(super) fn mark(&mut self, end: RecordPlace) {
-        // A mark that cannot be written is no failure of what was synced: a reader takes the one before it, and the next
-        // is written over the one that this may have torn.
+        // A mark that cannot be written does not make the sync fail. A reader takes the mark before
+        // it, and the next mark overwrites the one that may be torn.
         let mark = encode_mark(end, self.slot);
         if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
             self.slot = 1 - self.slot;
@@ -74,8 +75,8 @@ impl LogFile {
     }
 }
 
-/// Makes a log's file without records; durable when it returns. A file that has one has a header and marks that were synced,
-/// so that torn ones are told from damaged ones.
+/// Creates a log file without records, durable on return. Header and marks are synced before the
+/// first record is written, so that a torn start can be told from damage.
 pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
     let mut file = volume.create(&log_name(header.number))?;
     file.write_at(0, &header.encode_front())?;
@@ -84,7 +85,7 @@ pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<Log
     Ok(LogFile { file, slot: 0 })
 }
 
-/// Makes a log's file and its first records, up to `end`; durable when it returns.
+/// Creates a log file with its first records, up to `end`, durable on return.
 pub(super) fn create_with(
     volume: &dyn Volume,
     header: LogHeader,
@@ -96,7 +97,8 @@ pub(super) fn create_with(
     file.finish()
 }
 
-/// As [`create_with`], in the room that is kept for it, which is gone where that fails.
+/// Creates a log as [`create_with`] does, in the reserved blocks. If that fails, the reservation is
+/// removed.
 pub(super) fn create_in_room(
     volume: &dyn Volume,
     header: LogHeader,
@@ -118,15 +120,16 @@ pub(super) fn create_in_room(
     created
 }
 
-/// A log that begins with records that an earlier one has, which do not count there when this one has its name. So it gets
-/// that when they are durable here.
+/// A log that begins with records copied from an earlier log. Once this file has its final name,
+/// the copies in the earlier log no longer count. So the file gets that name only when its records
+/// are durable.
 pub(super) struct Unfinished<'a> {
     pub(super) volume: &'a dyn Volume,
-    /// The name that it has until it is whole.
+    /// The temporary name of the file.
     name: String,
     pub(super) file: Box<dyn VolumeFile>,
     pub(super) header: LogHeader,
-    /// Behind what was written.
+    /// The place behind the written records.
     pub(super) end: RecordPlace,
 }
 
@@ -136,7 +139,8 @@ impl<'a> Unfinished<'a> {
         Self::begin_in(volume, unfinished(), file, header)
     }
 
-    /// As [`begin`](Self::begin), in the room that is kept for it. `None` where there is none.
+    /// Begins a log as [`begin`](Self::begin) does, in the reserved blocks. `None` if there are
+    /// none.
     pub(super) fn begin_in_room(
         volume: &'a dyn Volume,
         header: LogHeader,
@@ -164,19 +168,19 @@ impl<'a> Unfinished<'a> {
         })
     }
 
-    /// Records for the place behind those before, up to `end`.
+    /// Appends records that were encoded for this place; they end at `end`.
     pub(super) fn append(&mut self, records: &[u8], end: RecordPlace) -> Result<(), TierError> {
         self.file.write_at(self.end.offset, records)?;
         self.end = end;
         Ok(())
     }
 
-    /// Makes it the log of its number, durably.
+    /// Gives the file its final name, durably.
     pub(super) fn finish(mut self) -> Result<LogFile, TierError> {
         let name = log_name(self.header.number);
         self.file.sync()?;
         self.volume.rename(&self.name, &name)?;
-        // By the name that errors are to say.
+        // Opened again, so that errors show the final name.
         let file = self.volume.open(&name)?;
         self.volume.sync()?;
         let mut file = LogFile { file, slot: 0 };
@@ -185,7 +189,7 @@ impl<'a> Unfinished<'a> {
     }
 }
 
-/// Writes records of a log anew, from a place on and below a sequence number.
+/// Copies records of a log, from a place up to a sequence number, into another file.
 pub(super) fn copy(
     volume: &dyn Volume,
     from: RecordPlace,
@@ -214,7 +218,8 @@ pub(super) fn copy(
     }
 }
 
-/// The file of a log that goes on behind its last record, at `end`, up to which it is durable by its mark. Nothing is written.
+/// Opens a log that continues behind its last record, at `end`. Its mark shows it durable up to
+/// there. Nothing is written.
 pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
     let name = log_name(end.log);
     let mut slot = 0;
@@ -229,7 +234,7 @@ pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, Ti
     Ok(LogFile { file, slot })
 }
 
-/// Removes a log that could not be made; says whether it is durably gone.
+/// Removes a log that could not be completed. Returns whether the removal is durable.
 pub(super) fn take_back(volume: &dyn Volume, number: u64) -> bool {
     match volume.remove(&log_name(number)) {
         Ok(()) | Err(TierError::Missing { .. }) => volume.sync().is_ok(),
@@ -237,7 +242,7 @@ pub(super) fn take_back(volume: &dyn Volume, number: u64) -> bool {
     }
 }
 
-/// The same records for another place.
+/// Encodes the same records for another place.
 pub(super) fn rewritten(
     shape: LogShape,
     bytes: &[u8],

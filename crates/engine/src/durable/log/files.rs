@@ -1,4 +1,4 @@
-//! The files of the logs: their names, their numbers, and which of them are still of use.
+//! The files of the logs: their names, their numbers, and which of them are still needed.
 
 use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::log::marks::read_marks;
@@ -10,9 +10,10 @@ use crate::Error;
 /// A place between two records of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogPosition {
-    /// The log that has the record behind it, or will; 0 stands for the first, which is log 1.
+    /// Number of the log that has, or will have, the record behind this place. 0 stands for the
+    /// first, which is log 1.
     pub(crate) number: u64,
-    /// That record's sequence number; 0 stands for that of the log's first record.
+    /// Sequence number of that record. 0 stands for the first record of the log.
     pub(crate) sequence: u64,
 }
 
@@ -39,20 +40,20 @@ pub(crate) fn log_name(number: u64) -> String {
     format!("{}-{number:06}", FileKind::Log)
 }
 
-/// The name of a log that has records from the start, before it is whole.
+/// The temporary name of a log that starts with copied records, until it is complete.
 pub(crate) fn unfinished() -> String {
     format!("{}.new", FileKind::Log)
 }
 
-/// The number of the log with this name; `None` if it is no log's name.
+/// The number of the log with this name; `None` if the name is not one of a log.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
     let number = digits.parse().ok()?;
-    // One name for one number: no sign, no digits that are missing or too many.
+    // Each number has one name, so signs and wrong counts of digits are refused.
     (log_name(number) == name).then_some(number)
 }
 
-/// The numbers of the logs in a volume, in order.
+/// The numbers of the logs in a volume, in ascending order.
 pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     let names = volume.list()?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
@@ -60,8 +61,8 @@ pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     Ok(numbers)
 }
 
-/// Bytes of records in the logs from `number` on, at most; what one has again that an earlier one has behind its mark
-/// counts once.
+/// An upper bound of the bytes of records in the logs from `number` on. Records that a later log
+/// copied from behind the mark of an earlier one count once.
 pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
     let (mut bytes, mut later) = (0, None);
     for log in numbers_in(volume)?.into_iter().rev() {
@@ -70,7 +71,7 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
             let len = volume.len(&name)?;
             front.truncate(len.min(FIRST_RECORD) as usize);
             volume.read_at(&name, 0, &mut front)?;
-            // A short one has no records, and what its header does not say, the replay will.
+            // A file too short for a header has no records, and a replay reports a damaged header.
             let Ok(header) = LogHeader::decode(&front, log, &name) else {
                 bytes += len.saturating_sub(FIRST_RECORD);
                 continue;
@@ -87,11 +88,12 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
     Ok(bytes)
 }
 
-/// Removes the logs below `number`, which a checkpoint has made superfluous; durable when it returns.
+/// Removes the logs below `number`, which a checkpoint has made superfluous. The removal is durable
+/// on return.
 pub(crate) fn remove_logs_before(volume: &dyn Volume, number: u64) -> Result<(), Error> {
     let mut numbers = numbers_in(volume)?;
     numbers.retain(|&earlier| earlier < number);
-    // From the oldest on, so that an interruption leaves no gap.
+    // The oldest first, so that an interruption leaves no gap.
     for earlier in &numbers {
         volume.remove(&log_name(*earlier))?;
     }

@@ -1,4 +1,4 @@
-//! Replay: what the logs say, record by record, and where they end.
+//! Replay: reads the records of the logs in order, and finds where they end.
 
 use std::cell::Cell;
 
@@ -13,46 +13,50 @@ use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
 use crate::stored::name_of;
 
-/// Bytes that a replay reads at once. The longest record has about half of it.
+/// Bytes that a replay reads at once. The longest record has about half as many.
 const PIECE: usize = 1 << 20;
 
-/// How often marks are read before they count as damaged: a writer may be at both of them while they are read once.
+/// How often marks are read before they count as damaged. A writer may change both of them during
+/// one read.
 const TRIES: usize = 3;
 
-/// Bytes that may be read, beyond four times those of a log, to count the whole records behind its end: the number is for a
-/// message alone, and one that is full of gaps would have a piece read for each.
+/// Bytes that may be read, beyond four times the log, to count whole records behind its end. The
+/// count only serves a message, and a log full of gaps would need one read for each gap.
 const COUNTING: u64 = 64 * PIECE as u64;
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replayed {
     /// How the next log begins.
     pub(crate) next: NextLog,
-    /// Records that were handed over.
+    /// Records that were passed to `apply`.
     pub(crate) records: u64,
-    /// Where the last log does not end behind its last record; after a crash that is how it should be.
+    /// The torn end of the last log, if it has bytes behind its last whole record. This is normal
+    /// after a crash.
     pub(crate) torn: Option<Torn>,
 }
 
-/// How the log begins that is started behind those that were replayed.
+/// How the log begins that follows the replayed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NextLog {
     /// Its number.
     pub(crate) number: u64,
-    /// Whether there is a log of this number, which has nothing that the next one will not have.
+    /// Whether a log of this number exists. The next one contains everything in it, and replaces
+    /// it.
     pub(crate) replaces: bool,
-    /// Sequence number of the record to append.
+    /// Sequence number of the first record to append.
     pub(crate) sequence: u64,
-    /// The place of the first record that was replayed and is not known to be durable: from there on everything is written
-    /// anew.
+    /// The place of the first replayed record that is not known to be durable. All records from
+    /// there on are rewritten.
     pub(crate) undurable: Option<RecordPlace>,
-    /// Whether the log that has it may have rows.
+    /// Whether the log with those records may have rows.
     pub(crate) rows: bool,
-    /// The log before it, where that could go on: it is whole to its end, all of it is durable by its mark, and its next record would be the one to append.
+    /// The last log, if it can be continued. That needs three conditions: it is whole to its end,
+    /// its mark shows all of it durable, and its next record is the one to append.
     pub(crate) before: Option<LogBefore>,
 }
 
-/// The last log that was replayed, where it could go on.
+/// The last replayed log, which can be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogBefore {
     /// The place behind its last record.
@@ -62,7 +66,7 @@ pub(crate) struct LogBefore {
 }
 
 impl NextLog {
-    /// The first log, or one behind whatever there is.
+    /// The first log, or one behind all existing ones.
     #[cfg(test)]
     pub(super) fn fresh(number: u64, sequence: u64) -> Self {
         Self {
@@ -81,27 +85,30 @@ impl NextLog {
 pub(crate) struct Torn {
     /// The file.
     pub(crate) file: String,
-    /// Where its last whole record ends, in bytes; 0 if not even its header is whole.
+    /// Offset where its last whole record ends, in bytes; 0 if not even its header is whole.
     pub(crate) offset: u64,
-    /// What is wrong with what stands there.
+    /// The fault of the bytes at this offset.
     pub(crate) reason: String,
     /// Whole records behind it; none of them is known to have been durable.
     pub(crate) whole: u64,
-    /// Whether there may be more of them: counting was given up.
+    /// Whether `whole` is a lower bound, since counting was stopped.
     pub(crate) more: bool,
 }
 
-/// Hands over the records behind `from`, in order and with their sequence numbers; reads at most 1 MiB at once.
+/// Passes the records behind `from` to `apply`, in order and with their sequence numbers. Reads at
+/// most 1 MiB at once.
 ///
-/// They need not have been durable, nor acknowledged, when a crash came: whatever is whole and without gap counts.
-/// Without any log from `from.number` on there are no records. Where a log was rotated because a sync had failed, it
-/// begins with records from before the position that [`Log::rotate`] returned, so that who keeps the number only gets
-/// some records of which the checkpoint knows already.
+/// After a crash, a record need not have been durable or acknowledged: every whole record without a
+/// gap before it counts. If there is no log from `from.number` on, there are no records. A log that
+/// was rotated after a failed sync begins with records from before the position that
+/// [`Log::rotate`] returned. So a caller that keeps only the log number gets some records that the
+/// checkpoint already has.
 ///
 /// # Errors
-/// Damage: a log that is missing between others, a header that is not right, a log that ends before the next one goes
-/// on or before its mark says that it was durable; all that is before it was handed over. A torn end is none in the last
-/// log, nor in an earlier one if the next one goes on there. Or `apply`'s error.
+/// Damage: a log is missing between others, or a header is wrong. Or a log ends before the next one
+/// continues, or before its mark. All records before the damage were passed to `apply`. A torn end
+/// is no error in the last log, or in an earlier one if the next one continues there. An error of
+/// `apply` is returned.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -118,8 +125,9 @@ pub(crate) fn replay(
         damage,
     } = open_all(volume, shape, first_number, &numbers)?;
     let mut replayed = Replayed {
-        // One that has no records, or was never finished, is replaced: by its own number, since the removal of a name that
-        // is not durable would bring it back behind one that has more.
+        // A log without records, or one never finished, is replaced under its own number. If its
+        // name were removed and the removal were not durable, it would return behind a log that has
+        // more.
         next: NextLog {
             number: numbers.last().copied().unwrap_or(first_number),
             replaces: !numbers.is_empty(),
@@ -137,11 +145,11 @@ pub(crate) fn replay(
         let first = log.header.first_sequence;
         let limit = next.map(|next| next.header.first_sequence);
         if limit.is_some_and(|limit| first >= limit) && expected.is_some() {
-            // Taken back as a whole.
+            // The whole log is superseded.
             continue;
         }
         let right = match expected {
-            // The first log after a build begins with what it likes.
+            // The first log after a build may begin with any number.
             None => first <= from.sequence || from.sequence == 0 && beheaded.is_none(),
             Some(expected) => first == expected,
         };
@@ -222,16 +230,16 @@ pub(crate) fn replay(
     damage.map_or(Ok(replayed), Err)
 }
 
-/// The logs of an index, as their headers say.
+/// The logs of an index, by their headers.
 #[derive(Default)]
 struct Logs {
-    /// Those with a header.
+    /// The logs with a whole header.
     logs: Vec<Reading>,
-    /// One behind them without, whose creation was torn.
+    /// A log behind them whose header is torn.
     torn: Option<Torn>,
-    /// One before them without.
+    /// A log before them without a whole header.
     beheaded: Option<Torn>,
-    /// What is wrong behind them: said when their records were handed over.
+    /// Damage behind these logs, reported once their records were passed on.
     damage: Option<Error>,
 }
 
@@ -256,7 +264,7 @@ fn open_all(
             break;
         }
         match open(volume, shape, number) {
-            // A writer removes those that have nothing, the last one first.
+            // A writer removes empty logs, the last one first.
             Err(Error::Tier(TierError::Missing { .. }))
                 if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
             {
@@ -287,7 +295,8 @@ fn open_all(
     Ok(found)
 }
 
-/// Hands over the records of a log from a place on, below the sequence number `limit`. Returns where they ended.
+/// Passes the records of a log from a place on, below the sequence number `limit`, to `apply`.
+/// Returns where they ended.
 pub(super) fn each_from(
     volume: &dyn Volume,
     shape: LogShape,
@@ -303,7 +312,8 @@ pub(super) fn each_from(
     Ok(log.read(&read, from, Some(limit), &mut apply)?.0)
 }
 
-/// Of each log the one that goes on where its records end to count: of those behind it, the one that begins first.
+/// For each log, the log that supersedes its end: of the logs behind it, the one with the lowest
+/// first sequence number.
 fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     let (mut next, mut of_each) = (None::<&Reading>, Vec::with_capacity(logs.len()));
     for log in logs.iter().rev() {
@@ -317,13 +327,13 @@ fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     of_each
 }
 
-/// Fills bytes of a log from an offset on.
+/// Fills a buffer with the bytes of a log from an offset on.
 pub(super) type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + 'a;
 
 /// Takes a record and its sequence number.
 pub(super) type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
 
-/// A log that is read.
+/// A log that is being read.
 pub(super) struct Reading {
     pub(super) name: String,
     /// Its name in errors.
@@ -334,20 +344,21 @@ pub(super) struct Reading {
     pub(super) durable: Option<RecordPlace>,
 }
 
-/// What there is of a log.
+/// The outcome of opening a log.
 pub(super) enum Opened {
     Whole(Reading),
-    /// Its beginning was never written whole, for this reason: the file has no records, which are not written before
-    /// that is durable.
+    /// The start of the file was never written whole, for this reason. The file has no records,
+    /// since records are written only after the start is durable.
     Torn(String),
 }
 
-/// Reads what is in front of a log's records.
+/// Reads the header and marks of a log.
 pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<Opened, Error> {
     let name = log_name(number);
     let file = name_of(volume, &name);
     let mut tries = 1;
-    // The marks before the length: what they say was durable is in the file by then.
+    // The marks are read before the length: the durable bytes that they promise are in the file by
+    // then.
     let (front, header) = loop {
         let len = volume.len(&name)?;
         let mut front = vec![0; len.min(FIRST_RECORD) as usize];
@@ -406,17 +417,20 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     }))
 }
 
-/// Whether a file whose header cannot be read may be one that was being made, and so has no records.
+/// Whether a file with an unreadable header may have been torn while it was created, and so has no
+/// records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // One with marks is longer; that it is one is said before what is torn, or nothing is.
+    // A log with marks has a longer front. The version that announces the marks stands before any
+    // torn bytes, or nothing was written.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
     len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))
 }
 
 impl Reading {
-    /// The sequence number up to which there were records of it once, and what says so, if that is behind `known`: where its records
-    /// end, or those that the checkpoint has, if these are more. `next` is the log that goes on, with record `limit`.
+    /// If records are missing behind `known`, the sequence number up to which there were records,
+    /// and the evidence for it. `known` is the end of the log's records or of the checkpoint's,
+    /// whichever is larger. `next` is the log that continues this one, with record `limit`.
     fn missing_behind(
         &self,
         next: Option<&Reading>,
@@ -437,17 +451,18 @@ impl Reading {
         (there_was > known).then_some((there_was, evidence))
     }
 
-    /// The log that is started behind this one, whose records that count end at `end`.
+    /// The log that follows this one, whose valid records end at `end`.
     ///
-    /// Nobody knows whether a sync of this file failed, after which it may lack on storage what is read from memory now. A sync
-    /// that succeeds would say nothing. So what is behind the mark is written anew; a log that has nothing before its mark
-    /// is replaced as a whole, of whose name as little is known.
+    /// A sync of this file may have failed unseen. Then storage may lack records that reads now
+    /// return, and a sync that succeeds would not show it. So records behind the mark are
+    /// rewritten. A log without records before its mark is replaced as a whole, since its name may
+    /// not be durable either.
     fn next_after(&self, end: RecordPlace, from: LogPosition) -> NextLog {
         let (number, start) = (self.header.number, self.header.start());
         let (replaces, undurable) = match self.durable {
-            // The checkpoint has it all.
+            // The checkpoint has all of its records.
             _ if end.sequence <= from.sequence => (false, None),
-            // It never said what was durable.
+            // The log has no marks, so none of it is known to be durable.
             None => (false, Some(start)),
             Some(mark) if mark.sequence <= start.sequence => (true, Some(start)),
             Some(mark) => (
@@ -468,7 +483,8 @@ impl Reading {
         }
     }
 
-    /// Hands over the records from `place` on, below the sequence number `limit`. Returns where they ended, and why.
+    /// Passes the records from `place` on, below the sequence number `limit`, to `apply`. Returns
+    /// where they ended, and why.
     pub(super) fn read(
         &self,
         read_at: &ReadAt<'_>,
@@ -507,7 +523,7 @@ impl Reading {
         }
     }
 
-    /// Where the next whole record stands in a gap.
+    /// The place of the next whole record in a gap.
     pub(super) fn next_behind(
         &self,
         read_at: &ReadAt<'_>,
@@ -527,8 +543,8 @@ impl Reading {
         Ok(None)
     }
 
-    /// How many whole records stand behind a place where there is none, below the sequence number `limit`; and whether counting
-    /// was given up, so that there may be more.
+    /// How many whole records follow a place that has none, below the sequence number `limit`. The
+    /// flag says that counting was stopped, so that there may be more.
     fn whole_behind(
         &self,
         read_at: &ReadAt<'_>,

@@ -1,8 +1,8 @@
-//! Salvage: every whole record of logs that are damaged, whatever is missing between them.
+//! Salvage: reads every whole record of damaged logs, whatever is missing between them.
 //!
-//! A record says which log, offset and sequence number it has, so that it is found without what stands before it. A log
-//! without its header is searched from its first byte on. What was taken back is not taken: records of a log count only
-//! below the first sequence number of those behind it.
+//! Each record has its log, offset and sequence number, so it can be found without the bytes before
+//! it. A log without a header is searched from its first byte on. Superseded records are left out:
+//! records of a log count only below the first sequence number of the logs behind it.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
@@ -18,21 +18,20 @@ use crate::stored::name_of;
 pub(crate) struct LostRecords {
     /// The log that had them.
     pub(crate) file: String,
-    /// What is wrong with it.
+    /// The fault of the log.
     pub(crate) what: String,
-    /// How many are lost, at most. 0: the log is damaged, and nothing is lost with it.
+    /// How many are lost, at most. 0: the log is damaged, but no record is lost.
     pub(crate) records: u64,
 }
 
-/// Reads bytes of a file from an offset on; zeros for those that cannot be read.
+/// Reads bytes of a file from an offset on. Unreadable bytes are returned as zeros.
 pub(crate) type ReadLossy<'a> = dyn Fn(&str, u64, &mut [u8]) -> Result<(), Error> + 'a;
 
-/// Hands over all whole records behind `from`, in the order of their sequence numbers, and says what is missing.
-///
-/// `is_damage` says which errors are passed over.
+/// Passes all whole records behind `from` to `apply`, in the order of their sequence numbers.
+/// Returns the missing records. The function `is_damage` decides which errors are skipped.
 ///
 /// # Errors
-/// A log of a later version; a failure to look that is no damage; or `apply`'s error.
+/// A log of a later version; a read failure that is no damage; an error of `apply`.
 pub(crate) fn salvage(
     volume: &dyn Volume,
     shape: LogShape,
@@ -84,18 +83,18 @@ pub(crate) fn salvage(
     Ok(work.lost)
 }
 
-/// A log, and what is known of it.
+/// A log, and the facts known about it.
 struct Source {
     reading: Reading,
-    /// Whether its header says which record is its first.
+    /// Whether its header gives the number of its first record.
     exact: bool,
-    /// Whether it is read at all: not if it is another index's, or was never finished.
+    /// Whether its records are read. A log of another index, or one never finished, is not read.
     read: bool,
-    /// What is wrong with its header or its marks.
+    /// The fault of its header or its marks.
     fault: Option<String>,
-    /// The log before it that is missing, and what is to be said of it.
+    /// The log before it that is missing, and the message about it.
     missing: Option<(String, String)>,
-    /// Records from this sequence number on do not count.
+    /// Records from this sequence number on are superseded.
     limit: Option<u64>,
 }
 
@@ -117,7 +116,7 @@ impl Source {
             limit: None,
         };
         let without_header = |first: &[u8]| {
-            // Whatever its version: what is in front of its records is no record.
+            // The bytes before its records contain no record, whatever the version.
             let header = LogHeader::decode(first, number, &file).unwrap_or(LogHeader {
                 shape,
                 number,
@@ -143,7 +142,8 @@ impl Source {
                     Err(_) => None,
                 };
                 let reading = without_header(&first)?;
-                // Its marks are damaged, or it is the log of another index, none of whose records would be ours.
+                // Either its marks are damaged, or it is a log of another index, none of whose
+                // records belong here.
                 let ours = decoded.is_none_or(|header| header.shape == shape);
                 let fault = error.to_string();
                 let fault = fault.strip_prefix(&format!("{file}: ")).unwrap_or(&fault);
@@ -160,14 +160,14 @@ impl Source {
     }
 }
 
-/// What has been found so far.
+/// The results so far.
 struct Work {
     /// The checkpoint has the records below this sequence number.
     from: u64,
-    /// The sequence number that should come next.
+    /// The sequence number expected next.
     expected: u64,
     lost: Vec<LostRecords>,
-    /// Why the log before ended where it did: its file, and what is wrong there.
+    /// Why the log before ended where it did: its file and the fault.
     fault: Option<(String, String)>,
 }
 
@@ -256,7 +256,7 @@ impl Work {
             && let Some(durable) = reading.durable.map(|durable| durable.sequence)
             && durable > self.expected
         {
-            // Cut where a record ends.
+            // The log was cut at the end of a record.
             let what = format!("it ends at offset {}, before its mark", end.0.offset);
             self.fault = Some((reading.file.clone(), what));
             self.goes_on_with(durable, &reading);
@@ -264,7 +264,7 @@ impl Work {
         Ok(())
     }
 
-    /// Says what is missing where records go on with this sequence number.
+    /// Reports the records that are missing before this sequence number.
     fn goes_on_with(&mut self, sequence: u64, log: &Reading) {
         let least = self.expected.max(self.from);
         if let Some(records) = sequence.checked_sub(least).filter(|&records| records > 0) {
@@ -282,7 +282,8 @@ impl Work {
     }
 }
 
-/// How many records of full length so many bytes have, rows left out, at least one if there are any.
+/// How many full-length records fit into so many bytes, rows not counted; at least one if there are
+/// any bytes.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

@@ -1,4 +1,5 @@
-//! Whatever fails, and wherever a crash strikes: what was acknowledged is replayed, in order and without gaps.
+//! Whatever fails, and wherever a crash strikes, a replay finds all acknowledged records, in order
+//! and without gaps.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ fn shape() -> LogShape {
 const WITH_ROWS: u64 = 1_000_000;
 const ROW: &[u8] = b"what a vector has beside it";
 
-/// The id of a record in these tests says what it is: every fourth is a delete.
+/// The id of a record in these tests determines its kind: every fourth is a delete.
 fn vector(id: u64) -> Option<Vec<u8>> {
     (id % 4 != 3).then(|| {
         (0..600)
@@ -61,7 +62,7 @@ fn start_next(volume: &SimVolume, next: &NextLog, durability: Durability) -> Res
     Log::start(Arc::new(volume.clone()), shape(), next, durability)
 }
 
-/// The ids that a replay finds, whose records are what they were, and what it says.
+/// The ids that a replay finds, after a check that their records are unchanged, and its result.
 fn found(volume: &dyn Volume, from: LogPosition) -> Result<(Vec<u64>, Replayed), Error> {
     let mut ids = Vec::new();
     let replayed = replay(volume, shape(), from, &mut |sequence, found| {
@@ -80,14 +81,14 @@ fn ids(volume: &dyn Volume) -> Vec<u64> {
     found(volume, ORIGIN).unwrap().0
 }
 
-/// What should be on disk.
+/// The expected content of the disk.
 #[derive(Clone)]
 struct World {
     /// By sequence number: whatever may be found.
     records: Vec<u64>,
     /// So many of them must be found.
     durable: usize,
-    /// An id never comes back, so that a record that should be gone is told from one that should be there.
+    /// An id is never used again, so that a stale record can be told from an expected one.
     next_id: u64,
     /// The last checkpoint.
     from: LogPosition,
@@ -103,7 +104,7 @@ impl World {
         }
     }
 
-    /// Replays, and refuses what should not be, or should be and is not.
+    /// Replays, and panics on unexpected or missing records.
     fn check(&self, volume: &SimVolume, what: &str) -> Result<Replayed, Error> {
         let outcome = found(volume, self.from);
         if let Err(Error::Tier(TierError::Crashed { .. })) = &outcome {
@@ -134,9 +135,9 @@ enum Step {
     Append(u64),
     Flush,
     Rotate,
-    /// Rotates, begins replays there, and removes what is before.
+    /// Rotates, begins replays there, and removes the earlier logs.
     Checkpoint,
-    /// The process ends and another opens the index; the machine goes on.
+    /// The process ends and another opens the index; the machine continues.
     Restart,
 }
 
@@ -169,7 +170,7 @@ const LATER: &[Step] = &[
     Step::Append(1),
 ];
 
-/// Opens what is there and does the steps, until the machine crashes.
+/// Opens the logs and does the steps, until the machine crashes.
 fn work(
     volume: &SimVolume,
     durability: Durability,
@@ -180,7 +181,7 @@ fn work(
         let replayed = world.check(volume, "on opening")?;
         world.records.truncate(replayed.next.sequence as usize);
         let log = start_next(volume, &replayed.next, durability)?;
-        // What a replay has found must not be lost any more.
+        // Records that a replay has found must not be lost later.
         world.durable = world.records.len();
         Ok::<_, Error>(log)
     };
@@ -237,7 +238,7 @@ fn crash_everywhere(
     for at in 0..whole.operations() - begin {
         let (volume, mut world) = (before.fork(), world.clone());
         volume.fail_after(at, Failure::Crash);
-        // The last operation may be a sync when the log is dropped, of which nobody hears.
+        // The last operation may be a sync when the log is dropped, whose failure is not reported.
         let _ = work(&volume, durability, &mut world, steps);
         assert!(volume.has_crashed());
         for seed in 0..4 {
@@ -263,7 +264,7 @@ fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
             STEPS,
             &mut |image, world, seed| {
                 torn += usize::from(found(image, world.from).unwrap().1.torn.is_some());
-                // And crashes again while it goes on; of the images in turn, for time.
+                // A second crash during the continuation; the images in turn, to save time.
                 turn += 1;
                 if seed == 0 && turn % 5 == 0 {
                     crash_everywhere(image, world, durability, LATER, &mut |_, _, _| {});
@@ -319,7 +320,7 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     assert_eq!(versions(&volume), [2, 3]);
     let (found, replayed) = found(&volume, ORIGIN).unwrap();
     assert_eq!(found, [1, WITH_ROWS, WITH_ROWS + 1, 2]);
-    // What goes over to another file takes its version there.
+    // Records copied to another file take its version there.
     drop(log);
     let log = start_next(&volume, &replayed.next, Durability::Always).unwrap();
     append(&log, 4).unwrap();
@@ -452,7 +453,7 @@ fn what_fails_is_not_there_and_what_was_acknowledged_is() {
             }
         }
         assert!(failed > 50, "{failed} failed");
-        // A full disk always leaves room to cut something off.
+        // A full disk always leaves space to cut something off.
         assert_eq!(broken > 20, failure == Failure::Io, "{broken} broken");
     }
 }
@@ -690,7 +691,7 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
         let (kept, stop) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
         let failed = AtomicUsize::new(0);
         thread::scope(|scope| {
-            // Also where something here panics: else they would go on.
+            // Also if this thread panics: otherwise they would continue.
             let _stops = Stops(&stop);
             for thread in 0..4 {
                 let (log, kept, stop, failed) = (&log, &kept, &stop, &failed);
@@ -741,7 +742,7 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
     }
 }
 
-/// Tells others to stop, also where whoever has it panics.
+/// Tells other threads to stop, even if its owner panics.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -773,12 +774,13 @@ fn an_append_is_durable_in_time_without_a_flush() {
             ids(&volume.crash_image(0, Crash::Dropped)) == expected
         });
     }
-    // A sync in the background that fails is told to whoever comes next, and to all after it.
+    // A failed sync in the background is reported to the next caller, and to all later ones.
     volume.fail_after(1, Failure::Io);
     append(&log, 3).unwrap();
     wait_for("a failed sync", || log.shared.state.lock().broken.is_some());
     volume.heal();
-    // Until the log is rotated: by whoever is told, or a second later by the log itself, where this thread has come late.
+    // Until the log is rotated: by a caller that sees the failure, or a second later by the log
+    // itself, if this thread is late.
     let mut expected = vec![0, 1, 2, 3];
     for _ in 0..2 {
         if append(&log, 4 + expected.len() as u64).is_ok() {
@@ -835,7 +837,7 @@ fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
     assert_eq!(ids(&slow.volume.crash_image(0, Crash::Dropped)).len(), 50);
     drop(log);
 
-    // Nobody else holds the log when it has been dropped.
+    // No other reference to the log exists once it has been dropped.
     let log = Log::start(
         Arc::new(slow.clone()),
         shape(),
@@ -969,7 +971,7 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| change(volume, "log-000002", Some(100), None),
         &["log-000001: damaged", "goes on with 10"],
     );
-    // That there is none before it does not make a log without a header one that was never finished.
+    // A log without a header counts as damaged even if there is none before it.
     for cut in [0, 100, 4_095, 12_288] {
         refused(
             &|volume| change(volume, "log-000001", Some(cut), (cut > 4_096).then_some(60)),
@@ -1034,7 +1036,7 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // In the last, of which all was durable. Records of 632 bytes, each fourth of 32.
+    // In the last log, all of which was durable. Records have 632 bytes, every fourth one 32.
     for (cut, flip, words) in [
         (
             None,
@@ -1101,7 +1103,7 @@ fn hundred(durability: Durability) -> SimVolume {
     volume
 }
 
-/// Where a record of these tests stands: 632 bytes, each fourth of 32.
+/// The offset of a record in these tests: 632 bytes each, every fourth one 32.
 fn offset_of(record: u64) -> usize {
     (FIRST_RECORD + record / 4 * (3 * 632 + 32) + record % 4 * 632) as usize
 }
@@ -1127,14 +1129,14 @@ fn one_flipped_bit_in_the_newest_log_is_not_the_end_of_what_is_behind_it() {
                 };
                 assert_eq!((offset, sequence), (offset_of(record) as u64, record));
                 assert_eq!((missing, whole), (100 - record, 99 - record), "{at}");
-                // Who repairs gets all the others.
+                // A repair gets all the others.
                 let mut ids = Vec::new();
                 let lost = salvage_all(&volume, ORIGIN, &mut ids);
                 let others: Vec<u64> = (0..100).filter(|&id| id != record).collect();
                 assert_eq!(ids, others, "record {record}, byte {at}");
                 assert_eq!(lost.len(), 1, "{lost:?}");
                 assert_eq!(lost[0].records, 1, "{lost:?}");
-                // Of what the checkpoint has nothing is lost.
+                // Records that the checkpoint has are not lost.
                 let later = LogPosition {
                     number: 1,
                     sequence: record + 1,
@@ -1150,7 +1152,7 @@ fn one_flipped_bit_in_the_newest_log_is_not_the_end_of_what_is_behind_it() {
     }
 }
 
-/// The ids of all whole records, and what is said to be missing.
+/// The ids of all whole records, and the reported losses.
 fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec<LostRecords> {
     let read = |name: &str, offset, out: &mut [u8]| Ok(volume.read_at(name, offset, out)?);
     let is_damage = |error: &Error| matches!(error, Error::Layout(_) | Error::Damaged { .. });
@@ -1165,7 +1167,7 @@ fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec
 
 #[test]
 fn what_was_not_synced_is_torn_and_not_damaged() {
-    // Sixty durable records, and forty of which nothing was promised, as a process leaves them that is killed.
+    // Sixty durable records, and forty without any promise, as a killed process leaves them.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     for id in 0..100 {
@@ -1199,7 +1201,8 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
 
 #[test]
 fn a_log_full_of_gaps_is_not_read_over_and_over() {
-    // Of two records one is damaged: a piece is read for each gap, and another for what is behind it.
+    // Every other record is damaged: a piece is read for each gap, and another for the bytes behind
+    // it.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     append(&log, 0).unwrap();
@@ -1259,7 +1262,7 @@ fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
         (torn.offset, torn.whole),
         ((offset_of(6) - 8192) as u64, 13)
     );
-    // It is a repair that may take what is behind.
+    // Only a repair may take the records behind.
     let mut ids = Vec::new();
     let lost = salvage_all(&volume, ORIGIN, &mut ids);
     assert_eq!((ids.len(), lost.len()), (19, 1));
@@ -1303,7 +1306,7 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
     .unwrap()
     .1;
     assert_eq!((nothing.next.number, nothing.next.sequence), (9, 70));
-    // Who knows only the number gets all records from that log on.
+    // A caller with only the number gets all records from that log on.
     let (mut sequences, number) = (Vec::new(), 2);
     let from = LogPosition {
         number,

@@ -1,4 +1,4 @@
-//! Lists that were kept are those that were there; a build in parts goes on from its parts.
+//! Restored lists equal the saved ones; a build in parts is resumed from its parts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -73,7 +73,7 @@ proptest! {
             let again = Slots::new(lists.len(), 5);
             prop_assert_eq!(kept(&savepoints).take_up(&again), reached);
             prop_assert_eq!(lists_of(&again), lists_of(&slots));
-            // Of another number of nodes, or with less room for neighbours.
+            // With another number of nodes, or fewer slots for neighbours.
             for (nodes, slots) in [(lists.len() + 1, 5), (lists.len(), 0)] {
                 let other = Slots::new(nodes, slots);
                 if kept(&savepoints).take_up(&other) != Reached::default() {
@@ -118,7 +118,7 @@ impl Progress for Impatient {
     }
 }
 
-/// Order, lists and entry of what was built.
+/// Order, lists and entry of a built graph.
 type Built = (Vec<u32>, Vec<Vec<u32>>, u32);
 
 /// Rows that take more than 900 KiB in memory at once, and less in parts.

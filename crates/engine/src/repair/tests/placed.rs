@@ -1,5 +1,5 @@
-//! Indexes that took direct inserts, damaged and repaired: records stand on pages of which a table says the number, and some
-//! on none.
+//! Indexes that took direct inserts, damaged and repaired: a table has the page of each record, and
+//! some records are on none.
 
 use crate::DirectOptions;
 use std::collections::BTreeSet;
@@ -31,8 +31,8 @@ const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
 const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
-    /// With direct inserts, replacements and deletes; the log is empty. Gives the ids that were deleted as well. A process grows each
-    /// once.
+    /// An index with direct inserts, replacements and deletes, and an empty log. Also returns the
+    /// deleted ids. A process makes each once.
     fn grown(layout: Layout, update: Update) -> (Self, BTreeSet<u64>) {
         type Grown = (Layout, Update, Place, BTreeSet<u64>);
         static GROWN: Mutex<Vec<Grown>> = Mutex::new(Vec::new());
@@ -150,7 +150,7 @@ impl Place {
         })
     }
 
-    /// What is lost of the index when it is as in `volume`.
+    /// Checks the losses of the index in the state of `volume`.
     #[track_caller]
     pub(super) fn loses(
         &self,
@@ -259,7 +259,7 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let what = format!("{layout}, {update:?}: {how}");
             let report = place.repair(&volume).unwrap();
             let found = place.whole(&volume, &what);
-            // All that counts is there, as it was last; and what does not is of ids that were deleted.
+            // All live vectors are there, in their last version; all others have deleted ids.
             for (id, vector) in &place.model {
                 assert_eq!(found.get(id), Some(vector), "{what}: {id}");
             }
@@ -365,7 +365,7 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
                 .all(|(id, vector)| place.model.get(id) == Some(vector)),
             "{what}"
         );
-        // What the log says since overrules what is on pages and what waits.
+        // Later records of the log replace those on pages and the pending ones.
         let live = place.direct(update);
         // Where anything waits.
         let waited = place.tables().1.records.first().map_or(410, |one| one.id);

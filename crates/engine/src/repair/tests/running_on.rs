@@ -19,7 +19,7 @@ fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::U8).unwrap()
 }
 
-/// An index of such vectors, of which the last came directly, if `grown`.
+/// An index of such vectors; if `grown` is set, the last of them were inserted directly.
 fn place(dim: usize, compression: Compression, grown: bool) -> Place {
     let options = BuildOptions {
         compression: Some(compression),
@@ -122,7 +122,7 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                 }
             }
             assert!(tried > 0);
-            // The header, and with it what says how pages are read.
+            // The header, with the parameters for reading pages.
             let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
             place.loses(&volume, &BTreeSet::new(), "header");
             // The file ends in the middle.
@@ -156,7 +156,7 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
         .iter()
         .filter(|(_, pages)| pages.len() > 1 && pages.contains(&page));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // The page is whole, and follows another one than that which stands before it.
+    // The page is whole, but follows another page than the one before it.
     let volume = place.damaged(&name, &|bytes| {
         let number = page + 1;
         let block = &mut bytes[number as usize * BLOCK..][..BLOCK];

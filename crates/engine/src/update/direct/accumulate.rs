@@ -1,18 +1,24 @@
-//! Changes wait in memory until a page has enough of them: records stay beside their neighbours.
+//! Changes wait in memory until a page has enough of them, so that records stay beside their
+//! neighbours.
 //!
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - what p displaces)
 //!                  pending[page of the nearest neighbour] += record of p
-//!                  that page, and others with enough changes ──> composed anew from the bytes that the search holds
+//!                  that page, and others with enough changes ──> composed from the bytes that
+//!                                                                the search holds
 //!                  too full: divided together with the page that most of its links lead to
 //! ```
 //!
-//! OdinANN §3.2 writes changed records together on whatever page has room, which costs about R / (n - m) pages an insert.
-//! With several times more records on a page, that scatters what locality order had put side by side, and one
-//! read no longer serves several hops. Here an insert writes one page, that of its own record, with all that waits for it;
-//! from the first one on, so that searches beside it are as fast at first as later. Another page is written when `threshold`
-//! changes wait for it, on the path of the insert that brought the last one, so that it need not be read for that. The threshold
-//! follows the memory for changes: it falls when that is full, so that memory is a cap, and rises when it is not.
+//! OdinANN §3.2 writes changed records together on any page with free slots, at about R / (n - m)
+//! pages an insert. With several times more records on a page, that scatters records that locality
+//! order had put side by side, and one read no longer serves several hops.
+//!
+//! Here an insert writes one page, the page of its own record, with all pending changes of that
+//! page. This starts with the first insert, so that searches beside inserts are as fast at first as
+//! later. Another page is written when `threshold` changes wait for it. The insert that adds the
+//! last of them writes it, since its search already holds the page. The threshold follows the
+//! memory for changes: it falls when that is full, so that memory stays capped, and rises when it
+//! is not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +37,7 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 use crate::stores::{Composable, Composer, PageView};
 use crate::update::health::Concern;
 
-/// Changes that a page waits for at most, however much memory there is: to apply them takes time as well.
+/// The most changes that a page waits for, whatever the memory: applying them takes time as well.
 const MOST: usize = 64;
 
 /// How many changes a page waits for.
@@ -42,7 +48,8 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    /// As many as a budget has room for; 1 without one: each change is written at once.
+    /// A threshold for a budget. With a budget of 0 it is 1, so that each change is written
+    /// immediately.
     pub(super) fn new(budget: u64) -> Self {
         Self {
             changes: AtomicUsize::new(if budget == 0 { 1 } else { MOST }),
@@ -50,7 +57,7 @@ impl Threshold {
         }
     }
 
-    /// What it is while so many bytes wait.
+    /// Adapts the threshold to the bytes that wait now, and returns it.
     fn at(&self, bytes: u64) -> usize {
         let now = self.changes.load(Ordering::Relaxed);
         let next = if bytes > self.budget {
@@ -67,7 +74,7 @@ impl Threshold {
     }
 }
 
-/// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
+/// Links a new node and its neighbours. Returns its number; `None` if there is no memory for it.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -85,7 +92,7 @@ pub(super) fn link<N: Composable>(
     };
     let vector: Box<[u8]> = match N::VECTORS {
         true => inserter.walker.traversal.ranking.query[..].into(),
-        // It waits for a page of its own kind.
+        // The vector waits for a page of its own kind.
         false => Box::default(),
     };
     let Some((node, home)) = direct.number(new_node, |node| {
@@ -95,7 +102,7 @@ pub(super) fn link<N: Composable>(
             vector,
             list,
         });
-        // The page may be composed anew at this moment: then its successor is meant.
+        // If the page is being rewritten now, the record must go to its successor.
         loop {
             let page = placement.page_of(nearest);
             if page == NOWHERE {
@@ -150,7 +157,8 @@ pub(super) fn link<N: Composable>(
     for &page in &touched {
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
-            // What cannot be read or written now waits; a search that meets a damaged page says so.
+            // A page that cannot be read or written now keeps waiting. A search that reads a
+            // damaged page reports it.
             if let Err(error) = write_page(inserter, work, page) {
                 direct.health.trouble(Concern::Pages, &error);
             }
@@ -161,7 +169,7 @@ pub(super) fn link<N: Composable>(
     Ok(Some(node))
 }
 
-/// What becomes of a neighbour's list, as the search saw it, or as it is now.
+/// Decides about a neighbour's list, with its pending changes.
 fn decide<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     neighbour: &Neighbour,
@@ -176,10 +184,10 @@ fn decide<N: Composable>(
     }
 }
 
-/// A page that is composed anew, and what waits for it.
+/// A page to rewrite, and its pending changes.
 type Taken = (u32, Waiting);
 
-/// Composes a page anew with all that waits for it.
+/// Rewrites a page with all its pending changes.
 fn write_page<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -199,8 +207,8 @@ fn write_page<N: Composable>(
     written
 }
 
-/// Composes the pages that were taken anew: one, and where its records do not fit it any more, another one of the path with
-/// room for some of them.
+/// Rewrites the taken pages. If the records of the first no longer fit it, another page of the path
+/// with free space takes some of them.
 fn rewrite<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -231,7 +239,7 @@ fn rewrite<N: Composable>(
             .publish(placement, composed.number, bytes, composed.used);
     }
     for (page, waiting) in &*taken {
-        // For each of their new pages the nodes that are on their way to it.
+        // For each of the new pages, the nodes that move to it.
         let mut moving: Vec<(u32, Vec<u32>)> = Vec::with_capacity(composed.len());
         let mut rest = placement.pending.settle(*page, waiting, |rest| {
             let here = |&node: &u32| placement.page_of(node) == *page;
@@ -239,7 +247,7 @@ fn rewrite<N: Composable>(
                 moving.push((*number, nodes.iter().copied().filter(here).collect()));
             }
             let moved = moving.iter().flat_map(|(_, nodes)| nodes).copied();
-            // Records that came meanwhile belong to a page that is no more.
+            // Records that were added meanwhile belong to a page that no longer exists.
             let strays = rest.records.iter().map(|record| record.node);
             let leave: Vec<u32> = moved.chain(strays).collect();
             direct
@@ -247,7 +255,8 @@ fn rewrite<N: Composable>(
                 .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
         for (number, nodes) in &moving {
-            // What came for their lists waits for the new page before they are on it, so that no search sees them without.
+            // Changes added meanwhile go to the new page before its nodes do, so that no search
+            // sees the lists without them.
             rest.changes.retain(|&change| {
                 let moves = nodes.contains(&change.node);
                 if moves {
@@ -267,9 +276,10 @@ fn rewrite<N: Composable>(
     Ok(())
 }
 
-/// Another page, with what waits for it, to divide its records together with those of a page that are so many bytes too many:
-/// of the pages that most links lead to, the first whose bytes are in memory and that has room; else, the first of them
-/// all, so that two full pages become three and not four.
+/// Chooses a page to share the records of `page`, which has `bytes` bytes in all and is too full.
+/// Returns it with its pending changes. Of the pages that most links lead to, it is the first in
+/// memory that has space. Otherwise it is the first of them, so that two full pages become three
+/// and not four.
 fn beside<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -309,11 +319,11 @@ fn beside<N: Composable>(
 /// Pages that are near enough to another one to share records with it.
 const NEAR: usize = 8;
 
-/// Bytes of two pages that are left free when records are divided over them: halves are not quite equal, and changes
-/// wait for the other page too.
+/// Bytes of two pages that stay free when records are divided over them: halves are not quite
+/// equal, and the other page has pending changes too.
 const RESERVE: usize = 700;
 
-/// Takes the records of a page, with all that waits for it.
+/// Collects the records of a page, with all its pending changes.
 fn collect<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -369,10 +379,11 @@ fn collect<N: Composable>(
     Ok(())
 }
 
-/// Applies what waits to a list, which ascends afterwards.
+/// Applies the pending changes to a list, which is ascending afterwards.
 fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     apply(&waiting.changes, node, list);
-    // Two that were added at once may have one too many: then those that were added stay, and those that no other list leads to.
+    // Two concurrent inserts may make a list too long. Then the older nodes leave first, except
+    // nodes that no other list leads to.
     let lists = &direct.placement().lists;
     for _ in direct.degree..list.len() {
         let leaves = list.iter().position(|&link| lists.leave(link));
@@ -381,7 +392,7 @@ fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     list.sort_unstable();
 }
 
-/// A page that was composed.
+/// A composed page.
 struct Composed {
     number: u32,
     bytes: PageBytes,
@@ -390,7 +401,7 @@ struct Composed {
     used: usize,
 }
 
-/// Composes pages of all records at hand.
+/// Composes pages of all collected records.
 fn compose<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -402,7 +413,7 @@ fn compose<N: Composable>(
     let index = &direct.index;
     let (mut element, dim) = (index.element(), index.dim());
     if !N::VECTORS {
-        // As their codes have them.
+        // The vectors are decoded from codes.
         let nodes: Vec<u32> = places.iter().map(|&at| work.records.node(at)).collect();
         let quantizer = index.graph_codebook().quantizer();
         quantizer.decode_rows(index.codes(), &nodes, &mut work.vectors);
@@ -441,13 +452,16 @@ fn compose<N: Composable>(
     Ok(composed)
 }
 
-/// Gives what came for a page while it was composed to the pages that its nodes are on now.
+/// Passes changes that were added to a page during its rewrite to the pages that its nodes are on
+/// now.
 fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     let direct = inserter.direct;
     let placement = direct.placement();
-    // Records first: some of the changes are theirs, and one that is lost may have been the only one that leads to a node.
+    // Records come first: some of the changes belong to them. A lost change may have been the only
+    // edge to a node.
     for record in rest.records {
-        // Beside its nearest neighbour, wherever that is now: an older node, so that none waits for the other.
+        // The record goes to the page of its nearest neighbour, wherever that is now. That is an
+        // older node, so no two records wait for each other.
         let Some(&nearest) = record.list.first() else {
             continue;
         };
@@ -471,7 +485,8 @@ fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     }
 }
 
-/// Adds a change to what waits for the page of its node, wherever that is now; gives the page. `None`: its node was given up.
+/// Adds a change to the pending changes of its node's page, wherever that is now. Returns the page;
+/// `None` if the node was given up.
 fn change_soon(placement: &Placement, change: Change) -> Option<u32> {
     loop {
         let page = match placement.page_of(change.node) {

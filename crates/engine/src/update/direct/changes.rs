@@ -1,6 +1,8 @@
-//! Which strategies a layout can be changed by: those that move records, or the one that leaves pages in their places.
+//! The strategies of direct insert that a layout supports: those that move records, or the one that
+//! leaves pages in place.
 //!
-//! A layout says which ([`NodePages::Changes`]), and so inserts are compiled once for each layout, with what it can do.
+//! A layout names its kind ([`NodePages::Changes`]), so inserts are compiled once for each layout,
+//! with its abilities.
 
 use stratann_layout::{FileEntry, FileKind};
 
@@ -12,30 +14,30 @@ use crate::durable::Checkpoint;
 use crate::stores::{Composable, NodePages, NothingChanges, PagesStay, RecordsMove, Rewritable};
 use crate::{Error, Update};
 
-/// A way of changing the pages of a layout.
+/// A strategy for changing the pages of a layout.
 pub(super) trait Way<N: NodePages> {
-    /// What pages are composed with.
+    /// Buffers for composing pages.
     type Work: Default;
 
-    /// Whether the layout takes direct inserts in this way.
+    /// Whether the layout takes direct inserts by this strategy.
     fn takes(update: Update) -> bool;
 
-    /// How a new node and its neighbours are linked.
+    /// The function that links a new node and its neighbours.
     fn link(update: Update) -> Link<N, Self::Work>;
 
-    /// Writes what waits for its page as a file of a checkpoint. Gives the pages that are to be written in their places when that is
-    /// committed. Nobody inserts.
+    /// Writes the changes that wait for their pages as a file of a checkpoint. Returns the pages to
+    /// write in place after its commit. No insert runs.
     fn write_waiting(
         direct: &Direct,
         pages: &N,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<(FileEntry, Vec<u32>), Error>;
 
-    /// Writes the pages of the last checkpoint in their places, if that is still to be done.
+    /// Writes the pages of the last checkpoint in place, if that is still to be done.
     fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error>;
 }
 
-/// Whether the layout of these pages takes direct inserts in this way.
+/// Whether the layout of these pages takes direct inserts by this strategy.
 pub(super) fn takes<N: NodePages<Changes: Way<N>>>(_: &N, update: Update) -> bool {
     N::Changes::takes(update)
 }
@@ -67,7 +69,7 @@ impl<N: Composable> Way<N> for RecordsMove {
     fn link(update: Update) -> Link<N, Work<N>> {
         match update {
             Update::Relocate => relocate::link,
-            // In place is to let nothing wait; one that merges links nothing.
+            // In place here means that no change waits. An index that merges links nothing.
             Update::Accumulate | Update::InPlace | Update::Merge | Update::Rebalance => {
                 accumulate::link
             }
@@ -84,7 +86,7 @@ impl<N: Composable> Way<N> for RecordsMove {
         Ok((entry, Vec::new()))
     }
 
-    /// Nothing: they are on other pages.
+    /// Does nothing: changed records are on other pages.
     fn write_in_place(_: &Direct, _: &N) -> Result<(), Error> {
         Ok(())
     }
@@ -114,7 +116,7 @@ impl<N: Rewritable> Way<N> for PagesStay {
     }
 }
 
-/// Nothing is inserted directly: the other functions are never called, and would say so.
+/// No direct inserts: the other functions are never called, and would return an error.
 impl<N: NodePages<Changes = NothingChanges>> Way<N> for NothingChanges {
     type Work = ();
 

@@ -1,17 +1,20 @@
-//! The checkpoint of an index that takes direct inserts: where its nodes are, and what waits for their pages.
+//! The checkpoint of an index that takes direct inserts: the pages of its nodes, and the changes
+//! that wait for them.
 //!
 //! ```text
-//!   pages        written and synced where they are: on pages that the last checkpoint does not name
-//!   placement-…  the table from node to page, codes and ids that came since the build, ids that went
-//!   pending-…    changes and nodes that are on no page yet
-//!   rows-…       what vectors have beside them that came or was given since, and columns-… which have what
-//!   MANIFEST     names these two and the files of the build, and the log that goes on from here
+//!   pages        written and synced in place: on pages that the last checkpoint does not name
+//!   placement-…  the table from node to page, codes and ids inserted since the build, deleted ids
+//!   pending-…    changes, and nodes that are on no page yet
+//!   rows-…       attributes inserted or set since, and columns-… the nodes that have them
+//!   MANIFEST     names these files and those of the build, and the log that continues from here
 //! ```
 //!
-//! It is made often, so that a restart has little of the log to replay: what it writes grows with the table, 4 bytes a node, so
-//! it is due after a share of the nodes was inserted, which makes it a fixed number of bytes an insert. It is due as well when pages that only the checkpoint before
-//! names are many beside those that nodes are on: of a graph of some ten thousand nodes a thousand inserts write nearly all pages anew, and until the next checkpoint none
-//! of those before is free.
+//! Checkpoints are frequent, so that a restart has little log to replay. The bytes written grow
+//! with the table, 4 bytes a node. So a checkpoint is due after a share of the nodes was inserted,
+//! which makes its cost a fixed number of bytes for each insert. It is also due when many pages are
+//! named by the last checkpoint alone, compared with the pages in use. In a graph of some ten
+//! thousand nodes, a thousand inserts rewrite nearly all pages, and until the next checkpoint none
+//! of the old pages is free.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,15 +34,16 @@ use crate::stores::topology::pending::NewRecord;
 use crate::stores::topology::placement::Placement;
 use crate::stores::vectors::added::Added;
 
-/// Inserts between two checkpoints: this share of the nodes, and no fewer than [`LEAST`].
+/// Inserts between two checkpoints: the nodes divided by this, and no fewer than [`LEAST`].
 const SHARE: u64 = 512;
-/// Inserts between two checkpoints, at least.
+/// The fewest inserts between two checkpoints.
 const LEAST: u64 = 1024;
-/// Pages that only the checkpoint before names, from which on the next one is due: one for so many that nodes are on, and at least.
+/// A checkpoint is due when the pages named by the last checkpoint alone reach the pages in use
+/// divided by `HELD`, and at least `LEAST_HELD`.
 const HELD: usize = 4;
 const LEAST_HELD: usize = 512;
 
-/// Whether pages that only the last checkpoint names are many beside those that nodes are on.
+/// Whether many pages are named by the last checkpoint alone, compared with the pages in use.
 fn holds_many((held, live): (usize, usize)) -> bool {
     held >= (live / HELD).max(LEAST_HELD)
 }
@@ -57,22 +61,23 @@ impl Direct {
         due || self.is_journal_full()
     }
 
-    /// Whether another checkpoint would leave less to those who open the index: one of nothing but that its pages are in their
-    /// places.
+    /// Whether a further checkpoint would save work for processes that open the index. It would
+    /// only record that all pages are in place.
     pub(crate) fn leaves_pages(&self) -> bool {
         self.in_place && self.journal.is_named()
     }
 
-    /// Whether so much is to be written in its place that a checkpoint has to come first.
+    /// Whether so many pages are to be written in place that a checkpoint must come first.
     pub(crate) fn is_journal_full(&self) -> bool {
         let page_bytes = || self.index.graph().pages.file(0).page_bytes;
         self.in_place && self.journal.is_full(page_bytes())
     }
 
-    /// Commits a checkpoint of what the graph is now; the log goes on where `log_from` says. Nobody inserts or deletes meanwhile.
+    /// Commits a checkpoint of the present graph; the log continues at `log_from`. No insert or
+    /// delete runs meanwhile.
     ///
     /// # Errors
-    /// Something cannot be written; the last checkpoint goes on to count.
+    /// A file cannot be written; the last checkpoint continues to count.
     pub(crate) fn checkpoint(&self, log_from: LogFrom, next_id: u64) -> Result<(), Error> {
         if self.failed.load(Ordering::Acquire) {
             return Ok(());
@@ -81,9 +86,10 @@ impl Direct {
         self.store.settle();
         self.check()?;
         let volume = &**self.index.volume();
-        // Before anything is synced: what stands in the directory is what this goes on from.
+        // Read before anything is synced: the checkpoint builds on the manifest in the directory.
         let mut manifest = self.health.standing(volume)?;
-        // Pages that a sync has failed to bring to the disk may be gone, and the next sync would not say so: they are never committed.
+        // Pages whose sync failed may be lost, and a later sync would not report it. So they are
+        // never committed.
         let lost = |error: &TierError| self.health.sync_failed(error);
         self.file.lock().sync().inspect_err(lost)?;
         if let (Some(added), Some(segment)) = (self.added(), &self.segment) {
@@ -99,12 +105,13 @@ impl Direct {
             .deleted
             .all()
             .into_iter()
-            // No node above is there yet.
+            // There is no higher node yet.
             .map(|(id, bound)| (id, bound.min(nodes)))
             .collect();
         deleted.sort_unstable();
         let mut checkpoint = Checkpoint::begin(volume, true)?;
-        // One after the other, and nothing twice, so that a checkpoint takes little memory.
+        // The parts are encoded one after the other and never twice, so that a checkpoint takes
+        // little memory.
         let payload = PlacementFile {
             built,
             pages: placement.pages(),
@@ -156,18 +163,19 @@ impl Direct {
         manifest.note_drift(self.index.drift().facts());
         begin_state(&mut manifest)?;
         let committed = checkpoint.commit(&manifest).inspect_err(|_| {
-            // It may have got as far as the rename.
+            // The commit may have reached the rename.
             self.store.undecided();
         })?;
         drop(checkpoint);
-        // It is what the next one goes on from, whether a crash may take it back or not.
+        // The next checkpoint builds on this one, whether or not a crash may revert it.
         if let Some(written) = written {
             columns.committed(written);
         }
         self.health.committed(manifest);
         if let Err(error) = committed.durable(volume) {
-            // A crash may bring back this checkpoint or the one before: until another one is durable, no page of either is written
-            // to. Where pages stay in their places, they are written when a journal has them that is durable.
+            // A crash may bring back either checkpoint. Until another one is durable, no page of
+            // either is overwritten. If pages stay in place, they are written once a durable
+            // journal has them.
             self.store.undecided();
             return Err(error);
         }
@@ -181,7 +189,7 @@ impl Direct {
     }
 }
 
-/// What waits for its page.
+/// The changes and records that wait for their pages.
 pub(super) fn pending(placement: &Placement) -> PendingFile {
     let (changes, records) = placement.pending.all();
     let record = |(_, record): (u32, Arc<NewRecord>)| PendingRecord {

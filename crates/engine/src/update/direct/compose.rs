@@ -1,4 +1,4 @@
-//! Pages put together of records that were there before, of lists that changed, and of new nodes.
+//! Composes pages of existing records, of changed lists, and of new nodes.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use crate::Error;
 use crate::frontier;
 use crate::stores::Composer;
 
-/// Records as they stand on a page, of any nodes.
+/// Records of any nodes, in the form they have on a page.
 #[derive(Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
     places: Vec<RecordSpan>,
 }
 
-/// What a page has of a record beside its list and its vector: node, lengths, id.
+/// Bytes of a record on a page beside its list and its vector: node, lengths, id.
 const BESIDE: usize = 9;
 
-/// One of them.
+/// The place of one record.
 #[derive(Clone, Debug)]
 struct RecordSpan {
     node: u32,
@@ -35,12 +35,12 @@ impl Records {
         self.places.len()
     }
 
-    /// Bytes that they take on pages, about.
+    /// About how many bytes the records take on pages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + BESIDE * self.places.len()
     }
 
-    /// The same of some of them.
+    /// About how many bytes the records at `places` take on pages.
     pub(super) fn bytes_of(&self, places: &[usize]) -> usize {
         let bytes = places.iter().map(|&at| {
             let place = &self.places[at];
@@ -49,12 +49,12 @@ impl Records {
         bytes.sum()
     }
 
-    /// The node in a place.
+    /// The node at a position.
     pub(super) fn node(&self, at: usize) -> u32 {
         self.places[at].node
     }
 
-    /// Adds a record; `list` and `vector` append its two parts as they stand on a page.
+    /// Adds a record; `list` and `vector` append its two parts in the form they have on a page.
     pub(super) fn push(
         &mut self,
         node: u32,
@@ -75,7 +75,7 @@ impl Records {
         Ok(())
     }
 
-    /// Puts the record in a place on a page; false if it does not fit.
+    /// Puts the record at a position onto a page; false if it does not fit.
     pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
         let RecordSpan {
             node,
@@ -88,7 +88,7 @@ impl Records {
     }
 }
 
-/// A record does not fit an empty page: it cannot be written anew.
+/// The error for a record that does not fit an empty page.
 #[cold]
 pub(super) fn too_large(file: &str, node: u32) -> Error {
     Error::Damaged {
@@ -99,8 +99,9 @@ pub(super) fn too_large(file: &str, node: u32) -> Error {
     }
 }
 
-/// Divides records over pages of so many bytes: one if they fit, else two groups that are near themselves, of as many pages
-/// each, and those again. Calls `page` with the places of each page's records.
+/// Divides records over pages of `capacity` bytes. If they do not fit one page, they are divided
+/// into two groups of records near each other, with as many pages each, and so on. Calls `page`
+/// with the positions of each page's records.
 pub(super) fn divide<C: Composer>(
     records: &Records,
     vectors: &Vectors<'_>,
@@ -119,7 +120,7 @@ pub(super) fn divide<C: Composer>(
         return Err(too_large(file, records.node(*alone)));
     }
     vectors.lean(places);
-    // Of three pages, one to the left and two to the right.
+    // Of three pages, one goes to the left and two to the right.
     let bytes = records.bytes_of(places);
     let pages = bytes.div_ceil(capacity).max(2);
     let share = bytes * (pages / 2) / pages;
@@ -133,13 +134,13 @@ pub(super) fn divide<C: Composer>(
     divide(records, vectors, right, capacity, composer, file, page)
 }
 
-/// The vectors of records as numbers, one after the other.
+/// The vectors of records as floats, concatenated.
 pub(super) struct Vectors<'a> {
     pub(super) dim: usize,
     pub(super) floats: &'a [f32],
 }
 
-/// Rounds of balanced 2-means: more of them change next to nothing.
+/// Rounds of balanced 2-means: more of them change almost nothing.
 const ROUNDS: usize = 4;
 
 impl Vectors<'_> {
@@ -147,8 +148,8 @@ impl Vectors<'_> {
         &self.floats[at * self.dim..][..self.dim]
     }
 
-    /// Sorts so that the first half is near itself, and the last half as well: balanced 2-means, which begins with two rows
-    /// that are far apart.
+    /// Sorts `places` so that each half has records near each other: balanced 2-means, which begins
+    /// with two rows that are far apart.
     fn lean(&self, places: &mut [usize]) {
         let farthest = |from: usize| {
             let from = self.row(from);

@@ -1,23 +1,28 @@
-//! Pages are written anew in their places, all or none: how an index takes inserts that has neither codes nor tables in memory.
+//! Pages are rewritten in place, all or none. So an index takes inserts that has neither codes nor
+//! tables in memory.
 //!
 //! ```text
-//!   insert of p:   p behind the last node: its page follows from its number, and is composed in memory
-//!                  for each neighbour n: "p joins the list of n" waits, and beside it, once, the code of p
-//!   searches       see both: a list that was read is amended, with the codes beside it
-//!   checkpoint     each page that something waits for is read, composed ──> journal, MANIFEST names it: from here on they count
-//!                  then the same once more, some at a time, each page in its place; and nothing waits
+//!   insert of p:   p gets the last number, which gives its page; the page is composed in memory
+//!                  for each neighbour n: "p joins the list of n" waits, and once, the code of p
+//!   searches       apply pending changes to each list they read, with the codes beside it
+//!   checkpoint     each page with pending changes is composed ──> journal, which MANIFEST names
+//!                  then again, some at a time, each page in its place; then nothing waits
 //! ```
 //!
-//! Where pages move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table says where each node is: 4 bytes a
-//! node, beside the codes that are in memory anyway. AiSAQ (§3.1) has neither codes nor anything else there that grows
-//! with the index, and so a node has to stay where its number says. A page that is written in its place is at risk while it is
-//! written, and so is a checkpoint that names it: hence the journal ([`stratann_layout::journal`]), of which each page is written
-//! twice. A page that waits takes a page of memory, a change of it some tens of bytes: so changes wait, and pages are composed one
-//! at a time. When those that are to be written take [`JOURNAL`] bytes, a checkpoint is due; whoever opens the index after a
-//! crash has so much in memory.
+//! If pages move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table gives
+//! the page of each node: 4 bytes a node, beside the codes in memory. AiSAQ (§3.1) keeps no codes
+//! in memory, nor anything else that grows with the index. So a node's page must follow from its
+//! number.
 //!
-//! A search that began before may be reading a page while it is written. So its new bytes stay in memory until all
-//! of those are over, and a read that ends looks there first.
+//! A page that is rewritten in place is at risk during the write, and so is a checkpoint that names
+//! it. Hence the journal ([`stratann_layout::journal`]): each page is written twice. A composed
+//! page takes a page of memory, and a pending change some tens of bytes. So changes wait, and pages
+//! are composed one at a time. When the pages to write reach [`JOURNAL`] bytes, a checkpoint is
+//! due. A process that opens the index after a crash needs that much memory.
+//!
+//! A search that began before may read a page while it is written. So the new bytes stay in memory
+//! until all those searches have ended. When a read completes, the search uses the bytes in memory
+//! first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -41,31 +46,32 @@ use crate::update::health::Concern;
 
 /// Bytes of pages to write after which a checkpoint is due.
 const JOURNAL: usize = 2 << 20;
-/// Threads that read or write pages in their places, where memory is not scarce, and the pages of each at a time: those are in
-/// memory.
+/// Threads that read or write pages in place, if memory is not scarce, and the pages that each
+/// holds in memory at once.
 pub(super) const JOURNAL_THREADS: usize = 4;
 const PAGES_AT_ONCE: usize = 8;
-/// How long writing waits for searches that began before it, so that what it wrote leaves memory.
+/// How long writing waits for searches that began before it, so that the written pages can leave
+/// memory.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A page that was composed.
+/// A composed page.
 type Composed = (u32, PageBytes);
 
-/// What became of the pages that are written anew.
+/// The state of the pages that are rewritten in place.
 #[derive(Default)]
 pub(super) struct Journal {
-    /// Pages that are to be in the next checkpoint: composed, or something waits for them.
+    /// Pages for the next checkpoint: composed, or with pending changes.
     changed: Mutex<BTreeSet<u32>>,
-    /// Those of the last checkpoint that are to be written in their places.
+    /// Pages of the last checkpoint that are still to be written in place.
     due: Mutex<Vec<u32>>,
-    /// Those that are there, and the moment at which they were.
+    /// Pages written in place, with the timestamp after the write.
     resting: Mutex<Vec<(u64, Vec<Composed>)>>,
     /// Pages in the journal of the last checkpoint.
     named: AtomicUsize,
 }
 
 impl Journal {
-    /// With the pages that the journal of the last checkpoint has, which are unwritten.
+    /// The state after opening: the pages in the journal of the last checkpoint are dirty.
     pub(super) fn open(placement: &Placement) -> Self {
         let due: Vec<u32> = placement
             .unwritten
@@ -80,19 +86,21 @@ impl Journal {
         }
     }
 
-    /// Whether the last checkpoint has pages in it, which whoever opens the index has to keep in memory.
+    /// Whether the journal of the last checkpoint has pages. A process that opens the index must
+    /// keep them in memory.
     pub(super) fn is_named(&self) -> bool {
         self.named.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether pages of so many bytes that are to be written are enough for a checkpoint.
+    /// Whether the pages to write are enough for a checkpoint.
     pub(super) fn is_full(&self, page_bytes: usize) -> bool {
         self.changed.lock().len() * page_bytes >= JOURNAL
     }
 }
 
 impl Direct {
-    /// Puts what changed since the last checkpoint into the journal of the next one. Nobody inserts. Gives the pages.
+    /// Writes the pages that changed since the last checkpoint into the journal of the next one. No
+    /// insert runs. Returns the pages.
     pub(super) fn write_journal<N: Rewritable>(
         &self,
         checkpoint: &Checkpoint<'_>,
@@ -115,18 +123,19 @@ impl Direct {
         Ok((entry, numbers))
     }
 
-    /// The checkpoint whose journal has these pages is committed: each is written in its place.
+    /// Called when the checkpoint is committed whose journal has these pages. Writes each page in
+    /// place.
     pub(super) fn journaled(&self, numbers: Vec<u32>) {
         self.journal.named.store(numbers.len(), Ordering::Relaxed);
         self.journal.changed.lock().clear();
         self.journal.due.lock().extend(numbers);
-        // What cannot be written now is tried again, before the next insert.
+        // A page that cannot be written now is tried again before the next insert.
         if let Err(error) = self.write_in_place() {
             self.health.trouble(Concern::Pages, &error);
         }
     }
 
-    /// Pages as they are with all that waits for them. Nobody inserts.
+    /// Composes pages with all their pending changes. No insert runs.
     fn composed<N: Rewritable>(&self, pages: &N, numbers: &[u32]) -> Result<Vec<Composed>, Error> {
         let share = numbers.len().div_ceil(self.journal_threads).max(1);
         let compose = |numbers: &[u32]| {
@@ -139,7 +148,7 @@ impl Direct {
         Ok(composed.into_iter().flatten().collect())
     }
 
-    /// A page as it is with all that waits for it.
+    /// Composes a page with all its pending changes.
     fn compose_waiting<N: Rewritable>(
         &self,
         pages: &N,
@@ -157,18 +166,19 @@ impl Direct {
         }
     }
 
-    /// Writes the pages of the last checkpoint in their places, if that is still to be done.
+    /// Writes the pages of the last checkpoint in place, if that is still to be done.
     pub(super) fn write_in_place(&self) -> Result<(), Error> {
         let pages = &self.index.graph().pages;
         on_pages!(pages, pages => changes::write_in_place(self, pages))
     }
 
-    /// The same, of a layout whose pages stay.
+    /// Writes due pages in place, for a layout whose pages stay.
     pub(super) fn write_due<N: Rewritable>(&self, pages: &N) -> Result<(), Error> {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
-            // New pages are the last by number, and the first to be written: others lead to what is on them.
+            // New pages have the highest numbers and are written first, since other pages lead to
+            // their nodes.
             due.sort_unstable_by_key(|&page| Reverse(page));
             while !due.is_empty() {
                 let some = due.len().min(self.journal_threads * PAGES_AT_ONCE);
@@ -177,7 +187,7 @@ impl Direct {
                     placement.replace(*page, bytes.clone());
                     placement.pending.settled(*page);
                 }
-                // They wait for the device, one after the other.
+                // The threads wait for the device, one page after the other.
                 let written = shared(composed.chunks(PAGES_AT_ONCE), |pages| {
                     self.write_some(pages)
                 });
@@ -204,7 +214,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Forgets pages that are in their places and that no search is left for that began before; waits for those until `until`.
+    /// Drops written pages from memory once all searches that began before have ended; waits for
+    /// those until `until`.
     fn wake(&self, placement: &Placement, until: Option<Instant>) {
         loop {
             let oldest = placement.pins.oldest();
@@ -212,7 +223,7 @@ impl Direct {
             resting.retain(|(moment, pages)| {
                 let over = *moment < oldest;
                 for (page, bytes) in pages.iter().filter(|_| over) {
-                    // Of a page that the memory budget holds, that is the one that counts.
+                    // If the memory budget holds the page, its copy there is the current one.
                     if self.index.graph().resident.get((*page).into()).is_none() {
                         placement.unwritten.remove(*page, bytes);
                     }
@@ -229,13 +240,13 @@ impl Direct {
     }
 }
 
-/// What pages are composed with.
+/// Buffers for composing pages.
 pub(super) struct InPlace<N: Rewritable> {
     composer: Option<N::Composer>,
     /// The list of a new node, and the codes beside it.
     list: Vec<u32>,
     codes: Vec<u8>,
-    /// The list of a node that is there, and the codes beside it if it was amended.
+    /// The list of an existing node, and the codes beside it if it was changed.
     other: Vec<u32>,
     amended: Vec<u8>,
 }
@@ -253,8 +264,8 @@ impl<N: Rewritable> Default for InPlace<N> {
 }
 
 impl<N: Rewritable> InPlace<N> {
-    /// Composes a page anew: the records that are on it, with what waits for their lists if that is given, and behind them a new
-    /// one, of an outside id and a vector, with the list at hand.
+    /// Composes a page: its records, with pending changes of their lists if `waiting` is given.
+    /// `new_node` is an external id and a vector; its record comes last, with the list in `self`.
     fn compose(
         &mut self,
         direct: &Direct,
@@ -265,7 +276,7 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // As many nodes as the index says leave room for the next.
+        // The number of nodes of the index leaves a slot for the next one.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),
@@ -299,7 +310,7 @@ impl<N: Rewritable> InPlace<N> {
     }
 }
 
-/// Links a new node and its neighbours. Gives its number; `None` if its page cannot be read.
+/// Links a new node and its neighbours. Returns its number; `None` if its page cannot be read.
 pub(super) fn link<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,
@@ -308,7 +319,7 @@ pub(super) fn link<N: Rewritable>(
     let direct = inserter.direct;
     let placement = direct.placement();
     if inserter.chosen.is_empty() {
-        // Nobody would find it: it waits in memory.
+        // No list would lead to the node, so the vector waits in memory.
         return Ok(None);
     }
     work.list.clear();
@@ -343,13 +354,13 @@ pub(super) fn link<N: Rewritable>(
     placement.pending.learn(node, new_node.code);
     let mut linked = false;
     for at in inserter.asked() {
-        // A page that cannot be read says so to the searches that need it.
+        // A page that cannot be read is reported by the searches that need it.
         linked |= link_back(inserter, work, at, node, linked).unwrap_or(false);
     }
     Ok(Some(node))
 }
 
-/// Links a neighbour back to a new node, if it is to be. Says whether it was.
+/// Links a neighbour back to a new node, if that is decided. Returns whether it was linked.
 fn link_back<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,
@@ -378,7 +389,7 @@ fn link_back<N: Rewritable>(
     };
     let remove = match inserter.decide(&neighbour, node, Some(beside)) {
         Decision::Keep if at > 0 || linked => return Ok(false),
-        // Somebody has to lead to the new node.
+        // At least one list must lead to the new node.
         Decision::Keep => match inserter.make_room() {
             None if inserter.list.len() == direct.degree => return Ok(false),
             leaves => leaves.unwrap_or(NONE),

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //!   1  search for the vector itself; the pages of the path stay readable      no lock
-//!   2  of the candidates, by exact distance, the neighbours                   no lock
-//!   3  the vector gets its code and its number                                a moment
-//!   4  each neighbour's list, as it is now, takes the new node                the strategy's: `relocate`, `accumulate`
+//!   2  choose the neighbours among the candidates, by exact distance          no lock
+//!   3  the vector gets its code and its number                                a short lock
+//!   4  each neighbour's present list takes the new node                       by strategy
 //! ```
 //!
-//! Neighbours are an approximate snapshot: what other inserts add between 1 and 4 is not looked for again. A list is taken
-//! from the bytes that the search has, if its node is still on that page, for a page never changes; so that nearly
-//! nothing is read a second time.
+//! Neighbours are an approximate snapshot: edges that other inserts add between steps 1 and 4 are
+//! not considered. A list is taken from the bytes that the search holds, if its node is still on
+//! that page. Pages never change, so almost nothing is read a second time.
 //!
-//! Where vectors are apart from lists, reading those of a hundred candidates would cost a hundred reads. There the candidates
-//! are what their codes stand for, as all of a list are when it gives up a node.
+//! If vectors are stored apart from lists, reading the vectors of a hundred candidates would take a
+//! hundred reads. Then candidates are compared by their codes. So are the nodes of a list that has
+//! to give one up.
 
 use stratann_vector::{Element, to_f32};
 
@@ -26,50 +27,50 @@ use crate::search::{Page, Walker, Within};
 use crate::stores::topology::placement::PageBytes;
 use crate::stores::{Composable, NodePages, PageView};
 
-/// Somebody a new node links to.
+/// A node that the new node links to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neighbour {
     pub(super) node: u32,
-    /// Distance from the new node, as codes measure.
+    /// Distance from the new node, as codes measure it.
     pub(super) distance: f32,
-    /// Whether no nearer one leads to it.
+    /// Whether no nearer neighbour makes this one redundant.
     pub(super) diverse: bool,
     /// Its row among the candidates.
     row: u32,
 }
 
-/// What a new node is besides its links.
+/// The data of a new node, without its links.
 pub(super) struct NewNode<'a> {
     pub(super) id: u64,
     pub(super) code: &'a [u8],
-    /// Its vector as it stands in a segment; empty where vectors stand beside lists.
+    /// Its vector as stored in a segment; empty if vectors are stored beside lists.
     pub(super) apart: &'a [u8],
-    /// What it has beside its vector, if anything was said of that.
+    /// Its attributes and payload, if the insert gave any.
     pub(super) row: Option<&'a [u8]>,
 }
 
-/// The nearest neighbours of a new node that are asked to link back to it, beside those that are diverse.
+/// How many of a new node's nearest neighbours are asked to link back, beside the diverse ones.
 const BACK: usize = 16;
 
-/// Times that an insert searches for neighbours.
+/// How often an insert searches for neighbours.
 const WALKS: usize = 3;
 
-/// How a strategy links a new node and its neighbours: it gives the node its number, or `None` if there is no room for it in
-/// memory. `W` is what it works with.
+/// How a strategy links a new node and its neighbours. It gives the node its number, or `None` if
+/// there is no memory for it. `W` holds its buffers.
 pub(super) type Link<N, W> =
     fn(&mut Inserter<'_, N>, &mut W, &NewNode<'_>) -> Result<Option<u32>, Error>;
 
-/// What pages are composed with.
+/// Buffers for composing pages.
 pub(super) struct Work<N: Composable> {
     pub(super) records: Records,
     pub(super) vectors: Vec<u8>,
     pub(super) vector: Vec<u8>,
     pub(super) list: Vec<u32>,
-    /// The vectors of the records as numbers.
+    /// The vectors of the records as floats.
     pub(super) floats: Vec<f32>,
     /// Pages that changes were added to.
     pub(super) touched: Vec<u32>,
-    /// Pages that the insert at hand composed.
+    /// Pages that the current insert composed.
     pub(super) composed: Vec<u32>,
     pub(super) composer: Option<N::Composer>,
 }
@@ -89,29 +90,29 @@ impl<N: Composable> Default for Work<N> {
     }
 }
 
-/// One task that inserts vector after vector.
+/// A task that inserts vectors one after the other.
 pub(super) struct Inserter<'a, N: NodePages> {
     pub(super) direct: &'a Direct,
     pub(super) pages: &'a N,
     pub(super) walker: Walker<'a, N>,
-    /// The neighbours of the vector at hand, nearest first.
+    /// The neighbours of the current vector, nearest first.
     pub(super) chosen: Vec<Neighbour>,
     lists: ListPruner<'a>,
     pruner: Pruner,
     space: Space,
-    /// Candidates: their nodes, and their vectors as they are, behind that of the vector at hand; where vectors are apart, all of
-    /// them as numbers, those of the candidates as their codes have them.
+    /// The candidates: their nodes, and their vectors, behind the current vector. If vectors are
+    /// stored apart, all rows are floats, and the candidates' are decoded from their codes.
     nodes: Vec<u32>,
     rows: Vec<u8>,
     row_element: Element,
     points: Vec<u8>,
     distances: Vec<f32>,
-    /// The list of the neighbour at hand.
+    /// The list of the current neighbour.
     pub(super) list: Vec<u32>,
     owner: Vec<f32>,
     vector: Vec<u8>,
     code: Vec<u8>,
-    /// The vector at hand as it stands in a segment, where vectors are apart.
+    /// The current vector as stored in a segment, if vectors are stored apart.
     apart: Vec<u8>,
 }
 
@@ -156,7 +157,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         })
     }
 
-    /// Inserts a vector as `link` does. Gives its node; `None` if there is no room for its code.
+    /// Inserts a vector by `link`. Returns its node; `None` if there is no memory for its code.
     pub(super) async fn insert<W>(
         &mut self,
         (id, vector, row): (u64, &[u8], Option<&[u8]>),
@@ -173,10 +174,11 @@ impl<'a, N: NodePages> Inserter<'a, N> {
                 self.walker.reset();
                 return Err(error);
             }
-            // Where nothing near counts, what was deleted leads to the new vector: else it would wait in memory until a merge.
+            // If no live node is near, the last walk also takes deleted ones as neighbours.
+            // Otherwise the vector would wait in memory until a merge.
             self.gather(vector, walk == WALKS)?;
             self.choose();
-            // None: everything near was on its way from one page to another, or was deleted.
+            // No neighbour was found: everything near was moving between pages, or was deleted.
             if !self.chosen.is_empty() {
                 break;
             }
@@ -201,7 +203,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         node
     }
 
-    /// Takes the candidates as their codes have them.
+    /// Takes the candidates' vectors from their codes.
     fn gather_codes(&mut self) {
         self.nodes.clear();
         let frontier = &self.walker.traversal.frontier;
@@ -215,7 +217,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
     }
 
-    /// Takes the vectors of the candidates from the pages that are held; of deleted ones only `with_dead`.
+    /// Takes the candidates' vectors from the pages that are held; deleted ones only if `with_dead`
+    /// is set.
     fn gather(&mut self, vector: &[u8], with_dead: bool) -> Result<(), Error> {
         if !N::VECTORS {
             self.gather_codes();
@@ -230,7 +233,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             let node = node_of(key);
             let page = placement.page_of(node);
             let deleted = |id: u64| !with_dead && self.direct.deleted.contains(id, node);
-            // If it has moved since it was read, another page that is held has it: a vector never changes.
+            // If the node moved since the page was read, another held page has it. A vector never
+            // changes.
             let here = traversal.held(page.into());
             let on = |held: &&Page<'_>| {
                 let view = self.walker.reader.view(held);
@@ -299,7 +303,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance));
     }
 
-    /// Reads the list of a neighbour into `list`: from the page that the search has, amended. False if it is not there.
+    /// Reads the list of a neighbour into `list`: from the page that the search holds, with pending
+    /// changes applied. False if the page is not in memory.
     pub(super) fn read_list(&mut self, neighbour: &Neighbour) -> Result<bool, Error> {
         let (node, placement) = (neighbour.node, self.direct.placement());
         let page = placement.page_of(node);
@@ -331,11 +336,14 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         Ok(true)
     }
 
-    /// The neighbours that are asked to link back, from the farthest on: those that are diverse, and the nearest. The others
-    /// fill the list: nearer ones lead to them, and so they would give up something better for it. On photo-sift, 80,000 rows
-    /// and 20,000 more, asking all of them changes twice as many lists and leads to the same recall, with more reads.
+    /// The neighbours that are asked to link back, the farthest first: the diverse ones and the
+    /// nearest. The other neighbours fill the new node's list. Nearer ones lead to them, so they
+    /// would give up a better edge for the back edge. On photo-sift with 80,000 rows and 20,000
+    /// more, asking all of them changes twice as many lists. The recall is the same, with more
+    /// reads.
     ///
-    /// The nearest is the last, and has to link back if no other did: nobody else would lead to the new node.
+    /// The nearest is the last. It must link back if no other did, or no list would lead to the new
+    /// node.
     pub(super) fn asked(&self) -> impl Iterator<Item = usize> + use<N> {
         let asked = |(at, neighbour): &(usize, &Neighbour)| neighbour.diverse || *at < BACK;
         let asked = self.chosen.iter().enumerate().filter(asked);
@@ -344,7 +352,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         asked.into_iter()
     }
 
-    /// The vector of a neighbour as numbers, in the space of the codes, into `owner`.
+    /// The vector of a neighbour as floats, in the space of the codes, into `owner`.
     fn own(&mut self, neighbour: &Neighbour) {
         let index = &self.direct.index;
         let row_bytes = index.dim() * self.row_element.size();
@@ -355,7 +363,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// Who leaves the list at hand for a node that has to join it; `None` if it has room, or can give up nobody.
+    /// The node to remove from the current list for one that must join. `None` if the list has a
+    /// free slot, or no node can leave.
     pub(super) fn make_room(&self) -> Option<u32> {
         let lists = &self.direct.placement().lists;
         let full = self.list.len() >= self.direct.degree;
@@ -363,13 +372,13 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         leave.find(|&&node| lists.leave(node)).copied()
     }
 
-    /// The new node is in a neighbour's list.
+    /// Counts that the new node joined a neighbour's list.
     pub(super) fn joined(&self, node: u32) {
         self.direct.count(|counts| &counts.changes);
         self.direct.placement().lists.join(node);
     }
 
-    /// The new node's own list leads to its neighbours.
+    /// Counts that the new node's list leads to its neighbours.
     pub(super) fn born(&self) {
         let built = self.direct.index.manifest().vectors;
         for neighbour in &self.chosen {
@@ -379,7 +388,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// Appends the code of a neighbour: the one that its build gave it, for the same vector has the same.
+    /// Appends the code of a neighbour. It equals the code from the build, since the same vector
+    /// gets the same code.
     pub(super) fn code_of(&mut self, neighbour: &Neighbour, out: &mut Vec<u8>) {
         self.own(neighbour);
         let codebook = self.direct.index.graph_codebook();
@@ -390,8 +400,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .encode(&self.owner, &mut out[from..], 1);
     }
 
-    /// What becomes of the list that was read, of a neighbour that is asked to link to `node`. `beside` are the codes of that
-    /// list, where they stand beside it.
+    /// Decides about the list that was read, of a neighbour that is asked to link to `node`.
+    /// `beside` are the codes of that list, if they are stored beside it.
     pub(super) fn decide(
         &mut self,
         neighbour: &Neighbour,
@@ -415,14 +425,15 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .lists
             .decide(&self.owner, &self.list, &new, codes, &keeps)
         {
-            // Others gave it up at this moment.
+            // Another insert removed the last spare edge to it in the meantime.
             Decision::Replace(leaves) if !lists.leave(leaves) => Decision::Keep,
             decision => decision,
         }
     }
 
-    /// A page as it is now, without what waits for it: that which the search holds, unless it was composed anew since, else what is in
-    /// memory for all, else what is on storage. Where pages stay in their places, its lock is held.
+    /// The present bytes of a page, without its pending changes. They come from the search if its
+    /// copy is current, otherwise from memory, otherwise from storage. If pages stay in place, the
+    /// caller holds the page's lock.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
         let Walker {
             traversal, reader, ..

@@ -1,18 +1,19 @@
-//! Direct insert: new vectors go straight into the graph on storage, while it is searched (OdinANN).
+//! Direct insert: new vectors go straight into the graph on storage, while it is searched
+//! (OdinANN).
 //!
 //! ```text
 //!   insert.rs       one insert: search, prune, link
-//!   prune.rs        which neighbour a list gives up for a new one
-//!   relocate.rs     changed records together on other pages: the paper's way            ┐ a strategy each
-//!   accumulate.rs   changes wait until their page has enough of them: ours              │
-//!   in_place.rs     pages stay where they are, and a journal has them first: tiny memory ┘
-//!   changes.rs      which of them a layout can be changed by
-//!   compose.rs      pages put together of records
-//!   store.rs        which pages are in use, which are free, and who writes them
-//!   checkpoint.rs   what makes a restart short: tables and what waits, beside the pages
+//!   prune.rs        which neighbour a full list gives up for a new one
+//!   relocate.rs     changed records are written together on other pages: the paper's  ┐ a strategy
+//!   accumulate.rs   changes wait until their page has enough of them: ours            │ each
+//!   in_place.rs     pages stay in place, after a journal: needs little memory         ┘
+//!   changes.rs      the strategies that a layout supports
+//!   compose.rs      pages composed of records
+//!   store.rs        which pages are in use, which are free, and which thread writes them
+//!   checkpoint.rs   makes a restart short: tables and waiting changes, beside the pages
 //! ```
 //!
-//! What searches see of it is in [`placement`](crate::stores::topology::placement).
+//! Searches see inserts through [`placement`](crate::stores::topology::placement).
 
 mod accumulate;
 mod changes;
@@ -58,25 +59,28 @@ use crate::{Error, Press, Update};
 pub struct DirectOptions {
     /// How lists are pruned.
     pub pruning: Pruning,
-    /// L of an insert's search; `None` is the degree and 32 more, as in OdinANN §4.6, and the degree where a page that was read
-    /// serves all its nodes: those are candidates as well.
+    /// L of an insert's search. `None` is the degree plus 32, as in OdinANN §4.6. If a search uses
+    /// all nodes of a page it reads, `None` is the degree: those nodes are candidates as well.
     pub list: Option<usize>,
     /// Bytes of changes that may wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
-    /// Whether the page that a new vector belongs to is written with it, so that writes begin with the first insert and
-    /// searches beside it are as fast at first as later; else vectors wait as changes do ([`Update::Accumulate`]).
+    /// Whether an insert writes the page of the new vector. Then writes begin with the first
+    /// insert, and searches beside inserts are as fast at first as later. Otherwise vectors wait as
+    /// changes do ([`Update::Accumulate`]).
     pub write_home: bool,
-    /// Whether threads in the background write what inserts changed (OdinANN §3.3, optimisation 1: the write-back cache). Else each
-    /// insert waits until its pages are on storage, and under [`Update::Relocate`] holds the locks of its records meanwhile:
-    /// what the paper compares with (Figure 9), and nothing else.
+    /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
+    /// 1: the write-back cache). Otherwise each insert waits until its pages are on storage, and
+    /// under [`Update::Relocate`] holds the locks of its records meanwhile. The paper compares with
+    /// that mode (Figure 9); it has no other use.
     pub write_behind: bool,
     /// Inserts in flight on each thread.
     pub in_flight: usize,
-    /// Whether rows that come in one call wait for a merge, which that call makes, where they are so many that this is cheaper than to insert each by itself: 1,000 and an
-    /// eighth of what is there.
+    /// Whether the rows of one call wait for a merge, if a merge is cheaper than inserting each
+    /// row: from 1,000 rows on, if they are also an eighth of the index. The call makes the merge
+    /// itself.
     pub merge_many: bool,
-    /// Changes of the index between two checkpoints, which in a cluster index are the vectors that wait for a rebalance; `None`: the
-    /// more, the larger the index.
+    /// Changes of the index between two checkpoints. In a cluster index, these are the vectors that
+    /// wait for a rebalance. `None`: the number grows with the index.
     pub checkpoint: Option<u64>,
 }
 
@@ -95,26 +99,26 @@ impl Default for DirectOptions {
     }
 }
 
-/// What direct inserts cost, since the index was opened.
+/// The costs of direct inserts, since the index was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DirectCounts {
     /// Vectors that were inserted.
     pub inserts: u64,
     /// Lists that a new node joined.
     pub changes: u64,
-    /// Of them, those whose old nodes had to be compared with each other.
+    /// Of them, lists whose old nodes had to be compared with each other.
     pub fallbacks: u64,
-    /// Pages that were put together, and those of them that were written: the others were changed again before.
+    /// Pages that were composed. Fewer were written, if pages changed again before their write.
     pub pages_composed: u64,
     /// Pages that were written.
     pub pages_written: u64,
-    /// Pages of vectors that were written, where these are apart from lists.
+    /// Pages of vectors that were written, if vectors are stored apart from lists.
     pub vector_pages_written: u64,
     /// Pages that searches for neighbours read.
     pub pages_read: u64,
-    /// Pages of the file, and those of them that no node is on.
+    /// Pages of the file.
     pub pages: u64,
-    /// Pages that no node is on.
+    /// Pages without a node.
     pub pages_free: u64,
     /// Checkpoints that were committed.
     pub checkpoints: u64,
@@ -130,23 +134,25 @@ struct Counts {
     checkpoints: AtomicU64,
 }
 
-/// Rows that are logged and inserted at a time.
+/// Rows that are logged and inserted at once.
 const BATCH: usize = 64;
 /// Candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
-/// Pages that an insert where all is on storage holds, its search and what it writes together, as an upper bound for usual degrees.
+/// Pages that an insert holds for its search and its writes, if all of the index is on storage. An
+/// upper bound for usual degrees.
 const TIGHT_PAGES: u64 = 160;
-/// Stripes of the locks of records.
+/// Number of locks that records share.
 const STRIPES: usize = 1 << 12;
-/// Threads that write pages: they wait for the device, and do nothing else.
+/// Threads that write pages: they only wait for the device.
 const WRITERS: usize = 4;
 
-/// What an insert takes beside a search in an index of which all is on storage, on pages of so many bytes.
+/// Bytes of an insert beyond a search, in an index entirely on storage with pages of this size.
 fn tight_bytes(page_bytes: usize) -> u64 {
     TIGHT_PAGES * page_bytes as u64
 }
 
-/// What inserts into a graph would like to have in memory beside searches, with lists of `degree` nodes.
+/// The memory that inserts into a graph can use beside searches, in bytes, for lists of `degree`
+/// nodes.
 pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
@@ -159,20 +165,21 @@ pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     }
 }
 
-/// How inserts divide the memory that a budget leaves them, where pages can move: half of it is for the pages that they hold while they
-/// search, the rest for pages that wait to be written and for changes that wait for their pages.
+/// Divides the memory that a budget leaves to inserts, if pages can move. Half of it is for the
+/// pages that inserts hold during their searches. The remaining half is for dirty pages and for
+/// changes that wait for their pages.
 struct Room {
     threads: usize,
-    /// Inserts in flight on each of them.
+    /// Inserts in flight on each thread.
     in_flight: usize,
-    /// Pages that wait.
+    /// Dirty pages that may wait.
     unwritten: usize,
-    /// Bytes of changes.
+    /// Bytes of changes that may wait.
     pending: u64,
 }
 
 impl Room {
-    /// As much as is of use.
+    /// The most bytes that are useful.
     fn wanted(threads: usize, list: usize, page_bytes: usize) -> u64 {
         let DirectOptions {
             in_flight, pending, ..
@@ -182,7 +189,7 @@ impl Room {
         (2 * searches).max(4 * waits)
     }
 
-    /// Of so many bytes, if there is a budget, for inserts as they were asked for.
+    /// The division of `bytes`, if there is a budget, for the requested options.
     fn of(
         bytes: Option<u64>,
         threads: usize,
@@ -217,7 +224,7 @@ impl Room {
 struct Batch<'a> {
     records: &'a [LogRecord<'a>],
     next: AtomicUsize,
-    /// The places of those that could not be inserted.
+    /// The positions of records that could not be inserted.
     left: Mutex<Vec<usize>>,
 }
 
@@ -230,49 +237,49 @@ pub(crate) struct Direct {
     alpha: f32,
     plan: Plan,
     deleted: Arc<Tombstones>,
-    /// Ids that came since the build and count.
+    /// Ids that were inserted since the build and are live.
     inserted: Arc<RwLock<IdRanges>>,
-    /// Threads that insert, none of which searches use.
+    /// Threads for inserts; searches use others.
     worker_pool: WorkerPool,
     threads: usize,
     store: Arc<PageStore>,
     writers: Vec<JoinHandle<()>>,
-    /// The file of pages, for what the writers do not do.
+    /// The file of pages, for all writes outside the writer threads.
     file: Mutex<Box<dyn VolumeFile>>,
-    /// The file of the segment that new vectors go to, where vectors are apart.
+    /// The file of the segment for new vectors, if vectors are stored apart.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
-    /// Whether pages are written anew in their places, and by how many threads at a time.
+    /// Whether pages are rewritten in place, and by how many threads at once.
     in_place: bool,
     journal_threads: usize,
-    /// Those that are to be.
+    /// The pages to rewrite in place.
     journal: Journal,
     threshold: Threshold,
     /// Held while a node gets its number.
     numbering: Mutex<()>,
-    /// Records that are changed, by node ([`Update::Relocate`]).
+    /// Locks of records that change, by node ([`Update::Relocate`]).
     locks: Box<[Mutex<()>]>,
     /// Held while pages are chosen for changed records.
     allocating: Mutex<()>,
-    /// An insert failed in the middle: the graph in memory is no more what the log says.
+    /// An insert failed halfway, so the graph in memory no longer agrees with the log.
     failed: AtomicBool,
-    /// What went wrong, and whether changes go on.
+    /// Failures, and whether changes are still accepted.
     health: Arc<Health>,
     counts: Counts,
     home: Home,
 }
 
-/// Whether an index takes direct inserts in this way.
+/// Whether an index takes direct inserts by this strategy.
 pub(crate) fn is_taken(index: &Index, update: Update) -> bool {
     if index.has_clusters() {
         return false;
     }
     let takes = on_pages!(&index.graph().pages, pages => takes(pages, update));
-    // CodeParts of codes stand each in one piece, to which nothing is added.
+    // `CodeParts` have codes in fixed pieces, to which no code can be added.
     let merges = matches!(update, Update::Merge | Update::Rebalance);
     takes && !merges && index.code_parts().is_none()
 }
 
-/// The files of an index that direct inserts write to, with what reads them.
+/// The files of an index that direct inserts write to, with the tiers that read them.
 fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
     let graph = index.graph();
     let last = graph.segments.as_ref().map(|segments| segments.last());
@@ -282,8 +289,8 @@ fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
         .flatten()
 }
 
-/// Whether an index takes direct inserts in this way once its files have no other names in the volume that has them, and has such names (hard links). Until then
-/// nothing is written to them.
+/// Whether an index will take direct inserts once its files have no other names (hard links), and
+/// they still have such names. Until then nothing is written to the files.
 ///
 /// # Errors
 /// The volume fails.
@@ -299,11 +306,13 @@ fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, E
     Ok(false)
 }
 
-/// Makes the files of an index that direct inserts write to ones that have no other name, in the volume that has them. Searches read the copies once it [takes inserts](Direct::open);
-/// nobody writes to the files meanwhile.
+/// Replaces each file that direct inserts write to by a copy, if it has other names in its volume.
+/// Searches read the copies once the index [takes inserts](Direct::open). No thread writes to the
+/// files meanwhile.
 ///
 /// # Errors
-/// The volume fails, or has no space for a copy; an interruption through `progress`. The index is what it was.
+/// The volume fails, or has no space for a copy; an interruption through `progress`. The index is
+/// unchanged.
 pub(crate) fn own_files(
     home: &dyn Volume,
     index: &Index,
@@ -330,7 +339,8 @@ pub(crate) fn own_files(
     Ok(())
 }
 
-/// Makes an index know where its nodes are, so that searches which begin now see what is inserted while they go on.
+/// Adds the placement table to an index, so that searches that begin now see vectors inserted
+/// meanwhile.
 fn prepare(index: &Index) -> &Placement {
     let graph = index.graph();
     if let Some(segments) = &graph.segments {
@@ -343,11 +353,12 @@ fn prepare(index: &Index) -> &Placement {
 }
 
 impl Direct {
-    /// Makes an index take direct inserts, on so many threads. `None`: its layout does not, or not so; or its files in `home`, the volume that has them, have other
-    /// names, and are to be made [its own](own_files) first.
+    /// Makes an index take direct inserts, on `threads` threads. The result is `None` in two cases.
+    /// Its layout does not take inserts, or not by this strategy. Or its files have other names in
+    /// `home`, their volume, and must first be made [its own](own_files).
     ///
     /// # Errors
-    /// The file of pages cannot be opened for writing, or no thread started.
+    /// The file of pages cannot be opened for writing, or a thread cannot be started.
     pub(crate) fn open(
         home: &dyn Volume,
         index: &Arc<Index>,
@@ -364,8 +375,8 @@ impl Direct {
         if is_linked(home, index, update)? {
             return Ok(None);
         }
-        // A copy may have taken the name of a file since the index was opened to search, by this process or another one that was killed then. What is written is to be what is
-        // read.
+        // A copy may have replaced a file since the index was opened for searches, made by this
+        // process or by one that was killed. Reads and writes must use the same file.
         for (_, tier) in written_files(index) {
             tier.reopen()?;
         }
@@ -421,7 +432,7 @@ impl Direct {
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
-                // Inserts begin where searches do that have no seeds.
+                // Inserts begin where searches without seeds do.
                 press: Press {
                     seeds: 0,
                     ..Press::default()
@@ -480,7 +491,7 @@ impl Direct {
         Ok(Some(direct))
     }
 
-    /// Starts the threads that write pages. (What stays in its place is written when a checkpoint is.)
+    /// Starts the threads that write pages. (Pages that stay in place are written at a checkpoint.)
     fn start_writers(&mut self) -> Result<(), Error> {
         for number in 0..WRITERS {
             let (store, index) = (self.store.clone(), self.index.clone());
@@ -511,11 +522,11 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a node its number: its code goes into its place, its vector into its segment if it is apart, and `place` says what
-    /// page it belongs to. `None`: there is no room.
+    /// Gives a node its number. Its code and, if vectors are stored apart, its vector are added,
+    /// and `place` chooses its page. `None`: there is no memory for it.
     ///
     /// # Errors
-    /// What `place` says: then it has no number.
+    /// An error of `place`: then the node has no number.
     fn number<T>(
         &self,
         new_node: &NewNode<'_>,
@@ -532,7 +543,8 @@ impl Direct {
         if let Some(added) = self.added() {
             added.append(node, new_node.id, new_node.apart);
         }
-        // Before anyone can come across the node. Where others have something beside them, that it has nothing is said as well.
+        // Stored before any search can find the node. If other nodes have attributes, their absence
+        // is stored as well.
         let columns = self.index.columns();
         if new_node.row.is_some() || !columns.is_empty() {
             columns.put(node, new_node.id, new_node.row.unwrap_or_default().into());
@@ -546,12 +558,12 @@ impl Direct {
         }
     }
 
-    /// Vectors that came after the build, where vectors are apart.
+    /// Vectors inserted after the build, if vectors are stored apart.
     fn added(&self) -> Option<&Added> {
         self.index.graph().segments.as_ref()?.added()
     }
 
-    /// Writes the pages of vectors that are full.
+    /// Writes the full pages of vectors.
     fn write_vectors(&self) -> Result<(), Error> {
         if let (Some(added), Some(file)) = (self.added(), &self.segment) {
             let written = added.write(file)?;
@@ -562,8 +574,9 @@ impl Direct {
         Ok(())
     }
 
-    /// An insert failed after its node had a number: what is in memory is not what the log says, and takes nothing more until
-    /// the index is opened again. The node does not count.
+    /// Marks the index as failed, after an insert failed whose node already had a number. Memory no
+    /// longer agrees with the log, so the index takes no more direct inserts until it is opened
+    /// again. The node is marked as dead.
     fn abandon(&self, node: u32) {
         self.failed.store(true, Ordering::Release);
         self.deleted.mark_dead(node);
@@ -584,7 +597,8 @@ impl Direct {
             .fetch_add(fallbacks, Ordering::Relaxed);
     }
 
-    /// A page as it is now, without what waits for it: from memory if it is there, else from storage.
+    /// The present bytes of a page, without its pending changes: from memory if it is there,
+    /// otherwise from storage.
     fn page_bytes<N: NodePages>(&self, pages: &N, page: u32) -> Result<PageBytes, Error> {
         let graph = self.index.graph();
         if let Some(bytes) = graph.in_memory(page.into()) {
@@ -600,10 +614,10 @@ impl Direct {
         Ok(bytes.into())
     }
 
-    /// Makes sure that what could not be written before can be now, and that not too much waits.
+    /// Retries earlier failed writes, and waits while too many pages are dirty.
     ///
     /// # Errors
-    /// It still cannot: a full disk. Or nothing is changed any more.
+    /// The write still fails, as on a full disk. Or changes are no longer accepted.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.health.check()?;
         if self.store.has_failed() {
@@ -615,8 +629,9 @@ impl Direct {
         self.write_vectors()
     }
 
-    /// Inserts the vectors of log records, of new ids or of such that are replaced. Gives the places of those that could not
-    /// be: there is no room in memory for their codes, or a page cannot be read.
+    /// Inserts the vectors of log records, under new or replaced ids. Returns the positions of
+    /// records that could not be inserted, since there is no memory for their codes or a page
+    /// cannot be read.
     pub(crate) fn insert(&self, records: &[LogRecord<'_>]) -> Vec<usize> {
         let batch = Batch {
             records,
@@ -639,7 +654,7 @@ impl Direct {
         left
     }
 
-    /// Inserts in flight on each thread: where memory is scarce, one.
+    /// Inserts in flight on each thread: one if memory is scarce.
     fn in_flight(&self) -> usize {
         match self.in_place {
             true => 1,
@@ -647,7 +662,7 @@ impl Direct {
         }
     }
 
-    /// Rows that are logged and inserted at a time: a checkpoint waits for so many at most.
+    /// Rows that are logged and inserted at once: a checkpoint waits for at most so many.
     pub(crate) fn batch(&self) -> usize {
         match self.in_place {
             true => BATCH / 16,
@@ -659,7 +674,7 @@ impl Direct {
         on_pages!(&self.index.graph().pages, pages => self.task_on(pages, thread, batch).await);
     }
 
-    /// Inserts one after the other until none is left.
+    /// Inserts records one after the other until none is left.
     async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread, batch: &Batch<'_>)
     where
         N::Changes: Way<N>,
@@ -688,7 +703,8 @@ impl Direct {
                 }
                 Err(_) => Ok(None),
             };
-            // The vector is in the log, and waits in memory: nothing is lost, but it is to be told.
+            // The vector is in the log and waits in memory, so nothing is lost, but the failure is
+            // reported.
             let failed = inserted.as_ref().err().or(inserter.as_ref().err());
             if let Some(error) = failed {
                 self.health.trouble(Concern::Vectors, error);
@@ -709,19 +725,19 @@ impl Direct {
         }
     }
 
-    /// Waits until pages that an insert composed are on storage, if it has to.
+    /// Waits until the pages composed by an insert are on storage, if the options ask for it.
     fn wait_for(&self, pages: &[u32]) {
         if !self.choices.write_behind {
             self.store.wait_for(self.placement(), pages);
         }
     }
 
-    /// Waits until what was composed is on storage. Nobody inserts meanwhile.
+    /// Waits until all composed pages are on storage. No insert runs meanwhile.
     pub(crate) fn settle(&self) {
         self.store.settle();
     }
 
-    /// What it cost so far.
+    /// The costs so far.
     pub(crate) fn counts(&self) -> DirectCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         DirectCounts {
@@ -738,7 +754,7 @@ impl Direct {
         }
     }
 
-    /// Bytes that it takes in memory beyond a search's, about.
+    /// About how many bytes it takes in memory beyond a search's.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let placement = self.placement();
         let codes = self.index.codes().len() as u64;
@@ -750,7 +766,7 @@ impl Direct {
 impl Drop for Direct {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // The threads live in another process, and so does what they hold.
+            // The threads live in another process, and so do their resources.
             self.writers.drain(..).for_each(std::mem::forget);
             return;
         }

@@ -1,28 +1,31 @@
-//! Which neighbour a list gives up for a new one (OdinANN §3.3, optimisation 2).
+//! Decides which neighbour a full list gives up for a new one (OdinANN §3.3, optimisation 2).
 //!
-//! A list that is full drops one of its nodes when a new one joins. **Delta pruning** looks at the new one only, against all
-//! others: O(R) instead of O(R²). The old ones have been compared with each other before. Of two nodes, the one
-//! farther from the list's owner does not follow the triangle inequality if the nearer one is nearer to it than the owner,
-//! by the margin of the build; the farthest such node goes, which may be the new one. Where there is none, the old ones
-//! are compared after all, from the farthest on, and the first that does not follow goes; else the farthest.
+//! A full list drops one of its nodes when a new one joins. **Delta pruning** compares only the new
+//! node with all others: O(R) instead of O(R²). The old nodes were compared with each other before.
+//! Take two nodes of a list. The one farther from the list's owner violates the triangle
+//! inequality, as the paper calls it, if the nearer one is nearer to it than the owner, by the margin of the
+//! build. The farthest such node leaves, which may be the new one. If there is none, the old nodes
+//! are compared after all, the farthest first, and the first violator leaves. If there is none
+//! either, the farthest leaves.
 //!
-//! Distances are those of the codes in memory, as in the paper (§4.2.1), but for the owner's, whose vector is at hand: from
-//! it to the codes of its neighbours. Inner products become distances as in the build (see [`Space`]), by the longest of the vectors at
-//! hand: any length serves that none of them exceeds.
+//! Distances go by the codes in memory, as in the paper (§4.2.1), with one exception. The
+//! owner's vector is known, so its distances go from the vector to the codes of its neighbours.
+//! Inner products become distances as in the build (see [`Space`]). The longest length there is the
+//! maximum over the vectors compared here, since any upper bound of the lengths works.
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 
 use crate::codebook::Codebook;
 use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 
-/// What becomes of a list that a new node asks to join.
+/// The decision about a list that a new node asks to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It stays as it is: the new node can be reached through one of its nodes.
+    /// The list stays unchanged: the new node can be reached through one of its nodes.
     Keep,
-    /// It has room.
+    /// The list has a free slot.
     Add,
-    /// One of its nodes leaves.
+    /// This node leaves the list.
     Replace(u32),
 }
 
@@ -35,7 +38,7 @@ pub enum Pruning {
     Full,
 }
 
-/// One task's scratch.
+/// One task's buffers.
 pub(super) struct ListPruner<'a> {
     codebook: &'a Codebook,
     metric: Metric,
@@ -45,32 +48,32 @@ pub(super) struct ListPruner<'a> {
     from_owner: Vec<f32>,
     from_new: Vec<f32>,
     order: Vec<u32>,
-    /// Where the codes of the list are.
+    /// The positions of the list's codes.
     places: Vec<u32>,
     rows: Vec<u8>,
     lifted: Vec<u8>,
     full: Pruner,
-    /// Times that the old ones had to be compared.
+    /// How often the old nodes had to be compared.
     pub(super) fallbacks: u64,
 }
 
 /// The codes of a list's nodes.
 #[derive(Clone, Copy)]
 pub(super) enum Codes<'a> {
-    /// Those of all nodes, by number.
+    /// The codes of all nodes, by number.
     All(&'a [u8]),
-    /// Those of the list, in its order.
+    /// The codes of the list's nodes, in its order.
     Beside(&'a [u8]),
 }
 
-/// A node that wants to join a list.
+/// A node that asks to join a list.
 pub(super) struct New<'a> {
     pub(super) node: u32,
     /// Distances from it, by code.
     pub(super) table: &'a DistanceTable,
-    /// As numbers, in the space of the codes.
+    /// Its vector as floats, in the space of the codes.
     pub(super) floats: &'a [f32],
-    /// Its distance from the list's owner, as codes measure.
+    /// Its distance from the list's owner, as codes measure it.
     pub(super) distance: f32,
 }
 
@@ -99,8 +102,8 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// What becomes of the list of a node, `owner` as numbers in the space of the codes. It keeps those of which `keeps` says so,
-    /// but where all are compared.
+    /// Decides about the list of a node, whose vector is `owner`, as floats in the space of the
+    /// codes. Nodes for which `keeps` is true stay, except under full pruning.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
@@ -139,7 +142,7 @@ impl<'a> ListPruner<'a> {
             return self.decide_fully(list, dim);
         }
         let points = Points::new(&self.rows, Element::F32, dim);
-        // Row 0 is the owner, those behind it the list's.
+        // Row 0 is the owner; the list's rows follow.
         self.order.clear();
         self.order.extend(1..=list.len() as u32);
         self.from_owner.resize(list.len(), 0.0);
@@ -175,7 +178,7 @@ impl<'a> ListPruner<'a> {
         if let Some(leaves) = leaves {
             return leaves;
         }
-        // The old ones against each other, from the farthest on.
+        // Compares the old nodes with each other, the farthest first.
         self.fallbacks += 1;
         let from_owner = &self.from_owner;
         let distance = |row: u32| from_owner[row as usize - 1];
@@ -232,7 +235,8 @@ impl<'a> ListPruner<'a> {
         })
     }
 
-    /// Makes all rows such that their distances rank them as their products do. Gives their dimension.
+    /// Transforms all rows so that their distances rank them as their products do. Returns the new
+    /// dimension.
     fn lift(&mut self) -> usize {
         let mut space = Space::new(self.metric, Element::F32, self.codebook.dim());
         space.measure(&self.rows);
@@ -242,7 +246,7 @@ impl<'a> ListPruner<'a> {
         space.point_bytes() / Element::F32.size()
     }
 
-    /// The owner and what the codes of its list stand for, one after the other.
+    /// Decodes the list's codes, behind the owner's vector.
     fn decode(&mut self, owner: &[f32], codes: &[u8]) {
         self.rows.clear();
         append(&mut self.rows, owner);
@@ -251,12 +255,12 @@ impl<'a> ListPruner<'a> {
     }
 }
 
-/// Appends a row of numbers.
+/// Appends a row of floats.
 fn append(rows: &mut Vec<u8>, floats: &[f32]) {
     rows.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
 }
 
-/// What squared distances are to be multiplied by to be as those of codes.
+/// The factor that brings squared distances to the scale of the codes' distances.
 pub(super) fn scale(metric: Metric) -> f32 {
     match metric.reduction() {
         // Between vectors of length 1.
@@ -271,9 +275,10 @@ mod tests {
     use crate::TrainOptions;
     use crate::data::Matrix;
 
-    /// Whether the vectors on a line, at `list`, let one at `new` join the list of the one at 0. Codes are exact here.
+    /// Whether vectors on a line, at `list`, let one at `new` join the list of the one at 0. Codes
+    /// are exact here.
     fn decide(list: &[f32], new: f32, degree: usize, pruning: Pruning) -> Decision {
-        // Few values, each of which is a centroid.
+        // A few values, each of them a centroid.
         let values: Vec<f32> = (-64..64).map(|value| value as f32).collect();
         let bytes = |values: &[f32]| {
             values
@@ -313,7 +318,7 @@ mod tests {
     fn a_list_with_room_takes_everyone_and_a_full_one_gives_up_the_farthest_that_is_shielded() {
         let room = decide(&[10.0, 20.0], 30.0, 3, Pruning::Delta);
         assert_eq!(room, Decision::Add);
-        // The new one at 5 shields the ones at 10 and 20, of which 20 is the farther.
+        // The new node at 5 shields those at 10 and 20; 20 is the farther.
         let farthest = decide(&[10.0, 20.0, -30.0], 5.0, 3, Pruning::Delta);
         assert_eq!(farthest, Decision::Replace(1));
         // At 40, the one at 10 shields it, and it is the farthest that is shielded.
@@ -325,10 +330,10 @@ mod tests {
 
     #[test]
     fn where_the_new_one_shields_nobody_the_old_ones_are_compared() {
-        // -20 is shielded by -10; the new one at 8 by nobody, and it shields nobody.
+        // -20 is shielded by -10; the new node at 8 is not shielded, and shields none.
         let old = decide(&[-10.0, -20.0], 8.0, 2, Pruning::Delta);
         assert_eq!(old, Decision::Replace(1));
-        // Nobody shields anybody: the farthest goes.
+        // No node shields another: the farthest leaves.
         assert_eq!(
             decide(&[-30.0], 8.0, 1, Pruning::Delta),
             Decision::Replace(0)

@@ -1,19 +1,21 @@
 //! Changed records are written together on other pages (OdinANN §3.2: GC-free update combining).
 //!
 //! ```text
-//!   changed:  p, n1, n2 .. n60        each leaves the slot that it had, which is free for another insert
+//!   changed:  p, n1, n2 .. n60        each leaves its old slot, which is free for another insert
 //!   rule 1    a page that is empty                            takes n records
 //!   rule 2    a page of the path with fewer than m records    keeps those, takes n - theirs
 //!   rule 3    a new page                                      takes n records
 //!   (while pages have fewer than m records on average, rule 2 comes before rule 1)
 //! ```
 //!
-//! Pages have n slots and m = n/2 of them filled on average (§3.2.3), so that space is twice the least and so is what is
-//! written. A page of rule 2 is written to a spare page with what it keeps, since the last checkpoint may name the page
-//! itself (shadow pages, `store.rs`); the page that it leaves is the next spare.
+//! Pages have n slots, and m = n/2 of them are filled on average (§3.2.3). So both the space and
+//! the bytes written are twice the minimum. Under rule 2 a page is written to a spare page with the
+//! records it keeps, since the last checkpoint may name the page itself (shadow pages, `store.rs`).
+//! The page that it leaves is the next spare one.
 //!
-//! **Concurrency** (§3.3): the locks of all records that change are taken, their lists read again, from memory as a rule, and
-//! changed; composing goes to the write-back cache, which a thread in the background writes.
+//! **Concurrency** (§3.3): an insert takes the locks of all records that change. It reads their
+//! lists again, usually from memory, and changes them. Composed pages go to the write-back cache,
+//! which a background thread writes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +27,7 @@ use crate::Error;
 use crate::stores::topology::placement::{NOWHERE, PageBytes};
 use crate::stores::{Composable, Composer, PageView};
 
-/// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
+/// Links a new node and its neighbours. Returns its number; `None` if there is no memory for it.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -34,7 +36,7 @@ pub(super) fn link<N: Composable>(
     let direct = inserter.direct;
     let placement = direct.placement();
     if inserter.chosen.is_empty() {
-        // Nobody would find it: it waits in memory.
+        // No list would lead to the node, so the vector waits in memory.
         return Ok(None);
     }
     let push = |node| {
@@ -59,13 +61,14 @@ pub(super) fn link<N: Composable>(
     let linked = change(inserter, work, node, new_node.id).and_then(|()| allocate(inserter, work));
     direct.wait_for(&work.composed);
     if linked.is_err() {
-        // It has a number and no page.
+        // The node has a number and no page.
         direct.abandon(node);
     }
     linked.map(|()| Some(node))
 }
 
-/// Collects the records that change: that of the new node, and those of the neighbours that link back to it.
+/// Collects the records that change: the record of the new node, and the records of neighbours that
+/// link back to it.
 fn change<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -85,11 +88,11 @@ fn change<N: Composable>(
         |out| pages.encode_vector(node, vector, out),
     )?;
     inserter.born();
-    // The nearest is the last, and links back if no other did: nobody would find the new node.
+    // The nearest is the last. It links back if no other did, or no search would find the new node.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
         let page = match placement.page_of(neighbour.node) {
-            // It is composed with what links to it, and about to be said where.
+            // Another insert is composing the node's page, and is about to set its place.
             NOWHERE => placement.page_soon(neighbour.node),
             page => page,
         };
@@ -138,13 +141,15 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     let composer = work.composer.get_or_insert_with(|| pages.composer());
     let records = &work.records;
     let changed: HashSet<u32> = (0..records.len()).map(|at| records.node(at)).collect();
-    // One insert at a time moves records that it did not change: else two might move the same.
+    // Only one insert at a time moves records that it did not change, or two might move the same
+    // one.
     let _allocating = direct.allocating.lock();
     let mut leave: HashMap<u32, usize> = HashMap::new();
     for &node in &changed {
         *leave.entry(placement.page_of(node)).or_default() += 1;
     }
-    // Pages of the path with fewer than m records, when those have left that are written anew: the emptiest are the last.
+    // Pages of the path that have fewer than m records, after the changed ones leave; the emptiest
+    // last.
     let m = pages.records_a_page() / 2;
     let mut partial: Vec<(usize, u32)> = inserter
         .walker
@@ -159,8 +164,9 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
         .collect();
     partial.sort_unstable_by(|a, b| b.cmp(a));
     partial.dedup();
-    // Rule 1 is the first as long as space is what the rules aim at. Pages come free in waves, when a checkpoint lets go of
-    // them: taken first at all times, they would leave partly empty ones to fall apart.
+    // While space is the goal of the rules, rule 1 comes first. Pages become free in waves, when a
+    // checkpoint releases them. If they always came first, partly empty pages would never be
+    // refilled.
     let ample = placement.pages() as usize * m > placement.nodes() as usize;
     let mut next = 0;
     while next < records.len() {
@@ -184,7 +190,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
                 let file = &direct.index.graph().file;
                 return Err(too_large(file, records.node(next)));
             }
-            // What it keeps leaves no room for the next record.
+            // The records that the page keeps leave no space for the next one.
             continue;
         }
         let nodes: Vec<u32> = (from..next).map(|at| records.node(at)).collect();
@@ -199,7 +205,8 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     Ok(())
 }
 
-/// Puts what a partly empty page of the path keeps onto the page that is being composed. False if there is none.
+/// Puts the records that a partly empty page of the path keeps onto the page being composed. False
+/// if there is no such page.
 fn keep<N: Composable>(
     inserter: &Inserter<'_, N>,
     partial: &mut Vec<(usize, u32)>,
@@ -210,7 +217,7 @@ fn keep<N: Composable>(
     let direct = inserter.direct;
     let (placement, pages) = (direct.placement(), inserter.pages);
     while let Some((_, page)) = partial.pop() {
-        // Others may have filled or left it since.
+        // Other inserts may have filled or emptied it since.
         let live = direct.store.live(page);
         if live == 0 {
             continue;

@@ -1,16 +1,17 @@
-//! Pages of a graph that is changed: which are in use, which may be written, and by whom they are.
+//! The pages of a graph that changes: which are in use, which may be written, and by which thread.
 //!
 //! ```text
-//!   take ──> composed, unwritten ──writer──> on storage ──its last record leaves──> drained
+//!   take ──> composed, dirty ──writer──> on storage ──its last record leaves──> drained
 //!    ^                                                                               │
 //!    │                              the last checkpoint names it: waits for the next │
 //!    │                              a search that began before still reads it: rests │
 //!    └── empty, or spare ────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! **Shadow pages.** A page that the last checkpoint names is not written before the next one is committed, so
-//! that a crash at any moment leaves that checkpoint whole. A page that was composed and drained between two
-//! checkpoints is named by none, and is free at once. Nothing is moved to make room: no garbage collection.
+//! **Shadow pages.** A page that the last checkpoint names is not overwritten before the next
+//! commit. So a crash at any time leaves that checkpoint whole. A page that was composed and
+//! drained between two checkpoints is named by neither, and is free immediately. No record is moved
+//! to free a page: there is no garbage collection.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,28 +23,29 @@ use stratann_tier::{TierError, VolumeFile};
 use crate::Error;
 use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 
-/// What became free, and what it is for.
+/// The preferred use of a free page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// All its records moved on one by one: the first choice for new ones (OdinANN §3.2.2, rule 1).
+    /// All its records moved on one by one. It is the first choice for new records (OdinANN §3.2.2,
+    /// rule 1).
     Empty,
-    /// Its records were moved together to make room for others beside them. It takes the place of a page that is
-    /// moved next, so that moving a page does not count as one that came free.
+    /// Its records were moved together, to share a page with other records. It serves as the target
+    /// of the next such move, so that moving a page does not count as freeing one.
     Spare,
 }
 
-/// A page.
+/// The state of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     /// Nodes on it.
     live: u16,
-    /// Bytes of its records, as far as that is known: [`FULL`] of a page of the build.
+    /// Bytes of its records, if known; [`FULL`] for a page of the build.
     used: u16,
     /// The interval between checkpoints in which it was composed.
     born: u32,
 }
 
-/// Of a page that nobody has composed yet.
+/// The value of `used` for a page that was not composed since the build.
 const FULL: u16 = u16::MAX;
 
 /// All pages.
@@ -51,15 +53,16 @@ struct State {
     pages: Vec<Page>,
     empty: Vec<u32>,
     spare: Vec<u32>,
-    /// Free but for searches that began before; in the order of the moments.
+    /// Pages that are free once searches that began earlier have ended; in the order of their
+    /// timestamps.
     resting: VecDeque<(u64, u32, Use)>,
-    /// Free but for the last checkpoint.
+    /// Pages that are free once the next checkpoint is committed.
     waiting: Vec<(u32, Use)>,
     /// Counts checkpoints.
     interval: u32,
 }
 
-/// What is written, and what could not be.
+/// Pages to write, and pages whose write failed.
 #[derive(Default)]
 struct Queue {
     pages: VecDeque<u32>,
@@ -71,7 +74,7 @@ struct Queue {
     stop: bool,
 }
 
-/// What was done, since the index was opened.
+/// Counts since the index was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) composed: AtomicU64,
@@ -82,27 +85,30 @@ pub(super) struct Counts {
 pub(super) struct PageStore {
     state: Mutex<State>,
     queue: Mutex<Queue>,
-    /// There is something to write, or nothing ever again.
+    /// Signals that there is a page to write, or that writing ends.
     work: Condvar,
-    /// Something was written, or could not be.
+    /// Signals that a page was written, or could not be.
     done: Condvar,
     page_bytes: usize,
-    /// Pages that may wait to be written.
+    /// Dirty pages that may wait.
     most: usize,
-    /// Pages that are never taken: searches read them in memory, where the budget keeps what the build put there.
+    /// Pages that are never reused: searches read them in memory, where the budget keeps pages of
+    /// the build.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }
 
-/// Bytes of a page that are no record's, about.
+/// About how many bytes of a page belong to no record.
 const PAGE_HEADER: usize = 32;
-/// Pages that may wait to be written; beyond them an insert waits too. So many at most, and at least, however scarce memory is.
+/// The most dirty pages that may wait before inserts wait too. The least applies however scarce
+/// memory is.
 pub(super) const MOST_UNWRITTEN: usize = 1024;
 pub(super) const LEAST_UNWRITTEN: usize = 16;
 
 impl PageStore {
-    /// The pages of so many bytes as a placement has them, all of which a checkpoint names, of which `most` may wait to be
-    /// written. `kept` says which must stay as they are. Where all stay in their places nothing is known of any.
+    /// The pages of a placement, of `page_bytes` bytes, all named by a checkpoint. At most `most`
+    /// dirty pages may wait. `kept` selects pages that must stay unchanged. If all pages stay in
+    /// place, no state is kept for any.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
@@ -152,7 +158,7 @@ impl PageStore {
             .map_or(0, |page| page.live.into())
     }
 
-    /// Bytes of the records of a page, about.
+    /// About how many bytes the records of a page take.
     pub(super) fn used(&self, page: u32) -> usize {
         let state = self.state.lock();
         match state.pages.get(page as usize) {
@@ -161,7 +167,7 @@ impl PageStore {
         }
     }
 
-    /// Bytes of records that a page has room for, about.
+    /// About how many bytes of records a page can hold.
     pub(super) fn capacity(&self) -> usize {
         self.page_bytes - PAGE_HEADER
     }
@@ -173,7 +179,8 @@ impl PageStore {
         state.empty.pop()
     }
 
-    /// A page to move another one's records to: one that such a move left, else an empty one, else a new one.
+    /// A page as the target for another page's records: a spare one, otherwise an empty one,
+    /// otherwise a new one.
     pub(super) fn take_spare(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -182,7 +189,7 @@ impl PageStore {
         spare.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// Any page that is free, else a new one.
+    /// Any free page, otherwise a new one.
     pub(super) fn take_any(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -191,7 +198,7 @@ impl PageStore {
         free.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// A page behind the others.
+    /// A new page at the end.
     pub(super) fn take_new(&self, placement: &Placement) -> u32 {
         let page = placement.add_page();
         let mut state = self.state.lock();
@@ -201,13 +208,14 @@ impl PageStore {
         page
     }
 
-    /// Gives back a page that was taken and not used.
+    /// Returns a page that was taken and not used.
     pub(super) fn give_back(&self, page: u32) {
         self.state.lock().empty.push(page);
     }
 
-    /// Puts a composed page where searches find it. No node is on it yet; until [`release`](PageStore::release) it stays in use
-    /// all the same: others may move those that were put there first before the last one is.
+    /// Makes a composed page visible to searches. It has no node yet, but counts as in use until
+    /// [`release`](PageStore::release). Otherwise, if its first nodes moved away before its last
+    /// ones arrive, it would be freed too early.
     pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {
             let mut state = self.state.lock();
@@ -221,20 +229,22 @@ impl PageStore {
         self.counts.composed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All nodes are on a page that was published: it is free when they have left.
+    /// Marks that all nodes of a published page have arrived. From now on it is freed when its last
+    /// node leaves.
     pub(super) fn release(&self, placement: &Placement, page: u32) {
         self.state
             .lock()
             .leave(placement, page, Use::Empty, &self.kept);
     }
 
-    /// Has a page written that was published, and that nodes are on now.
+    /// Queues a published page for writing, once its nodes have arrived.
     pub(super) fn enqueue(&self, page: u32) {
         self.queue.lock().pages.push_back(page);
         self.work.notify_one();
     }
 
-    /// Says that nodes are on a page now; pages that none is left on become free for `then`.
+    /// Records that nodes have moved to a page. Pages that lose their last node become free for
+    /// `then`.
     pub(super) fn relocate(&self, placement: &Placement, nodes: &[u32], page: u32, then: Use) {
         let mut state = self.state.lock();
         for &node in nodes {
@@ -247,12 +257,12 @@ impl PageStore {
         }
     }
 
-    /// Says that a new node belongs to a page that is in use.
+    /// Records that a new node belongs to a page in use.
     pub(super) fn join(&self, page: u32) {
         self.state.lock().pages[page as usize].live += 1;
     }
 
-    /// Waits while too much is unwritten.
+    /// Waits while too many pages are dirty.
     pub(super) fn pace(&self) {
         let mut queue = self.queue.lock();
         while queue.pages.len() + queue.writing > self.most && queue.error.is_none() {
@@ -260,7 +270,7 @@ impl PageStore {
         }
     }
 
-    /// Waits until pages that were published are written, or cannot be.
+    /// Waits until published pages are written, or a write fails.
     pub(super) fn wait_for(&self, placement: &Placement, pages: &[u32]) {
         let mut queue = self.queue.lock();
         while queue.error.is_none()
@@ -272,7 +282,7 @@ impl PageStore {
         }
     }
 
-    /// One thread's share of the writing, until [`stop`](PageStore::stop).
+    /// Writes pages on this thread, until [`stop`](PageStore::stop).
     pub(super) fn write(&self, placement: &Placement, file: &mut dyn VolumeFile) {
         let mut queue = self.queue.lock();
         loop {
@@ -302,7 +312,8 @@ impl PageStore {
         page: u32,
         file: &mut dyn VolumeFile,
     ) -> Result<(), TierError> {
-        // One that was drained meanwhile as well: a search may be about to read it, here or on storage.
+        // Pages drained meanwhile are written as well: a search may be about to read one, from
+        // memory or from storage.
         if let Some(bytes) = placement.unwritten.get(page) {
             let offset = BLOCK as u64 + u64::from(page) * self.page_bytes as u64;
             file.write_at(offset, &bytes)?;
@@ -312,10 +323,10 @@ impl PageStore {
         Ok(())
     }
 
-    /// Tries again what could not be written.
+    /// Retries failed writes.
     ///
     /// # Errors
-    /// It still cannot.
+    /// A write still fails.
     pub(super) fn retry(
         &self,
         placement: &Placement,
@@ -331,12 +342,12 @@ impl PageStore {
         Ok(())
     }
 
-    /// Whether something could not be written.
+    /// Whether a write has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.queue.lock().error.is_some()
     }
 
-    /// Waits until everything is written that was composed before. Nobody composes meanwhile.
+    /// Waits until all composed pages are written. No page is composed meanwhile.
     pub(super) fn settle(&self) {
         let mut queue = self.queue.lock();
         while queue.pages.len() + queue.writing > 0 {
@@ -344,13 +355,14 @@ impl PageStore {
         }
     }
 
-    /// Ends the writing threads when they are done.
+    /// Ends the writer threads once they are done.
     pub(super) fn stop(&self) {
         self.queue.lock().stop = true;
         self.work.notify_all();
     }
 
-    /// A checkpoint that names the pages as they are now is committed: those that only the one before named are free.
+    /// Notes the commit of a checkpoint that names the present pages: pages that only the one
+    /// before named are free.
     pub(super) fn committed(&self, placement: &Placement) {
         let mut state = self.state.lock();
         state.interval += 1;
@@ -360,18 +372,18 @@ impl PageStore {
         }
     }
 
-    /// A checkpoint that names the pages as they are now may be committed or not: what either it or the one before names waits for
-    /// one that is.
+    /// Notes a checkpoint of the present pages whose commit is uncertain: pages that it or the one
+    /// before names wait for a certain commit.
     pub(super) fn undecided(&self) {
         self.state.lock().interval += 1;
     }
 
-    /// Bytes that it takes in memory, about.
+    /// About how many bytes it takes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
 
-    /// Pages that only the last checkpoint names, and those that nodes are on.
+    /// Pages that only the last checkpoint names, and pages with nodes.
     pub(super) fn held(&self) -> (usize, usize) {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();
@@ -379,7 +391,7 @@ impl PageStore {
         (state.waiting.len(), state.pages.len().saturating_sub(free))
     }
 
-    /// Pages that no node is on, whatever they wait for.
+    /// Pages without a node, including those that still wait.
     pub(super) fn free(&self) -> usize {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();
@@ -388,7 +400,7 @@ impl PageStore {
 }
 
 impl State {
-    /// A node leaves a page.
+    /// Removes a node from a page.
     fn leave(&mut self, placement: &Placement, page: u32, then: Use, kept: &dyn Fn(u32) -> bool) {
         let Some(left) = self.pages.get_mut(page as usize) else {
             return;
@@ -405,14 +417,14 @@ impl State {
         }
     }
 
-    /// Pages that rested long enough may be taken.
+    /// Frees the pages whose last readers have ended.
     fn wake(&mut self, placement: &Placement) {
         if self.resting.is_empty() {
             return;
         }
         let oldest = placement.pins.oldest();
         while let Some(&(moment, page, then)) = self.resting.front() {
-            // The writer may not be done with what it was.
+            // The writer may still hold the page's old content.
             if moment >= oldest || placement.unwritten.get(page).is_some() {
                 break;
             }
@@ -491,7 +503,7 @@ mod tests {
         let written = placement.unwritten.get(page).unwrap();
         placement.unwritten.remove(page, &written);
         store.relocate(&placement, &[0], page, Use::Empty);
-        // Somebody is faster: the first has gone before the second comes.
+        // Another insert is faster: the first page has drained before the second arrives.
         let other = store.take_any(&placement);
         store.publish(&placement, other, bytes(), 8);
         store.relocate(&placement, &[0], other, Use::Empty);

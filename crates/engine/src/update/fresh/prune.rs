@@ -1,4 +1,4 @@
-//! Which neighbours a node of the fresh graph keeps (robust prune, as in `graph/prune.rs`).
+//! Chooses the neighbours of a node in the fresh graph (robust prune, as in `graph/prune.rs`).
 
 use stratann_vector::Kernel;
 
@@ -6,12 +6,12 @@ use super::FreshParameters;
 use super::segments::{Point, View};
 use crate::frontier::{distance_of, key, node_of};
 
-/// A list is filled up to R divided by this with neighbours that are not diverse. On disk a node's slots are read anyway, and
-/// full lists save reads; in memory each neighbour costs a distance.
+/// A list is filled up to R divided by this with neighbours that are not diverse. On disk a node's
+/// slots are read anyway, and full lists save reads. In memory each neighbour costs a distance.
 pub(super) const FILL: usize = 2;
 
-/// Distances between vectors of the graph, for the build: squared Euclidean ones, or in proportion to them, so that the
-/// prune's margin means the same under every metric.
+/// Distances between vectors of the graph, for the build: squared Euclidean ones, or proportional
+/// to them, so that the prune's margin means the same under every metric.
 ///
 /// | metric | space of the build | distance there |
 /// |---|---|---|
@@ -19,10 +19,12 @@ pub(super) const FILL: usize = 2;
 /// | cosine | the vectors, scaled to length 1 | the kernel's, half of the squared one |
 /// | inner product | the same | one minus the cosine |
 ///
-/// Under the inner product half of a list is for directions, and half for the vectors that answer the node best as a query,
-/// whose product with it is largest. The reduction of `graph/space.rs` is not used: it has to know the longest vector
-/// beforehand, and where lengths differ long vectors are near to few others there, though answers to many queries, so
-/// that few lists have them (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
+/// Under the inner product half of a list is for directions. The other half is for the vectors with
+/// the largest product with the node, its best answers if it were a query. The reduction of
+/// `graph/space.rs` is not used, for two reasons: it needs the longest vector beforehand, and it
+/// isolates long vectors if lengths differ. There they are near to few others, although they answer
+/// many queries, so few lists have them (package-text-2k, lengths log-normal with deviation 0.5:
+/// recall@10 0.83).
 #[derive(Clone, Copy)]
 pub(super) struct Space<'a> {
     pub(super) kernel: &'a Kernel,
@@ -38,7 +40,7 @@ impl Space<'_> {
         if !self.product {
             return distance;
         }
-        // Each root apart: the product of squares may be more than a float holds.
+        // The roots are taken separately, since the product of the squares may overflow a float.
         let lengths = a.square.sqrt() * b.square.sqrt();
         if lengths > 0.0 {
             (1.0 + distance / lengths).max(0.0)
@@ -48,28 +50,30 @@ impl Space<'_> {
     }
 }
 
-/// Chooses neighbours that are near, but apart from each other (robust prune, as in `graph/prune.rs`).
+/// Chooses neighbours that are near, but apart from each other (robust prune, as in
+/// `graph/prune.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Pruner {
-    /// Keys of the candidates by their distance from the node: the caller fills it.
+    /// Keys of the candidates by their distance from the node; the caller fills the pool.
     pub(super) pool: Vec<u64>,
-    /// Those that were chosen.
+    /// The chosen neighbours.
     pub(super) chosen: Vec<u32>,
-    /// For each candidate the largest d(node, candidate) / d(chosen, candidate) seen, and with how many of the chosen it was
-    /// compared.
+    /// For each candidate the largest d(node, candidate) / d(chosen, candidate) seen, and with how
+    /// many of the chosen it was compared.
     pub(super) factors: Vec<(f32, u32)>,
-    /// How many of the chosen are diverse. They come first.
+    /// How many of the chosen neighbours are diverse; they come first.
     pub(super) diverse: usize,
-    /// Under the inner product, keys by product of those that were left out.
+    /// Under the inner product, keys by product of the candidates left out.
     pub(super) rest: Vec<u64>,
 }
 
-/// Stands in the place of the count of comparisons for a candidate that was chosen.
+/// The count of comparisons of a candidate that was chosen.
 pub(super) const CHOSEN: u32 = u32::MAX;
 
 impl Pruner {
-    /// Chooses from the pool: diverse ones nearest first, then, up to a share of the degree, the nearest that were left out:
-    /// they hold rows together that are equal. Under the inner product as many as there is room for, by product.
+    /// Chooses from the pool: diverse ones nearest first, then, up to a share of the degree, the
+    /// nearest of the others. The latter connect equal rows. Under the inner product the list is
+    /// filled up, by product.
     pub(super) fn prune(
         &mut self,
         view: &View<'_>,
@@ -119,7 +123,7 @@ impl Pruner {
         }
     }
 
-    /// Chooses those that no chosen one is nearer to than the node, by the margin `alpha`.
+    /// Chooses candidates to which no chosen one is nearer than the node, by the margin `alpha`.
     pub(super) fn round(&mut self, view: &View<'_>, space: Space<'_>, degree: usize, alpha: f32) {
         for (&candidate, (factor, compared)) in self.pool.iter().zip(&mut self.factors) {
             if self.chosen.len() >= degree {
@@ -129,7 +133,7 @@ impl Pruner {
             while *factor <= alpha && (*compared as usize) < self.chosen.len() {
                 let chosen = view.point(self.chosen[*compared as usize]);
                 let between = space.distance(point, chosen);
-                // Two equal rows: one stands for the other.
+                // Of two equal rows, one represents both.
                 let ratio = if between > 0.0 {
                     distance_of(candidate) / between
                 } else {

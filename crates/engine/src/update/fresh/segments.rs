@@ -1,10 +1,12 @@
 //! Slots of the fresh graph, and their adjacency lists, which are read while they are written.
 //!
 //! ```text
-//!   a list:   version | degree | n n n n . . .       odd while it is written; a reader looks at it before and after
+//!   a list:   version | degree | n n n n . . .       the version is odd during a write;
+//!                                                    a reader checks it before and after
 //! ```
 //!
-//! Segments are allocated as slots are needed, and never move: whoever holds a [`View`] reads slots without a lock.
+//! Segments are allocated as slots are needed, and never move: a holder of a [`View`] reads slots
+//! without a lock.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -13,16 +15,17 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::FreshGraph;
 
-/// Slots of a segment: large enough that segments are few, small enough that the first one, which a single vector takes, is small beside any memory budget.
+/// Slots of a segment. It is large enough that there are few segments. It is small enough that the
+/// first one, which a single vector takes, is small beside any memory budget.
 pub(super) const SEGMENT: usize = 1 << SEGMENT_BITS;
-/// The same as a shift.
+/// The number of slots, as a shift.
 pub(super) const SEGMENT_BITS: u32 = 7;
 
-/// Epoch that never comes: of the birth of what is not live yet, and of the death of what lives.
+/// An epoch that never occurs: the birth of a vector not live yet, and the death of a live one.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Attempts to read a list that is being written, before the reader lets other threads run: the writer may have lost its
-/// processor in the middle of it.
+/// Attempts to read a list that is being written, before the reader yields to other threads: the
+/// writer may have been preempted.
 pub(super) const SPINS: usize = 64;
 
 /// A vector that has a slot. It never changes.
@@ -30,28 +33,29 @@ pub(super) const SPINS: usize = 64;
 pub(super) struct Point {
     /// Raw bytes, in the element type of the index.
     pub(super) vector: Box<[u8]>,
-    /// The outside id.
+    /// The external id.
     pub(super) id: u64,
     /// Squared length; only the inner product needs it.
     pub(super) square: f32,
 }
 
-/// A slot, as wide as a cache line: what tells whether it is an answer comes with what leads to its vector.
+/// A slot, as wide as a cache line: the epochs that decide whether it is live lie beside the
+/// pointer to its vector.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Node {
-    /// Set before the slot's number stands in any list.
+    /// Set before any list has the slot's number.
     pub(super) point: OnceLock<Point>,
-    /// Epoch from which on the vector is live.
+    /// The first epoch in which the vector is live.
     pub(super) born: AtomicU64,
-    /// Epoch from which on it is deleted.
+    /// The first epoch in which it is deleted.
     pub(super) died: AtomicU64,
     /// Exclusive right to write the node's list.
     pub(super) lock: Mutex<()>,
 }
 
 impl Node {
-    /// A slot that nobody has taken.
+    /// An unused slot.
     pub(super) fn new() -> Self {
         Self {
             point: OnceLock::new(),
@@ -61,8 +65,8 @@ impl Node {
         }
     }
 
-    /// Whether the vector is live in an epoch that has begun. (A later change writes a later epoch, so it does not matter
-    /// whether it is seen.)
+    /// Whether the vector is live in an epoch that has begun. (A later change writes a later epoch,
+    /// so its visibility does not matter.)
     #[inline]
     pub(super) fn lives(&self, epoch: u64) -> bool {
         self.born.load(Ordering::Relaxed) <= epoch && epoch < self.died.load(Ordering::Relaxed)
@@ -73,7 +77,7 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) nodes: Box<[Node]>,
-    /// `stride` words a node: version, degree, neighbours.
+    /// `stride` words for each node: version, degree, neighbours.
     pub(super) lists: Box<[AtomicU32]>,
     pub(super) stride: usize,
 }
@@ -95,8 +99,9 @@ impl Segment {
         &self.lists[at * self.stride..][..self.stride]
     }
 
-    /// Copies a list, as it was at one moment. Takes no lock: an even version before and the same one after say that nobody
-    /// wrote in between. Whoever reads a neighbour here also sees its vector.
+    /// Copies a consistent snapshot of a list, without a lock. An even version before and the same
+    /// one after show that no write occurred in between. A reader that sees a neighbour here also
+    /// sees its vector.
     #[inline]
     pub(super) fn read(&self, at: usize, list: &mut Vec<u32>) {
         let words = self.words(at);
@@ -106,7 +111,8 @@ impl Segment {
             let version = words[0].load(Ordering::Acquire);
             if version.is_multiple_of(2) {
                 let degree = words[1].load(Ordering::Relaxed) as usize;
-                // A list that is being written may state a degree that goes with other words, but never one too long.
+                // A list that is being written may have a degree that belongs to other words, but
+                // never one that is too long.
                 list.extend(
                     words[2..][..degree]
                         .iter()
@@ -126,7 +132,8 @@ impl Segment {
         }
     }
 
-    /// Lets `change` write a list's degree and neighbours, unseen by readers until it is done.
+    /// Lets `change` write a list's degree and neighbours; readers see the list only when it is
+    /// done.
     pub(super) fn write(
         &self,
         at: usize,
@@ -151,7 +158,8 @@ impl Segment {
         });
     }
 
-    /// Appends a neighbour that is not there yet; `false` when the list is full. The caller holds the node's lock.
+    /// Appends a neighbour that is not in the list; `false` when the list is full. The caller holds
+    /// the node's lock.
     pub(super) fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
         let degree = self.words(at)[1].load(Ordering::Relaxed);
         if degree as usize + 2 >= self.stride {
@@ -165,17 +173,17 @@ impl Segment {
     }
 }
 
-/// All segments. Whoever has a copy keeps it for a whole search; a new segment makes a new copy.
+/// All segments. A search keeps its copy until it ends; a new segment makes a new copy.
 pub(super) type Segments = Arc<[Arc<Segment>]>;
 
-/// What one search or insert holds of the segments.
+/// The segments that one search or insert holds.
 pub(super) struct View<'a> {
     pub(super) graph: &'a FreshGraph,
     pub(super) segments: Segments,
 }
 
 impl<'a> View<'a> {
-    /// The segments as they are now.
+    /// The present segments.
     pub(super) fn new(graph: &'a FreshGraph) -> Self {
         Self {
             graph,
@@ -183,7 +191,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Makes sure that slots up to this one can be looked at. (A slot's segment is there before its number is anywhere.)
+    /// Makes slots up to this one readable. (A slot's segment exists before its number is used
+    /// anywhere.)
     #[inline]
     pub(super) fn cover(&mut self, slot: u32) {
         if (slot >> SEGMENT_BITS) as usize >= self.segments.len() {
@@ -205,7 +214,7 @@ impl<'a> View<'a> {
         &segment.nodes[at]
     }
 
-    /// The vector of a slot that stands in a list or among the ids: there is one.
+    /// The vector of a slot that is in a list or among the ids, and so has one.
     #[inline]
     pub(super) fn point(&self, slot: u32) -> &Point {
         self.node(slot)
@@ -214,7 +223,7 @@ impl<'a> View<'a> {
             .expect("a slot has its vector before anything refers to it")
     }
 
-    /// Copies the neighbours of a slot, and makes sure that they can be looked at.
+    /// Copies the neighbours of a slot, and makes them readable.
     #[inline]
     pub(super) fn neighbours(&mut self, slot: u32, list: &mut Vec<u32>) {
         let (segment, at) = self.locate(slot);

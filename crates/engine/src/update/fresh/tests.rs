@@ -1,4 +1,5 @@
-//! The fresh graph against brute force, against a model, and under threads that change it while others search.
+//! The fresh graph against brute force, against a model, and with threads that change it while
+//! others search.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -74,7 +75,8 @@ fn answers(
 const LIST: usize = 64;
 const WIDE: usize = 200;
 
-/// Recall@10 with these lists against brute force over what is live. Checks distances, order and liveness on the way.
+/// Recall@10 with these lists against brute force over the live vectors. Also checks distances,
+/// order and liveness.
 fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; N]) -> [f64; N] {
     let kernel = graph.kernel;
     let (mut ids, mut bytes) = (Vec::new(), Vec::new());
@@ -134,12 +136,14 @@ fn check(what: &str, graph: &FreshGraph, queries: &Matrix, least: f64) {
     check_lists(what, graph, queries, [(LIST, least)]);
 }
 
-/// The same of a graph that several threads have made, which is another one each time: a wide list makes up for that.
+/// Checks a graph that several threads have built, which differs each time: a wide list
+/// compensates.
 fn check_of_threads(what: &str, graph: &FreshGraph, queries: &Matrix) {
     check_lists(what, graph, queries, [(LIST, 0.95), (WIDE, 0.98)]);
 }
 
-/// Checks that recall with each list is at least what stands beside it, and that nearly all slots can be reached.
+/// Checks that recall with each list is at least the value beside it, and that nearly all slots can
+/// be reached.
 fn check_lists<const N: usize>(
     what: &str,
     graph: &FreshGraph,
@@ -191,7 +195,7 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     fill(&graph, &rows, 0..20_000, 4);
     assert_eq!((graph.len(), graph.slots()), (20_000, 20_000));
     check_of_threads("four threads", &graph, &queries);
-    // 30 % of the ids get another vector: that of the id 7,000 farther on.
+    // 30 % of the ids get another vector: the vector of the id that is higher by 7,000.
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -226,7 +230,8 @@ fn finds_the_nearest_by_cosine_and_by_product() {
     let lengths: [(&str, f64, Length); 4] = [
         ("equal", 0.98, |_| 1.0),
         ("growing", 0.98, |row| 0.5 + row as f32 / 1_000.0),
-        // Log-normal, as lengths of learned embeddings often are: a hundredth are three times as long as the middle.
+        // Log-normal, as lengths of learned embeddings often are: a hundredth are three times as
+        // long as the median.
         ("spread", 0.98, |row| {
             let mut state = row as u64;
             let mut unit = || random(&mut state) as f32 / u64::MAX as f32;
@@ -266,7 +271,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
 
 #[test]
 fn rows_that_are_equal_hide_nothing() {
-    // 2,000 rows of 10 different values: far more of each than a list has room for.
+    // 2,000 rows of 10 different values: far more of each than fit a list.
     let graph = FreshGraph::new(Metric::L2, Element::U8, 2, FreshParameters::default());
     for id in 0..2_000u64 {
         graph.insert(id, &[(id % 10) as u8 * 20, 7], None);
@@ -281,7 +286,7 @@ fn rows_that_are_equal_hide_nothing() {
     assert_eq!(answers(&graph, &[0, 7], 250, 10, &mut scratch).len(), 250);
     let all = answers(&graph, &[0, 7], 3_000, 10, &mut scratch);
     assert_eq!(all.len(), 2_000);
-    // The last of a value that live stand behind all those that are dead.
+    // The last live rows of a value are behind all the dead ones.
     for id in (0..2_000u64).filter(|id| id % 10 == 3 && *id < 1_900) {
         assert!(graph.delete(id));
     }
@@ -308,7 +313,7 @@ fn few_live_among_many_deleted_are_all_found() {
 
 #[test]
 fn one_id_replaced_over_and_over_is_one_answer() {
-    // Its dead vectors stand around the live one and fill any list.
+    // Its dead vectors surround the live one and fill any list.
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..1_000, 1);
@@ -348,7 +353,7 @@ fn each_is_visited_once_in_the_order_of_insertion() {
     assert!(graph.memory_bytes() - empty > SEGMENT * (64 + 44 * 4));
 }
 
-/// Says that others are to stop, when whoever has it is done or has panicked.
+/// Tells other threads to stop, when its owner is done or has panicked.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -359,7 +364,8 @@ impl Drop for Stops<'_> {
 
 #[test]
 fn a_list_is_read_whole() {
-    // The writer writes lists of one repeated number, of lengths that go with the number, until the reader has met enough of them.
+    // The writer writes lists of one repeated number; the length follows from the number. It
+    // continues until the reader has seen enough of them.
     let segment = Segment::new(42);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -401,12 +407,12 @@ fn a_list_is_read_whole() {
 
 #[test]
 fn searches_see_one_state_while_others_change_it() {
-    // Ids below 1,000 stay. Those from 1,000 on are replaced all the time, each always near its own place; those from
-    // 2,000 on come and go.
+    // Ids below 1,000 stay. Ids from 1,000 on are replaced all the time, each always near its own
+    // place; ids from 2,000 on are inserted and deleted.
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..1_100, 1);
-    // Both writers go on until there were so many searches beside them.
+    // Both writers continue until there were so many searches beside them.
     const SEARCHES: usize = 200;
     let (stop, searched) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -534,8 +540,9 @@ proptest! {
     }
 }
 
-/// Prints inserts and searches a second, by the clock and by processor time. `STRATANN_FRESH_BASE` names a larger file of
-/// vectors; of the fixture, rows beyond its own are taken again with a bit changed in each element.
+/// Prints inserts and searches a second, by the clock and by CPU time. `STRATANN_FRESH_BASE` names
+/// a larger file of vectors. With the fixture, rows beyond its own are repeated with a bit changed
+/// in each element.
 #[test]
 #[ignore = "measures; run it alone, with --release --nocapture"]
 fn speed() {
@@ -618,12 +625,12 @@ fn a_row_that_took_the_place_of_another_is_counted_alone() {
     );
     graph.set_row(7, RowBytes::from(vec![2; 10]));
     assert_eq!(graph.charged_bytes(), charged - 9_990);
-    // Of a vector that was replaced, who searches may want the row.
+    // Searches may still want the row of a replaced vector.
     graph.insert(7, rows.row(1), Some(RowBytes::from(vec![1; 10_000])));
     assert!(graph.charged_bytes() > charged);
 }
 
-/// What a budget counts for vectors that wait is what they take, at least, however few or many they are.
+/// The charge of waiting vectors covers their memory, however few or many there are.
 #[test]
 fn what_waits_is_charged_as_much_as_it_takes() {
     for count in [1, 2, 127, 128, 129, 400, 3_000] {

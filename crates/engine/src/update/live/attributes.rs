@@ -1,4 +1,5 @@
-//! What vectors have beside them, in an index that is open for changes: given with vectors or without, and read by id.
+//! Attributes of vectors in an index that is open for changes: set with vectors or without, and
+//! read by id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,31 +19,32 @@ use crate::stores::columns::{Declared, RowBytes, Windows, decoded, encoded, row_
 use crate::update::overlay::Overlay;
 use crate::update::reading::Reading;
 
-/// Vectors that are deleted at a time.
+/// Vectors deleted at once.
 const SOME: usize = 1024;
 
-/// How often ids are looked for again that are not found, while there are changes; then nobody changes anything.
+/// How often ids that are not found are looked up again while changes occur. After that, changes
+/// are held off.
 const TRIES: usize = 8;
 
-/// What becomes of the attributes and the payload that a row does not name.
+/// The fate of the attributes and the payload that a row does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
-    /// They go: a row is in place of the whole row before.
+    /// They are removed: a row replaces the whole old row.
     Go,
     /// They stay.
     Stay,
 }
 
-/// Where vectors of a call stand on storage that had no rows when it began, by id.
+/// The nodes of a call's vectors on storage that had no rows when it began, by id.
 #[derive(Default)]
 struct Places {
-    /// Of which index: a merge gives them other nodes.
+    /// The index of these nodes; a merge assigns other nodes.
     of: Option<Arc<Index>>,
     nodes: HashMap<u64, u32>,
 }
 
 impl Places {
-    /// Adds the nodes of ids that are known in an index; the others of them come back.
+    /// Moves the known ids of an index from `unknown` to `nodes`.
     fn add(&self, index: &Arc<Index>, unknown: &mut Vec<u64>, nodes: &mut HashMap<u64, u32>) {
         if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, index)) {
             unknown.retain(|id| match self.nodes.get(id) {
@@ -53,10 +55,12 @@ impl Places {
     }
 }
 
-/// Bytes of rows that are read, logged and kept at a time, about: what they take meanwhile comes to some times as much.
+/// About how many bytes of rows are read, logged and stored at once; meanwhile they take several
+/// times as much.
 const READ_AT_ONCE: usize = 1 << 20;
 
-/// Rows of a call, from `first` on, as many as are wanted, or fewer where they are long; none if it has none.
+/// Rows of a call from `first` on: `count` of them, or fewer if they are long. Empty if the call
+/// has no rows.
 pub(super) fn read_rows(
     attributes: Option<&dyn RowSource>,
     first: usize,
@@ -77,7 +81,8 @@ pub(super) fn read_rows(
     Ok(rows)
 }
 
-/// The bytes of rows that are about to be logged, and their columns, which the index has once these are kept.
+/// Encodes rows that are about to be logged, and declares their columns. The index has the columns
+/// once the declaration is kept.
 pub(super) fn declared<'a>(
     state: &'a State,
     rows: &mut [Row],
@@ -88,7 +93,7 @@ pub(super) fn declared<'a>(
 }
 
 impl State {
-    /// Gives a vector that is in the index a row; `node` is where it stands, if it is on storage.
+    /// Sets the row of a vector in the index; `node` is its node, if it is on storage.
     fn set_row(&self, id: u64, node: Option<u32>, row: RowBytes) {
         let (newest, frozen) = match &self.overlay.fresh[..] {
             [frozen, newest] => (newest, Some(frozen)),
@@ -98,7 +103,7 @@ impl State {
             return;
         }
         if self.since.is_some() {
-            // What is merged may have been read already.
+            // The merge may have read the old row already.
             self.rows_since.lock().insert(id, row.clone());
         }
         if frozen.is_some_and(|frozen| frozen.set_row(id, row.clone())) {
@@ -116,7 +121,8 @@ impl LiveIndex {
         self.state().index.columns().schema()
     }
 
-    /// Reads at one moment of all, at which nobody changes anything: what goes from memory to storage is found once, in the one or the other.
+    /// Reads at one read timestamp at which no change runs. So a vector that moves from memory to
+    /// storage is found once, in one of the two.
     pub(in crate::update) fn reading<T>(
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, Error>,
@@ -125,7 +131,7 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // The only ones of which no moment can be asked for later.
+            // Only this set cannot be read as of an earlier timestamp.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };
@@ -134,8 +140,8 @@ impl LiveIndex {
         work(&reading)
     }
 
-    /// What `read` finds of ids, in their order; `None` of those that are not in the index. It goes by the moments of searches, and waits for nobody as
-    /// a rule.
+    /// Calls `read` for each id, in order; `None` for ids that are not in the index. Uses the
+    /// timestamps of searches, and usually waits for no change.
     pub(super) fn by_id<T>(
         &self,
         ids: &[u64],
@@ -158,7 +164,7 @@ impl LiveIndex {
             if look(&Reading::new(&state.index, &state.overlay, moment, ids))? {
                 return Ok(found);
             }
-            // It may have gone from where it was looked for last to where it had been looked for before.
+            // An id may have moved from the place searched last to the place searched first.
             let (now, last) = self.at_one_moment();
             if Arc::ptr_eq(&now, &state) && last == moment {
                 return Ok(found);
@@ -168,7 +174,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// What vectors have beside them, by id; `None` for an id that is not in the index. Sees every change whose call returned before.
+    /// Attributes of vectors, by id; `None` for an id that is not in the index. Sees every change
+    /// whose call returned before.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -182,12 +189,12 @@ impl LiveIndex {
     /// As [`Index::check_filter`](crate::Index::check_filter).
     ///
     /// # Errors
-    /// As there.
+    /// As for `Index::check_filter`.
     pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// How many vectors match a filter, at one moment of all. Waits for calls that change something just then.
+    /// How many vectors match a filter, at one read timestamp. Waits for changes in progress.
     ///
     /// # Errors
     /// A filter that does not fit the columns; columns that cannot be read.
@@ -195,11 +202,12 @@ impl LiveIndex {
         self.reading(|reading| reading.count(filter))
     }
 
-    /// Up to `limit` vectors that match a filter, with what they have beside them, by ascending id: those behind `after`. Fewer, when there are no
-    /// more. All as they were at one moment; waits as [`count`](LiveIndex::count).
+    /// Up to `limit` vectors that match a filter, with their attributes, by ascending id behind
+    /// `after`. Fewer if there are no more. All are read at one timestamp; waits as
+    /// [`count`](LiveIndex::count) does.
     ///
     /// # Errors
-    /// As those of [`count`](LiveIndex::count).
+    /// As for [`count`](LiveIndex::count).
     pub fn scroll(
         &self,
         filter: &Filter,
@@ -209,11 +217,12 @@ impl LiveIndex {
         self.reading(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`. Fewer, when there are no more. All as they were at one
-    /// moment; what they have beside them is not read.
+    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`.
+    /// Fewer if there are no more. All are read at one timestamp. Attributes of the vectors are not
+    /// read.
     ///
     /// # Errors
-    /// As those of [`count`](LiveIndex::count).
+    /// As for [`count`](LiveIndex::count).
     pub fn ids_matching(
         &self,
         filter: &Filter,
@@ -223,19 +232,23 @@ impl LiveIndex {
         self.reading(|reading| reading.ids(&reading.matched(filter)?, after, limit))
     }
 
-    /// Deletes the vectors that match a filter, some at a time; says how many. Each matches when it is deleted, whatever came meanwhile: of those that
-    /// are being changed it waits for the end of that. What comes to match after it began may stay.
+    /// Deletes the vectors that match a filter, in batches, and returns how many. Each vector
+    /// matches at its deletion, whatever changed meanwhile. The call waits for changes of these
+    /// vectors that are in progress. Vectors that begin to match after the call began may stay.
     ///
     /// # Errors
-    /// As those of [`count`](LiveIndex::count); a log that cannot be written: where some are gone by then, the error says how many.
+    /// As for [`count`](LiveIndex::count); a log that cannot be written. If some vectors are
+    /// deleted by then, the error says how many.
     pub fn delete_matching(&self, filter: &Filter) -> Result<u64, Error> {
         self.delete_matching_observed(filter, &Silent)
     }
 
-    /// As [`delete_matching`](LiveIndex::delete_matching); `progress` is told of what is deleted and may end it between two of some vectors.
+    /// Deletes as [`delete_matching`](LiveIndex::delete_matching) does. `progress` follows the
+    /// deletions and may interrupt them between two batches.
     ///
     /// # Errors
-    /// As there; [`Error::Interrupted`] before the first is deleted, later [`Error::PartlyDeleted`].
+    /// As for `delete_matching`; [`Error::Interrupted`] before the first deletion, later
+    /// [`Error::PartlyDeleted`].
     pub fn delete_matching_observed(
         &self,
         filter: &Filter,
@@ -248,7 +261,7 @@ impl LiveIndex {
         })?;
         let (matched, mut deleted) = (left.len() as u64, 0);
         let _stage = Stage::begin(progress, "deleting", matched);
-        // Those of some that others change just then come again behind the last.
+        // Ids that other calls are changing now come again at the end.
         let mut changing = Vec::new();
         while !left.is_empty() || !changing.is_empty() {
             if left.is_empty() {
@@ -272,14 +285,14 @@ impl LiveIndex {
             })?;
             deleted += gone;
             progress.advance(reservation.ids().len() as u64);
-            // In the order of the others.
+            // In the order of the other ids.
             let mut taken = reservation.ids().iter().peekable();
             changing.extend(some.iter().filter(|id| taken.next_if_eq(id).is_none()));
         }
         Ok(deleted)
     }
 
-    /// Deletes those of some ids, which are reserved, whose vectors match a filter now; says how many.
+    /// Deletes some reserved ids: the ones whose vectors match a filter now. Returns how many.
     fn delete_if(&self, ids: &[u64], filter: &Checked) -> Result<u64, Error> {
         let _gate = self.gate.read();
         self.health.check()?;
@@ -300,7 +313,7 @@ impl LiveIndex {
         Ok(gone.len() as u64)
     }
 
-    /// Refuses rows before the first of them is taken.
+    /// Checks all rows before the first of them is inserted.
     pub(super) fn check_attributes(
         &self,
         attributes: Option<&dyn RowSource>,
@@ -330,13 +343,15 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Gives vectors that are in the index other rows, each in place of the whole row that it had; the vectors stay. As durable as an insert.
-    /// Of vectors on storage that never had a row, in an index that was built without, the file of ids says where they are, or all records are read, once
-    /// a call.
+    /// Replaces the rows of vectors that are in the index; the vectors stay. As durable as an
+    /// insert. A vector on storage may never have had a row, if the index was built without. Its
+    /// node is then found through the file of ids, or by one read of all records for the whole
+    /// call.
     ///
     /// # Errors
-    /// An id that is not in the index, or twice in `ids`: then none is changed; rows as in [`insert_rows`](LiveIndex::insert_rows); a log that
-    /// cannot be written: where that is in the middle, the error says how many rows are in.
+    /// An id that is not in the index, or twice in `ids`: then none is changed. Rows as for
+    /// [`insert_rows`](LiveIndex::insert_rows). A log that cannot be written: if some rows are set
+    /// by then, the error says how many.
     pub fn set_attributes(
         &self,
         ids: &[u64],
@@ -346,11 +361,14 @@ impl LiveIndex {
         self.set_rows(ids, rows, Others::Go, progress)
     }
 
-    /// As [`set_attributes`](LiveIndex::set_attributes), but what a row does not name stays: the attributes of other names, and the payload. What it names without a
-    /// value goes ([`RowSource::cleared`]). Calls that change the same vector are put in order, so that none loses what another one set.
+    /// Sets rows as [`set_attributes`](LiveIndex::set_attributes) does, but keeps everything that a
+    /// row does not name: other attributes, and the payload. A name without a value is removed
+    /// ([`RowSource::cleared`]). Calls that change the same vector run in order, so none loses
+    /// another's changes.
     ///
     /// # Errors
-    /// As there; a row that is too long with what stays: those before it are set then.
+    /// As for `set_attributes`; a row that is too long together with the kept parts: the rows
+    /// before it are set then.
     pub fn update_attributes(
         &self,
         ids: &[u64],
@@ -388,7 +406,8 @@ impl LiveIndex {
                     .checkpoint_if_full(progress)
                     .and_then(|()| self.set_some(ids, first, (rows, others), &mut places)),
             };
-            // Nothing of these was changed: what waits may make room for them.
+            // Nothing of these rows was changed. Moving waiting rows to storage may free memory for
+            // them.
             if matches!(set, Err(Error::Memory { .. })) && self.make_room(progress) {
                 set = self.set_some(ids, first, (rows, others), &mut places);
             }
@@ -410,7 +429,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs and sets the rows of a call from `first` on, some of them, or fewer where they are long: all of these, or none. Says how many.
+    /// Logs and sets rows of a call from `first` on: a batch, or fewer if they are long. Sets all
+    /// of these or none, and returns how many.
     fn set_some(
         &self,
         all: &[u64],
@@ -437,7 +457,8 @@ impl LiveIndex {
                     return self.log_and_set(&state, ids, (&mut rows, cleared), &nodes);
                 }
             }
-            // Others change what they like meanwhile, but not these: a merge, or what moves vectors to storage, may have to be waited out.
+            // Other calls may change other ids meanwhile. A merge, or a move of vectors to storage,
+            // may have to finish first.
             let snapshot = self.at_present();
             places.nodes = snapshot.nodes(&all[first..], &Silent)?;
             places.of = Some(snapshot.index);
@@ -463,7 +484,8 @@ impl LiveIndex {
         self.log_and_set(&state, ids, (&mut rows, cleared), &nodes)
     }
 
-    /// Under the gate: what counts is the state's. With `cleared`, what rows do not name stays.
+    /// Logs and sets rows, under the gate, in the present state. With `cleared`, the parts that
+    /// rows do not name stay.
     fn log_and_set(
         &self,
         state: &State,
@@ -496,11 +518,12 @@ impl LiveIndex {
     }
 }
 
-/// Adds to rows what their vectors have already and they do not name. Of so many of the first ones, at least 1, as come to about [`READ_AT_ONCE`] with it, or as stand before one
-/// that is too long then; says how many.
+/// Completes rows with the parts that their vectors already have and the rows do not name. It stops
+/// when the rows reach about [`READ_AT_ONCE`] bytes, or before a row that becomes too long. Returns
+/// how many rows are complete, at least 1.
 ///
 /// # Errors
-/// The first one is too long then; a row that cannot be read.
+/// The first row becomes too long; a row that cannot be read.
 fn complete(
     state: &State,
     ids: &[u64],
@@ -528,7 +551,7 @@ fn complete(
         }
         match encoded(row) {
             Ok(whole) => bytes += whole.len(),
-            // Those before it come first.
+            // The rows before it are set first.
             Err(_) if at > 0 => return Ok(at),
             Err(error) => {
                 let what = format!("the row of id {id}, with what it has already");
@@ -539,7 +562,8 @@ fn complete(
     Ok(rows.len())
 }
 
-/// What ended a call of which a part is done: its text must not say that nothing was changed.
+/// The error of an interrupted call that is partly done: its text must not say that nothing was
+/// changed.
 fn stopped(error: Error) -> Error {
     match error {
         Error::Interrupted => Error::Stopped,
@@ -547,7 +571,8 @@ fn stopped(error: Error) -> Error {
     }
 }
 
-/// The nodes of those of some ids whose vectors are on storage, as far as they have rows, and the ids of the others that are there.
+/// The nodes of those ids whose vectors are on storage and have rows, and the ids of the other
+/// vectors on storage.
 fn stored_nodes(state: &State, ids: &[u64]) -> Result<(HashMap<u64, u32>, Vec<u64>), Error> {
     let mut windows = Windows::default();
     let (mut nodes, mut unknown) = (HashMap::new(), Vec::new());

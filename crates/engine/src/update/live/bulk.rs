@@ -1,12 +1,16 @@
-//! Many rows at once, where vectors go straight into the graph on storage: an insert of one vector searches for it, a build shares that work.
+//! Bulk inserts into an index with direct inserts. A single insert searches for its vector, and a
+//! build shares that work between vectors.
 //!
 //! ```text
-//!   rows that come, 1,000 or more and an eighth of what is there       they wait in the log and in memory
-//!   all that come wait, or 256 MiB of them                             a merge: a build of all, or a search in memory for each that is new
+//!   new rows, 1,000 or more and an eighth of the index     they wait in the log and in memory
+//!   all of them wait, or 256 MiB of them                   a merge: a build of all rows, or a
+//!                                                          search in memory for each new one
 //! ```
 //!
-//! What waits is durable and is found like any other vector. Where the merge fails, what waits is left so, and the other rows of the call are inserted
-//! each by itself. What a call or a crash left goes on waiting for the next merge: it is in no checkpoint, and whoever opens the index reads it from the log.
+//! Waiting vectors are durable, and searches find them. If the merge fails, they stay so, and the
+//! other rows of the call are inserted one by one. Vectors that a call or a crash left waiting stay
+//! so until the next merge. No checkpoint has them, and a process that opens the index reads them
+//! from the log.
 
 use std::sync::atomic::Ordering;
 
@@ -16,21 +20,21 @@ use crate::progress::Progress;
 use crate::update::health::Concern;
 use crate::update::logged::vector_charge;
 
-/// Rows that are many, and the part of what is there that they have to be.
+/// The fewest rows for a bulk insert, and the divisor of the index size that gives the other limit.
 const MANY: usize = 1_000;
 const PART: usize = 8;
 /// Bytes that may wait.
 const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
-    /// How many of the next `rows` are better put in by a merge, 0 if none: those that may wait for it.
+    /// How many of the next `rows` are to wait for a merge; 0 if direct inserts are better.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
         if !self.goes_directly(&state) || !self.options.direct.merge_many {
             return 0;
         }
         let live = self.len();
-        // A merge may take more than a budget leaves.
+        // A merge may take more memory than a budget leaves.
         if state.index.memory().budget.is_some() {
             return 0;
         }
@@ -43,7 +47,8 @@ impl LiveIndex {
         }
     }
 
-    /// Merges what was left to wait. Where it cannot, nothing is lost: it waits on, and this says false.
+    /// Merges the waiting rows. If that fails, nothing is lost: they continue to wait, and the
+    /// result is false.
     pub(super) fn merge_many(&self, progress: &dyn Progress) -> bool {
         match self.compact(progress) {
             Ok(_) => true,
@@ -56,7 +61,7 @@ impl LiveIndex {
         }
     }
 
-    /// While what is returned is there, a call lets rows wait, and merges them by itself.
+    /// While the returned value exists, a call lets rows wait, and merges them by itself.
     pub(super) fn fills(&self) -> Filling<'_> {
         self.filling.fetch_add(1, Ordering::Relaxed);
         Filling(self)
@@ -67,7 +72,7 @@ impl LiveIndex {
         self.filling.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so many vectors wait that a merge is cheaper than to put in each by itself, and may wait.
+    /// Whether so many vectors wait that a merge is cheaper than inserting each, and they may wait.
     pub(super) fn many_wait(&self, state: &State) -> bool {
         let waits = state.fresh().len();
         self.options.direct.merge_many

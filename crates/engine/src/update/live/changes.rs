@@ -1,6 +1,8 @@
-//! Inserts, upserts and deletes: checked whole before anything is logged, logged, and then made answers.
+//! Inserts, upserts and deletes: checked as a whole before anything is logged, then logged, then
+//! made visible.
 //!
-//! What can fail comes before the log: once a change is there, it is made, and what it cannot be made in now is tried again.
+//! Every step that can fail comes before the log. Once a change is logged, it is made. If it cannot
+//! reach storage now, it is tried again.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,13 +21,13 @@ use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{RowBytes, row_charge};
 use crate::threads;
 
-/// Rows that are logged and inserted at a time.
+/// Rows that are logged and inserted at once.
 pub(super) const BATCH: usize = 256;
 
-/// The largest id that a vector can have: the next one stands for "no answer" in results.
+/// The largest id that a vector can have: the next number stands for "no answer" in results.
 const LAST_ID: u64 = u64::MAX - 1;
 
-/// How rows get into an index that takes them straight into its graph.
+/// How rows get into an index that inserts directly into its graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Each by itself, now.
@@ -35,14 +37,17 @@ enum Way {
 }
 
 impl LiveIndex {
-    /// Inserts vectors under new ids: those given, or the next ones, which are returned. Calls that change the same id are put in order, here and in every
-    /// other change: each waits for those that came before it.
+    /// Inserts vectors under new ids: the given ones, or the next free ones. Returns the ids. Calls
+    /// that change the same id run in order, and each waits for those before it.
     ///
     /// # Errors
-    /// Vectors of another dimension or element type, NaN or infinity, zero vectors under cosine; an id that is in the index
-    /// (replace with [`upsert`](LiveIndex::upsert)), twice in `ids` or 2^64 - 1; no ids left to count on with; a log that cannot
-    /// be written. All rows are checked before the first is inserted; where a disk fills up in the middle, the error says how
-    /// many are in.
+    /// - Vectors of another dimension or element type, NaN or infinity, zero vectors under cosine.
+    /// - An id that is in the index (replace with [`upsert`](LiveIndex::upsert)), twice in `ids`,
+    ///   or 2^64 - 1.
+    /// - No free ids left; a log that cannot be written.
+    ///
+    /// All rows are checked before the first is inserted. If a disk fills up in the middle, the
+    /// error says how many rows were inserted.
     pub fn insert(
         &self,
         vectors: &dyn VectorSource,
@@ -52,11 +57,12 @@ impl LiveIndex {
         self.insert_all(vectors, None, ids, progress)
     }
 
-    /// As [`insert`](LiveIndex::insert), of vectors that have something beside them: a row for each, which is as durable as its vector.
+    /// Inserts vectors as [`insert`](LiveIndex::insert) does, with attributes: one row for each
+    /// vector, as durable as the vector.
     ///
     /// # Errors
-    /// As those of [`insert`](LiveIndex::insert); more or fewer rows than vectors, one that cannot be read, or that has a value of another type
-    /// than its column.
+    /// As for [`insert`](LiveIndex::insert); more or fewer rows than vectors; a row that cannot be
+    /// read, or with a value of another type than its column.
     pub fn insert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -117,7 +123,7 @@ impl LiveIndex {
         }
         self.put(vectors, attributes, &ids, progress)
             .map_err(|error| match error {
-                // Nobody knows the ids that were given to what is in, but for this error.
+                // Only this error tells the caller which ids the inserted rows were given.
                 Error::Partly {
                     done,
                     total,
@@ -140,10 +146,11 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Inserts vectors; one whose id is in the index replaces the one that has it, and what that had beside it: it has nothing then.
+    /// Inserts vectors. If an id is in the index, the vector replaces the old one and its
+    /// attributes; afterwards it has none.
     ///
     /// # Errors
-    /// As [`insert`](LiveIndex::insert), but for ids that are there.
+    /// As for [`insert`](LiveIndex::insert), except that ids may be in the index.
     pub fn upsert(
         &self,
         vectors: &dyn VectorSource,
@@ -153,10 +160,12 @@ impl LiveIndex {
         self.upsert_all(vectors, None, ids, progress)
     }
 
-    /// As [`upsert`](LiveIndex::upsert), of vectors that have something beside them: a row for each, in place of the one that its id had.
+    /// Inserts or replaces vectors as [`upsert`](LiveIndex::upsert) does, with attributes: one row
+    /// for each vector, in place of the old row.
     ///
     /// # Errors
-    /// As those of [`upsert`](LiveIndex::upsert) and, of rows, of [`insert_rows`](LiveIndex::insert_rows).
+    /// As for [`upsert`](LiveIndex::upsert), and for the rows as for
+    /// [`insert_rows`](LiveIndex::insert_rows).
     pub fn upsert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -185,23 +194,25 @@ impl LiveIndex {
         rest_of.map_or(Ok(()), |insert| self.end(&insert))
     }
 
-    /// Deletes ids: no search that begins after this answers them. Waits while another call changes one of them.
+    /// Deletes ids: no search that begins after this call returns them. Waits while another call
+    /// changes one of them.
     ///
     /// # Errors
-    /// An id that is not in the index, or twice in `ids`: then none is deleted; a log that cannot be written.
+    /// An id that is not in the index, or twice in `ids`: then none is deleted. A log that cannot
+    /// be written.
     pub fn delete(&self, ids: &[u64]) -> Result<(), Error> {
         self.delete_observed(ids, &Silent)
     }
 
-    /// As [`delete`](LiveIndex::delete); `progress` may end the wait for other calls.
+    /// Deletes as [`delete`](LiveIndex::delete) does; `progress` may end the wait for other calls.
     ///
     /// # Errors
-    /// As there; [`Error::Interrupted`] where nothing was deleted.
+    /// As for `delete`; [`Error::Interrupted`] if nothing was deleted.
     pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;
         let _gate = self.gate.read();
-        // Under the gate: a merge that commits may be what ends the changes.
+        // Checked under the gate, since a merge that commits may end all changes.
         self.health.check()?;
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());
@@ -215,7 +226,8 @@ impl LiveIndex {
         self.delete_known(&state, &built)
     }
 
-    /// Logs that ids are deleted, of each of which it is said whether the build has it, and makes them no answers. Under the gate.
+    /// Logs the deletion of ids and hides them from searches. The flag says whether the build has
+    /// the id. The caller holds the gate.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()
@@ -229,8 +241,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs records: all of them, or none. Where a sync of the log failed, in this call or before, the next one is started: what was
-    /// acknowledged goes there, what was not is taken back.
+    /// Logs records: all of them, or none. If a sync of the log fails, in this call or before, the
+    /// next log is started. It takes the acknowledged records and revokes the others.
     pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
         let rotate = |log: &Log| log.rotate().map(drop);
         self.append_by(records, rotate, Log::append_all)
@@ -254,7 +266,7 @@ impl LiveIndex {
         appended.map(drop)
     }
 
-    /// As many ids as are asked for, one after the other, that nobody had, and their reservation.
+    /// Reserves the next `count` consecutive ids, which were never used.
     pub(super) fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
         let reserved = self.reserved.next(count, &self.next_id, LAST_ID);
         reserved.map_err(|first| {
@@ -268,7 +280,7 @@ impl LiveIndex {
         })
     }
 
-    /// Reserves ids as a call does that has got so far, for tests.
+    /// Reserves ids as a call does, for tests.
     #[cfg(test)]
     pub(in crate::update) fn reserve<'a>(&'a self, ids: &'a [u64]) -> Reservation<'a> {
         self.reserved.all(ids, &crate::progress::Silent).unwrap()
@@ -302,7 +314,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Has so many rows find files of the index's own, if they go straight into the graph on storage: nothing of them is in where that fails.
+    /// Prepares for so many rows: if they go straight into the graph on storage, the index gets
+    /// files of its own. If this fails, no row was inserted.
     pub(super) fn own_files_for(&self, rows: usize, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_of(rows) {
             0 => self.own_files(progress),
@@ -310,7 +323,8 @@ impl LiveIndex {
         }
     }
 
-    /// Logs and inserts rows whose ids are reserved. An error behind the first rows says how many are in.
+    /// Logs and inserts rows whose ids are reserved. An error after the first rows says how many
+    /// were inserted.
     fn put(
         &self,
         vectors: &dyn VectorSource,
@@ -319,7 +333,7 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         let total = ids.len();
-        // How many of the next rows wait for a merge that puts them in with the others.
+        // How many of the next rows wait for a merge that inserts them with the others.
         let mut many = self.many_of(total);
         self.own_files_for(total, progress)?;
         let mut stage = Some(Stage::begin(progress, "inserting", ids.len() as u64));
@@ -353,7 +367,8 @@ impl LiveIndex {
                     .and_then(|()| self.checkpoint_if_full(progress))
                     .and_then(|()| self.put_some(vectors, attributes, first, ids, way, &mut rows)),
             };
-            // Nothing of these was changed: what waits may make room for them.
+            // Nothing of these rows was changed. Moving waiting vectors to storage may free memory
+            // for them.
             if matches!(put, Err(Error::Memory { .. })) && self.make_room(progress) {
                 put = self.put_some(vectors, attributes, first, ids, way, &mut rows);
             }
@@ -364,7 +379,7 @@ impl LiveIndex {
                     total,
                     given: None,
                     source: match error {
-                        // Something was changed.
+                        // Some rows were inserted.
                         Error::Interrupted => Box::new(Error::Stopped),
                         error => Box::new(error),
                     },
@@ -390,13 +405,13 @@ impl LiveIndex {
             }
         }
         drop(stage);
-        // Searches that begin after the call look further where these are of another kind.
+        // Searches that begin after the call look further if these vectors have drifted.
         self.look_if_many_came();
         Ok(())
     }
 
-    /// Logs and inserts the rows from `first` on, as many as there are ids, or fewer where what they have beside them is long: all of these, or
-    /// none. Says how many.
+    /// Logs and inserts the rows from `first` on: as many as there are ids, or fewer if their
+    /// attributes are long. Inserts all of these or none, and returns how many.
     fn put_some(
         &self,
         vectors: &dyn VectorSource,
@@ -414,7 +429,7 @@ impl LiveIndex {
         };
         rows.resize(ids.len() * row_bytes, 0);
         vectors.read(first, rows)?;
-        // These bytes are the ones that are logged: the caller may have written to them since all were looked at.
+        // These bytes are logged, and the caller may have changed them since the check of all rows.
         check_rows(vectors, self.index().metric(), first, rows)?;
         // Logged and applied under one state: a merge begins before or after both.
         let _gate = self.gate.read();
@@ -460,20 +475,20 @@ impl LiveIndex {
     }
 }
 
-/// Makes a vector that is logged an answer, in memory. `built` are ids of the checkpoint's build.
+/// Makes a logged vector visible, in memory. `built` are ids of the checkpoint's build.
 fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     let id = record.id();
     let row = record.row().map(RowBytes::from);
     match *record {
         LogRecord::Replace { vector, .. } => state.replace(id, vector, row, built.contains(&id)),
         LogRecord::Insert { vector, .. } => _ = state.fresh().insert(id, vector, row),
-        // Of rows alone, see `attributes`.
+        // `attributes` handles rows without vectors.
         LogRecord::Row { .. } => {}
         LogRecord::Delete { .. } => state.remove(id, built.contains(&id)),
     }
 }
 
-/// Refuses ids that are too few, too many, not unique, or no ids.
+/// Refuses ids that are too few, too many, not unique, or invalid.
 pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         let found = format!("{} for {rows} rows", ids.len());
@@ -482,7 +497,7 @@ pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     let mut seen = HashSet::with_capacity(ids.len());
     for &id in ids {
         if id > LAST_ID {
-            // It stands for "no answer" in results.
+            // This number stands for "no answer" in results.
             return Err(Error::call("id", id, "below 18446744073709551615"));
         }
         if !seen.insert(id) {

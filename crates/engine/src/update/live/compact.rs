@@ -1,16 +1,18 @@
-//! The merge of an index that is open for changes: all that can fail comes before the commit, and what is committed counts.
+//! The merge of an index that is open for changes. Every step that can fail comes before the
+//! commit, and the commit counts.
 //!
 //! ```text
-//!   freeze    the next log, an empty fresh graph                    nobody writes for a moment
-//!   merge     the files of the next checkpoint                      inserts, deletes and searches go on
-//!   open      it is opened as it is about to be committed: tables, ids, what puts vectors into its graph
-//!   commit    MANIFEST names it                                     nobody writes for a moment
+//!   freeze    the next log, an empty fresh graph                    changes wait for a moment
+//!   merge     the files of the next checkpoint                      changes and searches go on
+//!   open      the next index: tables, ids, the writer of direct inserts
+//!   commit    MANIFEST names it                                     changes wait for a moment
 //!   swap      searches start from it                                cannot fail
 //! ```
 //!
-//! A merge that fails, is interrupted or panics before the commit is undone: what came meanwhile joins what was frozen. After it there
-//! is no way back. Where the commit itself fails, what the directory names is what goes on: the files of both stay until a
-//! later commit is durable, and where nobody can tell, nothing is changed any more.
+//! A merge that fails, is interrupted or panics before the commit is undone: later changes join the
+//! frozen graph. After the commit there is no way back. If the commit itself fails, the manifest in
+//! the directory counts, and the files of both checkpoints stay until a later commit is durable. If
+//! it is unknown which manifest is there, no more changes are accepted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,33 +34,34 @@ use crate::update::ranges::IdRanges;
 use crate::update::{rebalance, replay};
 use crate::{Error, plan};
 
-/// Inserts go to a graph of their own while a merge works; ends so, or by the next checkpoint.
+/// Directs inserts to a graph of their own while a merge works. It ends by undoing this, or by the
+/// next checkpoint.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
-    /// Where the log goes on with what came after.
+    /// Position in the log from which changes are not merged.
     log_from: LogPosition,
-    /// Ids on storage that are left out, each with the node below which its records do not count.
+    /// Ids on storage that are left out, each with a bound: its records on lower nodes are dead.
     removed: HashMap<u64, u32>,
     /// The epoch of the fresh graph whose live vectors are merged.
     epoch: u64,
-    /// Records on storage that do not count, and ids that came since the build and do.
+    /// Dead records on storage, and live ids that were inserted since the build.
     dead: u64,
     inserted: Vec<(u64, u64)>,
     merged: bool,
 }
 
-/// What a merge makes of what it takes.
+/// The kind of checkpoint that a merge makes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NextCheckpoint {
-    /// The whole index anew.
+    /// A rebuild of the whole index.
     NewBuild,
-    /// The clusters that are there, which stay in balance.
+    /// The present clusters, rebalanced.
     Rebalanced,
 }
 
 impl Drop for Frozen<'_> {
-    /// Undoes the freeze, however the merge ended: what came in meanwhile joins what was frozen.
+    /// Undoes the freeze, however the merge ended: later inserts join the frozen graph.
     fn drop(&mut self) {
         if self.merged {
             return;
@@ -84,14 +87,14 @@ impl Drop for Frozen<'_> {
 }
 
 impl LiveIndex {
-    /// Merges what is in the log into a new checkpoint. Inserts, deletes and searches go on meanwhile. Does nothing if
-    /// nothing changed since the last checkpoint.
+    /// Merges the logged changes into a new checkpoint. Inserts, deletes and searches continue
+    /// meanwhile. Does nothing if nothing changed since the last checkpoint.
     ///
     /// # Errors
     /// A memory budget that the merged index would exceed; a full disk; an interruption through
-    /// `progress`. The index is then what it was. Where the merged index is committed and nobody can tell whether a crash would
-    /// take that back, it is what goes on, and both are kept until a later checkpoint: that is told as
-    /// [`trouble`](crate::Stats::trouble).
+    /// `progress`. The index is then unchanged. If the merged index is committed and its durability
+    /// is unknown, the index continues with it, and both checkpoints are kept until a later one.
+    /// This is reported as [`trouble`](crate::Stats::trouble).
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.without_checkpoints(progress)?;
         self.health.check()?;
@@ -109,25 +112,27 @@ impl LiveIndex {
             }
             Err(error) => tracing::info!(index = %self.path.display(), "no merge: {error}"),
         }
-        // Who interrupts waits for nothing more: what waits goes on waiting, in memory and in the log.
+        // A caller that interrupts should not wait any longer. Waiting vectors stay in memory and
+        // in the log.
         if self.health.is_halted() || matches!(compacted, Err(Error::Interrupted)) {
             return compacted;
         }
         match self.drain_few(progress) {
-            // The merge is made. What it left goes on waiting.
+            // The merge is made. Vectors left over continue to wait.
             Ok(()) | Err(Error::Interrupted) => {}
-            // What cannot be moved now stays in memory and in the log.
+            // Vectors that cannot be moved now stay in memory and in the log.
             Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted
     }
 
-    /// Makes what counts now what is to be merged, and lets what comes go elsewhere. `None`: there is nothing to merge.
+    /// Freezes the present live rows for a merge, and directs later changes elsewhere. `None`:
+    /// there is nothing to merge.
     fn freeze(&self, into: NextCheckpoint) -> Result<Option<Frozen<'_>>, Error> {
         let _gate = self.gate.write();
         let state = self.state();
         let overlay = &state.overlay;
-        // What was inserted directly.
+        // Vectors that were inserted directly.
         let moved = state.index.nodes() as u64 > state.index.manifest().vectors;
         let rows = state.index.columns().has_new();
         let deleted = state.index.deleted_in(overlay) > 0;
@@ -140,11 +145,11 @@ impl LiveIndex {
         if into == NextCheckpoint::Rebalanced {
             self.check_rebalance(&state)?;
         }
-        // Nothing is written where something else stands.
+        // Nothing is written if another manifest is in place.
         self.health.standing(&*self.volume)?;
         let log_from = self.log.rotate()?;
         if let Some(direct) = &state.direct {
-            // It is read from storage.
+            // The merge reads the graph from storage.
             direct.check()?;
             direct.settle();
             direct.check()?;
@@ -165,7 +170,8 @@ impl LiveIndex {
         Ok(Some(Frozen {
             live: self,
             log_from,
-            // What is merged is what counts now, to the id: what goes later is a tombstone on the new checkpoint.
+            // The merge takes exactly the ids that are live now. A later delete is a tombstone on
+            // the new checkpoint.
             removed: state.overlay.deleted.all(),
             epoch: state.overlay.fresh[0].epoch(),
             dead: state.overlay.deleted.len() as u64,
@@ -175,20 +181,22 @@ impl LiveIndex {
         }))
     }
 
-    /// Moves the vectors that wait in memory into the clusters on storage, where these are in place, and keeps them in balance: splits
-    /// those that have become too large, dissolves small ones where vectors stand with all their clusters, and reassigns vectors around
-    /// (SPFresh). What does not change is not written. Does nothing if no vector waits, or the index has no clusters. Inserts, deletes and
-    /// searches go on meanwhile.
+    /// Moves waiting vectors into the clusters on storage, if clusters take them in place, and
+    /// rebalances the clusters (SPFresh). Clusters that are too large are split. Small ones are
+    /// dissolved, if vectors are stored in all of their clusters. Vectors around them are
+    /// reassigned. Unchanged clusters are not written. Does nothing if no vector waits, or the
+    /// index has no clusters. Inserts, deletes and searches continue meanwhile.
     ///
     /// # Errors
-    /// As those of [`compact`](LiveIndex::compact); a memory budget that has no room for what waits and the heads of the clusters.
+    /// As for [`compact`](LiveIndex::compact); a memory budget that cannot hold the waiting vectors
+    /// and the heads of the clusters.
     pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
         self.rebalance_now(progress)
     }
 
-    /// The same, where nobody else merges.
+    /// Rebalances; the caller holds the lock of merges.
     pub(super) fn rebalance_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let state = self.state();
         let waits = state.fresh().slots() > 0 || state.index.columns().has_new();
@@ -230,7 +238,8 @@ impl LiveIndex {
         };
         let state = frozen.state.clone();
         let mut next = None;
-        // Nothing is written between this and the swap: dropped before `frozen`, which takes the gate as well.
+        // No change is made between this and the swap. Dropped before `frozen`, which takes the
+        // gate as well.
         let mut gate = None;
         let mut ready = |manifest: &stratann_layout::Manifest| {
             let index = Arc::new(Index::open_next(
@@ -241,7 +250,7 @@ impl LiveIndex {
                 (state.index.lent(), &Silent),
             )?);
             let ids = match into {
-                // Those of the build stay as they are.
+                // The ids of the build are unchanged.
                 NextCheckpoint::Rebalanced => state.ids.clone(),
                 NextCheckpoint::NewBuild => {
                     StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
@@ -282,7 +291,7 @@ impl LiveIndex {
             }
         };
         let Some(next) = next else {
-            // `rebuild` asks before it commits.
+            // `rebuild` calls `ready` before it commits.
             self.health
                 .halt("a merge was committed that was not made ready");
             return Ok(report);
@@ -290,19 +299,20 @@ impl LiveIndex {
         if let before @ (Before::NotYet | Before::Kept(_)) = &mut *self.before.lock() {
             *before = Before::Kept(state.clone());
         }
-        // Nobody writes, so that nobody asks for more meanwhile.
+        // No change runs, so no caller asks for more memory meanwhile.
         if let Some(lent) = next.index.lent() {
             lent.keep(next.index.planned_more());
         }
         *self.state.write() = Arc::new(next);
-        // Whatever kept clusters from taking what waited, it is over.
+        // Any earlier obstacle to a rebalance is gone.
         self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {
             Ok(()) => self.health.recovered(Concern::Commit),
-            // What the directory names goes on. The files of both stay until a later checkpoint makes sure of it.
+            // The manifest in the directory counts. The files of both checkpoints stay until a
+            // later one makes it durable.
             Err(error) => self.health.no_checkpoint(&error),
         }
-        // What waited is in the merged index; what came meanwhile is looked at next.
+        // The waiting vectors are in the merged index. Later ones are handled next.
         for concern in [Concern::Checkpoint, Concern::Vectors, Concern::Pages] {
             self.health.recovered(concern);
         }
@@ -311,21 +321,21 @@ impl LiveIndex {
         frozen.merged = true;
         self.checkpointed
             .store(frozen.log_from.sequence, Ordering::Relaxed);
-        // What came meanwhile is in memory, and counted there.
+        // Later changes are in memory, and counted there.
         self.charged.store(0, Ordering::Relaxed);
         self.keep_room();
         self.reads.clear();
         Ok(report)
     }
 
-    /// What searches start from when an index is committed that a merge made. Nobody writes.
+    /// The state from which searches start once a merged index is committed. No change runs.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
-        // Of all nodes that there are now: a later one of the same id may count.
+        // The bound covers all present nodes: a later node of the same id may be live.
         let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        // What did not count before and still stands there: of a new build a placeholder at most.
+        // Dead records that are still stored: for a new build, at most a placeholder.
         let carried = index.carried();
         let deleted = Tombstones::restore(&carried.deleted, carried.dead);
         let mut inserted = IdRanges::of(&carried.ids);
@@ -333,7 +343,7 @@ impl LiveIndex {
             inserted.remove(id);
             deleted.insert_below(id, bound);
         }
-        // Rows that vectors were given since; of those that went since, nobody wants them.
+        // Rows that vectors were given since. Rows of vectors deleted since are dropped.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());
         rows.retain(|id, _| !gone_ids.contains(id));
@@ -363,7 +373,8 @@ impl LiveIndex {
         })
     }
 
-    /// Refuses a merge that the memory budget has no room for what it makes of, before the work: by what is known to be needed.
+    /// Refuses a merge before the work, if the memory budget is known to be too small for its
+    /// result.
     fn check_budget(&self, state: &State, vectors: usize) -> Result<(), Error> {
         let Some(budget) = self.open.memory else {
             return Ok(());
@@ -373,7 +384,7 @@ impl LiveIndex {
             CodesAt::Records | CodesAt::Nowhere => 0,
             CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
-        // Copies in memory are there twice for a while: of what is merged, and of what it is merged into.
+        // Copies in memory exist twice for a while: of the old index and of the merged one.
         let copies = (self.open.places).memory_bytes(&*self.volume, manifest);
         let needs = plan::least(state.index.dim(), codes).saturating_add(copies.saturating_mul(2));
         let budget = budget.saturating_add(state.index.lent().map_or(0, Lent::more));

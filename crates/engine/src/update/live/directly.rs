@@ -1,11 +1,10 @@
-//! What a live index does where vectors go straight into the graph on storage: put them there, also those that waited in
-//! memory, and make checkpoints that merge nothing.
+//! A live index whose vectors go straight into the graph on storage. It inserts them, moves waiting
+//! vectors there from memory, and makes checkpoints without a merge.
 //!
-//! ```text
-//!   a file that inserts write to has other names (hard links)     deletes and rows of attributes are logged, vectors of a log wait in memory
-//!   the first insert that is to write to it                       it is copied, the copy takes its name, searches read the copy
-//!   or a merge                                                    writes new files, and copies nothing
-//! ```
+//! A file that inserts write to may have other names (hard links). Until it has none, deletes and
+//! rows of attributes are logged, and the vectors of a log wait in memory. The first insert that
+//! must write to the file copies it. The copy takes its name, and searches read the copy. A merge
+//! writes new files, and copies nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,13 +23,15 @@ use crate::update::replay;
 use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {
-    /// With what was replayed from the log in the graph on storage, where that is how vectors get in. Where `progress` ends that, the rest goes on waiting: whoever asked
-    /// for a change asks again whether to go on.
+    /// Moves the vectors replayed from the log into the graph on storage, if the index inserts
+    /// directly. If `progress` interrupts that, the others continue to wait. The next call for a
+    /// change asks again whether to go on.
     pub(super) fn with_fresh_drained(self, progress: &dyn Progress) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
                 Err(Error::Interrupted) => self.hurries.store(true, Ordering::Relaxed),
-                // They are in the log, and found there. Deletes go on, and need not wait for room.
+                // The vectors are in the log, and searches find them. Deletes continue without
+                // waiting for space.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     self.health.no_checkpoint(&error);
                 }
@@ -40,17 +41,20 @@ impl LiveIndex {
         Ok(self)
     }
 
-    /// Whether vectors go straight into the graph on storage: now, or once its files are [its own](Self::own_files).
+    /// Whether vectors go straight into the graph on storage: now, or once its files are [its
+    /// own](Self::own_files).
     pub(super) fn goes_directly(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
         state.direct.is_some() || is_taken(&state.index, way)
     }
 
-    /// Has vectors go straight into the graph on storage where only other names of its files kept them from it: copies these, and puts in the vectors that waited for that.
-    /// While a merge goes on nothing is copied: it writes new files, and vectors wait for it as ever.
+    /// Starts direct inserts if only other names of the files prevented them: copies these files,
+    /// and inserts the vectors that waited. While a merge runs nothing is copied, since it writes
+    /// new files; vectors wait for it as usual.
     ///
     /// # Errors
-    /// The volume fails, or has no space for a copy; an interruption through `progress`. Nothing was changed.
+    /// The volume fails, or has no space for a copy; an interruption through `progress`. Nothing
+    /// was changed.
     pub(super) fn own_files(&self, progress: &dyn Progress) -> Result<(), Error> {
         let one = loop {
             if !self.has_to_own(&self.state()) {
@@ -63,7 +67,7 @@ impl LiveIndex {
                 return Err(Error::Interrupted);
             }
         };
-        // Whoever had the lock before may have done it.
+        // The previous owner of the lock may have done it.
         let state = self.state();
         if !self.has_to_own(&state) {
             return Ok(());
@@ -85,9 +89,9 @@ impl LiveIndex {
             });
         }
         if self.state().fresh().slots() > 0 {
-            // They are in the log: nothing is lost if that cannot be done now.
+            // The vectors are in the log, so nothing is lost if this fails now.
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
-                // Whoever is interrupted asks again.
+                // After an interruption, the next call asks again.
                 Ok(_) | Err(Error::Interrupted) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
@@ -96,21 +100,24 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Whether only other names of its files keep vectors from the graph on storage, and no merge writes new ones.
+    /// Whether only other names of the files prevent direct inserts, and no merge is writing new
+    /// files.
     pub(super) fn has_to_own(&self, state: &State) -> bool {
         state.direct.is_none() && state.since.is_none() && self.goes_directly(state)
     }
 
-    /// As [`own_files`](Self::own_files), for rows that wait for a checkpoint: one is made for the graph on storage alone. The stage of the call goes on.
+    /// Does the work of [`own_files`](Self::own_files) for rows that wait for a checkpoint, since a
+    /// checkpoint without a merge needs direct inserts. The caller's stage continues.
     pub(super) fn own_files_for_rows(&self, progress: &dyn Progress) {
         match self.own_files(&WithinStage(progress)) {
-            // Whoever is interrupted asks again.
+            // After an interruption, the next call asks again.
             Ok(()) | Err(Error::Interrupted) => {}
             Err(error) => self.health.no_checkpoint(&error),
         }
     }
 
-    /// As [`drain_fresh`](Self::drain_fresh), unless vectors wait that are so many that a merge is to do it.
+    /// Moves waiting vectors as [`drain_fresh`](Self::drain_fresh) does, unless there are so many
+    /// that a merge is to do it.
     pub(super) fn drain_few(&self, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_wait(&self.state()) {
             true => Ok(()),
@@ -118,11 +125,12 @@ impl LiveIndex {
         }
     }
 
-    /// Moves vectors from memory into the graph on storage, some at a time.
+    /// Moves vectors from memory into the graph on storage, in batches.
     ///
     /// # Errors
-    /// The volume fails, or an interruption through `progress`, which is asked before each batch. What was not moved goes on waiting, in memory and in the
-    /// log, and searches find it.
+    /// The volume fails, or an interruption through `progress`, which is checked before each batch.
+    /// Vectors that were not moved continue to wait, in memory and in the log, and searches find
+    /// them.
     pub(super) fn drain_fresh(&self, progress: &dyn Progress) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
@@ -136,7 +144,8 @@ impl LiveIndex {
             if progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
+            // No delete runs for vectors that are being moved. A search may meet one twice, and
+            // returns it once.
             let _gate = self.gate.write();
             direct.check()?;
             let vector = |&id: &u64| fresh.vector(id).map(|(vector, row)| (id, vector, row));
@@ -176,10 +185,10 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Says whether there is one: not while vectors wait
-    /// in memory.
+    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Returns false
+    /// if vectors wait in memory, since there is no checkpoint then.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
-        // Inserts go on meanwhile. Those that come in between are as those before, as far as anybody knows.
+        // Inserts continue meanwhile; those in between are assumed to be like the earlier ones.
         self.look_if_many_came();
         let _gate = self.gate.write();
         let state = self.state();
@@ -201,8 +210,8 @@ impl LiveIndex {
         Ok(true)
     }
 
-    /// Writes what a checkpoint left to be written in its place, and says so in another one: who opens the index then has
-    /// nothing of it to keep in memory.
+    /// Writes the pages that a checkpoint left to be written in place, and records that in another
+    /// checkpoint. Then a process that opens the index need not keep them in memory.
     pub(super) fn leave_nothing(&self) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = state.direct.as_ref().filter(|direct| direct.leaves_pages()) else {
@@ -210,17 +219,17 @@ impl LiveIndex {
         };
         let _gate = self.gate.write();
         let log_from = self.health.standing(&*self.volume)?.log_from;
-        // What came since the last checkpoint, if that could not be made, is for those who replay the log.
+        // If the last checkpoint could not be made, later changes stay in the log, for a replay.
         if log_from.sequence != self.log.next_sequence() {
             return Ok(());
         }
         direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
-    /// Makes the checkpoint that was due and could not be made, where what it is to write fills memory.
+    /// Retries a checkpoint that was due and failed, if its pages fill memory.
     ///
     /// # Errors
-    /// It still cannot: a full disk, or an interruption through `progress`.
+    /// It fails again: a full disk, or an interruption through `progress`.
     pub(super) fn checkpoint_if_full(&self, progress: &dyn Progress) -> Result<(), Error> {
         let direct = self.state().direct.clone();
         if direct.is_some_and(|direct| direct.is_journal_full())
@@ -243,39 +252,42 @@ impl LiveIndex {
         if (direct.is_due(since) || self.are_rows_due(&state))
             && let Some(_one) = self.merging.try_lock()
         {
-            // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
+            // The inserts are in the log, so nothing is lost if there is no space for a checkpoint
+            // now.
             let made = self.drain_few(progress).and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
-                // Vectors wait in memory, of which `Concern::Vectors` tells, or until whoever is interrupted asks again.
+                // Vectors wait in memory, as `Concern::Vectors` reports, or until the next call
+                // after an interruption.
                 Ok(false) | Err(Error::Interrupted) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
         }
     }
 
-    /// Whether vectors go into the clusters on storage, some at a time.
+    /// Whether waiting vectors are moved into the clusters on storage by rebalances.
     pub(super) fn rebalances(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
         state.index.has_clusters() && way == Update::Rebalance
     }
 
-    /// Moves vectors from memory into the clusters on storage if enough of them wait, where that is how they get in.
+    /// Moves waiting vectors into the clusters on storage, if the index rebalances and enough of
+    /// them wait.
     fn rebalance_if_due(&self, state: &State) {
         if !self.rebalances(state) {
             return;
         }
         let waits = self.waiting(state);
         let due = self.rebalance_due_after(state, self.options.direct.checkpoint);
-        // What the manifest does not say, the checkpoint itself refuses.
+        // If the manifest lacks the facts, the checkpoint itself fails.
         let due = due.unwrap_or(waits);
         if waits >= due.max(self.rebalance_after.load(Ordering::Relaxed)) {
             self.rebalance_or_say_why_not(waits);
         }
     }
 
-    /// Moves what waits into the clusters on storage because nothing more may wait, whatever went wrong the last time; false if that is not how
-    /// vectors get in, or it could not be done.
+    /// Moves waiting vectors into the clusters on storage since memory for them is full, even after
+    /// an earlier failure. Returns false if the index does not rebalance, or if that failed.
     pub(super) fn rebalance_for_room(&self, state: &State) -> bool {
         let waits = self.waiting(state);
         let some = waits > 0 || state.index.columns().has_new();
@@ -286,14 +298,15 @@ impl LiveIndex {
         let Some(_one) = self.merging.try_lock() else {
             return false;
         };
-        // What was inserted is in the log, and searches find it: nothing is lost if there is no room for a checkpoint now.
+        // The inserts are in the log, and searches find them. So nothing is lost if there is no
+        // space for a checkpoint now.
         match self.rebalance_now(&Silent) {
             Ok(_) => {
                 self.health.recovered(Concern::Checkpoint);
                 true
             }
             Err(error) => {
-                // All of them are looked at again then: not at every call.
+                // A retry processes all waiting vectors again, so it is not made at every call.
                 let next = waits + (waits / 2).max(BATCH as u64);
                 self.rebalance_after.store(next, Ordering::Relaxed);
                 self.health.no_checkpoint(&error);
@@ -303,7 +316,8 @@ impl LiveIndex {
     }
 }
 
-/// What puts vectors into the graph of an index that was opened so, whose files are in `storage`.
+/// The component for direct inserts of an index opened with these options, whose files are in
+/// `storage`.
 pub(super) fn direct_of(
     storage: &dyn Volume,
     index: &Arc<Index>,
@@ -316,11 +330,12 @@ pub(super) fn direct_of(
     Direct::open(storage, index, overlay, update, choices, threads, health)
 }
 
-/// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.
+/// Inserts logged vectors into the graph on storage. The vectors that must wait in memory remain in
+/// `records`.
 pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<LogRecord<'_>>) {
     let fresh = state.fresh();
     let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());
-    // What is in memory is replaced there, and need not be told from the graph's.
+    // A vector in memory is replaced there, so its graph record needs no tombstone.
     let replaced = records.iter().filter(|record| waits(record));
     let replaced: Vec<u64> = replaced.map(|record| record.id()).collect();
     for record in records.iter_mut() {
@@ -333,7 +348,7 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
     let left = direct.insert(records);
     let placed = |at: &usize| left.binary_search(at).is_err();
     for at in (0..records.len()).filter(placed) {
-        // One that has to wait takes the place of what is there when it gets into memory, and not before.
+        // A vector that must wait replaces the one in memory only when it is stored there.
         let id = records[at].id();
         if replaced.contains(&id) {
             fresh.delete(id);

@@ -1,4 +1,4 @@
-//! Ids that calls are changing: two calls never change the same one at once.
+//! Ids that calls are changing: two calls never change the same id at once.
 //!
 //! ```text
 //!   upsert [1, 2]    has 1, 2 ───────────> done
@@ -6,10 +6,12 @@
 //!   upsert [3]          waits behind [2, 3] ─────────────────> has 3 ──> done
 //! ```
 //!
-//! A call has all of its ids or none, so two calls never wait for each other. Calls that want the same id have it in the order in which they came.
+//! A call has all of its ids or none, so two calls never wait for each other. Calls that want the
+//! same id get it in the order of their arrival.
 //!
-//! A thread that changes something may call back its host, which may begin another change on that thread. Such a call would wait for itself, or for
-//! one that waits for it. So it never waits: where it cannot have its ids at once, it is refused.
+//! A thread that changes the index may call back its host, which may begin another change on that
+//! thread. Such a call would wait for itself, or for a call that waits for it. So it never waits:
+//! if it cannot have its ids immediately, it is refused.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,23 +24,24 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::Error;
 use crate::progress::Progress;
 
-/// How often a call that waits asks whether it is to go on waiting.
+/// How often a waiting call checks for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The ids that calls are changing, and the calls that wait for some of them.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     state: Mutex<State>,
-    /// Told when ids are given back, and when a call waits no longer.
+    /// Signals that ids are released, or that a call stops waiting.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: HashSet<u64>,
-    /// The thread of each call that has ids, or that asks its host whether it is to go on waiting for some.
+    /// The thread of each call that has ids, or that is asking its host whether to continue to
+    /// wait.
     threads: Vec<ThreadId>,
-    /// The calls that wait, in the order in which they came.
+    /// The waiting calls, in the order of their arrival.
     waiting: Vec<Waiting>,
     next_ticket: u64,
 }
@@ -49,7 +52,7 @@ struct Waiting {
     ids: HashSet<u64>,
 }
 
-/// Ids of a call, given back when it ends.
+/// The ids of a call, released when it ends.
 pub(in crate::update) struct Reservation<'a> {
     reserved: &'a Reserved,
     ids: Cow<'a, [u64]>,
@@ -75,7 +78,7 @@ impl Drop for Reservation<'_> {
 }
 
 impl State {
-    /// Whether no call has one of some ids, and none that came before `ticket` waits for one.
+    /// Whether no call has one of the ids, and no call that came before `ticket` waits for one.
     fn are_free(&self, ids: &[u64], ticket: u64) -> bool {
         let before = |waiting: &&Waiting| waiting.ticket < ticket;
         let waits = |id: &u64| {
@@ -85,7 +88,7 @@ impl State {
         !ids.iter().any(|id| self.held.contains(id) || waits(id))
     }
 
-    /// A call of a thread has ended.
+    /// Removes the thread of a call that has ended.
     fn leaves(&mut self, thread: ThreadId) {
         if let Some(at) = self.threads.iter().position(|it| *it == thread) {
             self.threads.swap_remove(at);
@@ -97,7 +100,8 @@ impl Reserved {
     /// Reserves ids, all different, once no other call has one of them.
     ///
     /// # Errors
-    /// `progress` ended the wait; a call has one of them, and this one is made by a callback of a change on the same thread.
+    /// `progress` ended the wait. Or a call has one of them, and this call comes from a callback of
+    /// a change on the same thread.
     pub(super) fn all<'a>(
         &'a self,
         ids: &'a [u64],
@@ -126,7 +130,7 @@ impl Reserved {
             let free = state.are_free(ids, ticket);
             if free || is_ended(&mut state, progress) {
                 state.waiting.retain(|waiting| waiting.ticket != ticket);
-                // Others may have waited behind this one.
+                // Other calls may have waited behind this one.
                 self.changed.notify_all();
                 return match free {
                     true => Ok(self.take(&mut state, ids.into(), thread)),
@@ -136,11 +140,12 @@ impl Reserved {
         }
     }
 
-    /// Reserves `count` ids, one after the other, from `next` on, which is moved behind them: both at once, since another call may give one of
-    /// them to a vector of its own meanwhile. It has none that another call has or waits for.
+    /// Reserves `count` consecutive ids from `next` on, and moves `next` behind them. Both happen
+    /// at once, since another call may use one of these ids explicitly. Ids that another call has
+    /// or waits for are skipped.
     ///
     /// # Errors
-    /// They would go beyond `last`: where they would begin.
+    /// The ids would go beyond `last`: returns where they would begin.
     pub(super) fn next(
         &self,
         count: u64,
@@ -166,10 +171,12 @@ impl Reserved {
         Ok((ids, reservation))
     }
 
-    /// Reserves those of some ids, all different, that no other call is changing; waits until there are some.
+    /// Reserves some of these ids, all different: the ones that no other call is changing. Waits
+    /// until there is one.
     ///
     /// # Errors
-    /// `progress` ended the wait; calls have all of them, and this one is made by a callback of a change on the same thread.
+    /// `progress` ended the wait. Or calls have all of them, and this call comes from a callback of
+    /// a change on the same thread.
     pub(super) fn free(
         &self,
         ids: &[u64],
@@ -211,7 +218,8 @@ impl Reserved {
     }
 }
 
-/// Whether a wait is to end. Nothing is locked while the host is asked, which may begin another change: that one never waits, as any within a change.
+/// Whether a wait is to end. Nothing is locked while the host is asked, since it may begin another
+/// change. That change never waits, as any change within another one.
 fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool {
     let thread = std::thread::current().id();
     state.threads.push(thread);
@@ -220,7 +228,7 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
     ended
 }
 
-/// The refusal of a call that would wait for the one that it is made from.
+/// The refusal of a call that would wait for its own caller.
 fn refused_within(id: u64) -> Error {
     let expected = "an id that no other call is changing, since a callback of a change cannot wait for it: make this call when that one has returned";
     Error::call("id", id, expected)
@@ -234,7 +242,7 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
 
-    /// Ends what it is told of once it is asked.
+    /// Interrupts at the first check for an interruption.
     #[derive(Default)]
     struct Ends(AtomicBool);
 
@@ -273,7 +281,7 @@ mod tests {
                 });
                 reserved.wait_for(at + 1);
             }
-            // What nobody wants is free.
+            // Ids that no call wants are free.
             drop(reserved.all(&[4], &Silent));
             assert!(heard.try_recv().is_err());
             drop(first);
@@ -296,13 +304,13 @@ mod tests {
             };
             assert!(scope.spawn(waits).join().unwrap());
         });
-        // It waits no longer, and nobody waits behind it.
+        // The call waits no longer, and no other waits behind it.
         assert!(reserved.state.lock().waiting.is_empty());
         drop(held);
         drop(reserved.all(&[1, 2], &Silent).unwrap());
     }
 
-    /// Makes other changes when a wait asks whether it is to go on.
+    /// Makes other changes when a wait checks for an interruption.
     struct Changes<'a>(&'a Reserved);
 
     impl Progress for Changes<'_> {

@@ -1,18 +1,21 @@
-//! Inserts that go on where they were cut off: no row is left out, and none is in twice.
+//! Inserts that can be resumed after an interruption: no row is left out, and none is inserted
+//! twice.
 //!
-//! ```text
-//!   ids that are given       the rows up to the last one whose id is in the index are in, all   nothing is kept for that
-//!   ids that count on        INSERTS names the insert and its first id, durably                 before the first row is logged
-//!                            ── rows go in: row n has the id first + n, whenever it comes ──
-//!                            all rows are durable; INSERTS says so                              kept until the next insert begins
-//! ```
+//! - **Given ids**: all rows are in, up to the last one whose id is in the index. No record is
+//!   kept.
+//! - **Automatic ids**: before the first row is logged, INSERTS names the insert and its first id,
+//!   durably. Row n has the id first + n, whenever it is inserted. When all rows are durable,
+//!   INSERTS says so, until the next insert begins.
 //!
-//! Rows are logged in their order, and a log that a crash leaves ends with a whole record: what is in is always a first part of the rows. Ids that count
-//! on stay with the insert until it is done: whoever opens the index for changes counts on behind them, and who gives one of them that is not in is refused.
-//! So both ways are one: the ids are known, and rows behind the last one that is in are inserted.
+//! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
+//! rows are always a prefix of all rows. Automatic ids stay reserved for the insert until it is
+//! done. A process that opens the index for changes assigns new ids behind them, and an explicit
+//! insert of one of the missing ids is refused. So both cases become one: the ids are known, and
+//! the rows behind the last inserted one are inserted.
 //!
-//! What others delete of these rows in between stays deleted, but for the last rows: they look as if they had never been in. Where ids are given, nobody
-//! knows whether a row that is missing was deleted: then to go on is refused.
+//! Rows of the insert that other calls deleted in between stay deleted, with one exception: the
+//! last rows look as if they had never been inserted. With given ids, it is unknown whether a
+//! missing row was deleted, so a resume is refused.
 
 use stratann_layout::inserts::BegunInsert;
 use stratann_vector::Element;
@@ -25,47 +28,50 @@ use crate::progress::{Progress, Silent};
 use crate::stores::columns::encoded;
 use crate::{Error, ErrorKind};
 
-/// Rows by which it is told what an insert is: all of fewer, else the first, the last, and some evenly between them.
+/// Rows that identify an insert: all rows if there are fewer, otherwise the first, the last, and
+/// some evenly between them.
 const TOLD_BY: usize = 1_024;
 
-/// Rows that are compared with what the index has.
+/// Rows that are compared with the index.
 const COMPARED: usize = 64;
 
-/// Ids that are looked for before the caller is asked whether to go on.
+/// Ids looked up between two checks for an interruption.
 const LOOKED_FOR: usize = 1_024;
 
-/// What an insert does where one of the same rows was cut off.
+/// The reaction to an earlier insert of the same rows that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
-    /// It is refused, where ids count on: these rows would be in twice. Where ids are given, each that is in the index is refused anyway.
+    /// The insert is refused if ids are automatic: these rows would be inserted twice. If ids are
+    /// given, each id that is in the index is refused anyway.
     Refuse,
-    /// It goes on with it: only the rows are inserted that are not in.
+    /// Resumes the interrupted insert: inserts only the missing rows.
     Resume,
-    /// It inserts all rows, and the one that was cut off is forgotten.
+    /// Inserts all rows, and forgets the interrupted insert.
     Forget,
 }
 
-/// An insert that counts ids on, and was cut off.
+/// An insert with automatic ids that was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOffInsert {
-    /// What its vectors were called: the absolute path of their file, or another name where they came from none.
+    /// The name of its vectors: the absolute path of their file, or another name if they come from
+    /// no file.
     pub file: String,
-    /// Its rows, those that are in and those that are to come.
+    /// All of its rows, inserted or not.
     pub rows: u64,
-    /// The id of its first row; the others count on.
+    /// The id of its first row; the others follow consecutively.
     pub first_id: u64,
-    /// Whether its rows have attributes or payloads beside them.
+    /// Whether its rows have attributes or payloads.
     pub attributes: bool,
 }
 
-/// What an insert came to.
+/// The result of a resumable insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// Rows that were in before.
+    /// Rows that were inserted before.
     pub before: usize,
-    /// Rows that it inserted.
+    /// Rows that this call inserted.
     pub inserted: usize,
-    /// Where ids count on, that of the first row; else none.
+    /// The id of the first row if ids are automatic; otherwise `None`.
     pub first_id: Option<u64>,
 }
 
@@ -115,7 +121,7 @@ impl RowSource for Rest<&dyn RowSource> {
     }
 }
 
-/// 1 more than the largest id that inserts have which are not done.
+/// 1 more than the largest id of unfinished inserts.
 pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
     let open = inserts.iter().filter(|insert| !insert.done);
     let ends = open.map(|insert| insert.first_id + insert.rows);
@@ -123,12 +129,14 @@ pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
 }
 
 impl LiveIndex {
-    /// Inserts vectors, and what they have beside them if that is given, as [`insert_rows`](LiveIndex::insert_rows) does, so that an insert which is cut off at any moment
-    /// can go on: by the same call with [`CutOff::Resume`]. All rows are durable when it returns.
+    /// Inserts vectors, with attributes if given, as [`insert_rows`](LiveIndex::insert_rows) does.
+    /// If the insert is interrupted at any time, the same call with [`CutOff::Resume`] continues
+    /// it. All rows are durable on return.
     ///
     /// # Errors
-    /// As those of [`insert_rows`](LiveIndex::insert_rows). [`Error::CutOff`]: an insert of the same rows was cut off. To go on: there is none of these rows to go on with, or
-    /// what the index has under their ids are other vectors.
+    /// As for [`insert_rows`](LiveIndex::insert_rows). [`Error::CutOff`]: an insert of the same
+    /// rows was interrupted. For a resume: no insert of these rows is known, or the index has other
+    /// vectors under their ids.
     pub fn insert_resumable(
         &self,
         vectors: &dyn VectorSource,
@@ -164,7 +172,7 @@ impl LiveIndex {
         })
     }
 
-    /// The inserts that count ids on and were cut off, or go on in another thread.
+    /// The inserts with automatic ids that were interrupted, or that run in another thread.
     pub fn cut_off_inserts(&self) -> Vec<CutOffInsert> {
         let begun = self.begun.lock();
         let open = begun.iter().filter(|insert| !insert.done);
@@ -177,11 +185,14 @@ impl LiveIndex {
         open.map(named).collect()
     }
 
-    /// Forgets the inserts of a file that were cut off, by the name that [`cut_off_inserts`](LiveIndex::cut_off_inserts) gives: nobody goes on with them any more, and ids
-    /// of their rows that did not come are free. Rows that are in stay. Gives those that it forgot. No such insert may be going on.
+    /// Forgets the interrupted inserts of a file, by the name from
+    /// [`cut_off_inserts`](LiveIndex::cut_off_inserts). They can no longer be resumed, and the ids
+    /// of their missing rows become free. Inserted rows stay. Returns the forgotten inserts. No
+    /// such insert may be running.
     ///
     /// # Errors
-    /// None of that name was cut off. [`TierError`](stratann_tier::TierError): it could not be written; then they are known as before, or forgotten.
+    /// No insert of that name was interrupted. [`TierError`](stratann_tier::TierError): the file
+    /// could not be written; then they are known as before, or forgotten.
     pub fn forget_cut_off(&self, file: &str) -> Result<Vec<CutOffInsert>, Error> {
         let mut cut = self.cut_off_inserts();
         let known = match cut.is_empty() {
@@ -209,8 +220,10 @@ impl LiveIndex {
         Ok(cut)
     }
 
-    /// Refuses ids of rows that are still to come, of an insert that was cut off or goes on: it could not tell any more which of its rows are in. Ids of all of
-    /// these rows, in their order, go on with it, as its error says, if these have `attributes` as it had: it is given then.
+    /// Refuses the ids of missing rows of an unfinished insert, since that insert could no longer
+    /// tell which of its rows are inserted. There is one exception: a call with the ids of all
+    /// missing rows, in order, continues the insert, as its error text says. Its `attributes` must
+    /// be given as before. Then the insert is returned.
     pub(super) fn check_unclaimed(
         &self,
         ids: &[u64],
@@ -253,8 +266,9 @@ impl LiveIndex {
         Ok(None)
     }
 
-    /// Whether ids are those of the last rows of an insert, in their order, with all that are still to come, and the vectors are its own. The first of them may be in: they were
-    /// given before, and cut off as well.
+    /// Whether `ids` are the ids of an insert's last rows, in order, including all missing ones,
+    /// with the insert's own vectors. The first of them may be inserted: an earlier call gave them
+    /// and was interrupted as well.
     fn are_the_rest(
         &self,
         ids: &[u64],
@@ -288,17 +302,17 @@ impl LiveIndex {
         Ok(content.is_some_and(|content| content == insert.content))
     }
 
-    /// Notes that all rows of an insert are in.
+    /// Records that all rows of an insert are inserted.
     ///
     /// # Errors
-    /// They could not be made durable: it goes on to be known as one that was cut off.
+    /// They could not be made durable: the insert remains known as interrupted.
     pub(super) fn end(&self, insert: &BegunInsert) -> Result<(), Error> {
         self.flush()?;
         self.note_end(insert, true);
         Ok(())
     }
 
-    /// Inserts rows whose ids count on.
+    /// Inserts rows with automatic ids.
     fn insert_counted(
         &self,
         (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
@@ -338,7 +352,7 @@ impl LiveIndex {
         }
         let known = known.filter(|known| known.beside == beside);
         let (insert, before) = match (known, cut_off) {
-            // All were in: those that are missing were deleted since.
+            // All rows were inserted: missing ones were deleted since.
             (Some(known), CutOff::Resume) if known.done => {
                 self.check_same(vectors, &ids_of(&known), progress)?;
                 return Ok(Resumed {
@@ -362,7 +376,7 @@ impl LiveIndex {
             }
             (Some(known), CutOff::Refuse) if !known.done => {
                 match self.in_before(vectors, &ids_of(&known), progress)? {
-                    // As if it had never been.
+                    // No row was inserted, so the insert starts again.
                     0 => (known, 0),
                     done => {
                         return Err(Error::CutOff {
@@ -375,7 +389,7 @@ impl LiveIndex {
                 }
             }
             _ => {
-                // What fails before the first row leaves no insert that was cut off.
+                // A failure before the first row leaves no interrupted insert.
                 self.own_files_for(rows, progress)?;
                 (self.begin(vectors, content, beside)?, 0)
             }
@@ -398,7 +412,7 @@ impl LiveIndex {
                 source,
             },
             error => {
-                // Of other failures nobody knows whether the log has some of the rows.
+                // After other failures it is unknown whether the log has some of the rows.
                 if matches!(
                     error.kind(),
                     ErrorKind::Call | ErrorKind::Data | ErrorKind::Memory | ErrorKind::Interrupted
@@ -416,7 +430,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether a call is one that goes on with an insert which is known, or is refused since it was cut off: not one that inserts all rows.
+    /// Whether a call resumes a known insert or is refused because of it, instead of inserting all
+    /// rows.
     fn goes_on(
         &self,
         known: &BegunInsert,
@@ -431,7 +446,8 @@ impl LiveIndex {
         })
     }
 
-    /// Has the next ids be those of an insert, and says so durably. What is done needs to be known no longer.
+    /// Reserves the next ids for an insert, and records that durably. Finished inserts are dropped
+    /// from the record.
     fn begin(
         &self,
         vectors: &dyn VectorSource,
@@ -439,7 +455,8 @@ impl LiveIndex {
         beside: Option<String>,
     ) -> Result<BegunInsert, Error> {
         let rows = vectors.rows() as u64;
-        // Nobody counts on from within these; whoever gives one of them is before this insert, which is refused then.
+        // Automatic ids continue behind these. An explicit insert of one of them comes before this
+        // insert, which is then refused.
         let (ids, reservation) = self.reserve_next(rows)?;
         drop(reservation);
         let insert = BegunInsert {
@@ -460,8 +477,8 @@ impl LiveIndex {
         Ok(insert)
     }
 
-    /// Notes that an insert is done, or forgets one of which no row is in. Where that fails, it goes on to be known as one that was cut off, and to go on with it finds
-    /// what is in.
+    /// Records that an insert is done, or removes one without inserted rows. If that fails, it
+    /// remains known as interrupted, and a resume finds its inserted rows.
     fn note_end(&self, insert: &BegunInsert, done: bool) {
         let mut begun = self.begun.lock();
         let mut now = begun.clone();
@@ -471,7 +488,7 @@ impl LiveIndex {
             None => {}
         }
         let written = inserts::write(&*self.volume, &now).or_else(|error| {
-            // A disk that is full has room for this.
+            // Removing the file works on a full disk too.
             match now.iter().all(|other| other.done) {
                 true => inserts::forget(&*self.volume),
                 false => Err(error),
@@ -483,7 +500,7 @@ impl LiveIndex {
         *begun = now;
     }
 
-    /// Inserts the rows behind the first ones, which are in.
+    /// Inserts the rows behind the first `before` rows, which are already inserted.
     fn insert_behind(
         &self,
         (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
@@ -523,7 +540,7 @@ impl LiveIndex {
                 total,
                 given: None,
                 source: Box::new(match error {
-                    // Something was changed, if not now.
+                    // Rows were inserted, if not by this call.
                     Error::Interrupted => Error::Stopped,
                     error => error,
                 }),
@@ -531,7 +548,7 @@ impl LiveIndex {
         })
     }
 
-    /// How many of the first rows are in: up to the last whose id is in the index.
+    /// How many of the first rows are inserted: up to the last one whose id is in the index.
     fn in_before(
         &self,
         vectors: &dyn VectorSource,
@@ -554,7 +571,8 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// Refuses ids of which some are not in the index: whether these were deleted since, or the last ones came with others, nobody knows.
+    /// Refuses ids if some are not in the index. It is unknown whether these were deleted since, or
+    /// the last ones belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,
@@ -581,7 +599,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Refuses rows none of which is what the index has under its id. Some may be otherwise: others replaced them since.
+    /// Refuses rows if none of the compared ones equals the vector that the index has under its id.
+    /// Some may differ, since other calls may have replaced them.
     fn check_same(
         &self,
         vectors: &dyn VectorSource,
@@ -620,7 +639,8 @@ fn ids_of(insert: &BegunInsert) -> Vec<u64> {
     (insert.first_id..insert.first_id + insert.rows).collect()
 }
 
-/// Up to `most` numbers below `count`, evenly spread, the first and the last among them; ascending.
+/// Up to `most` numbers below `count`, evenly spread and ascending; the first and the last are
+/// included.
 fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let number = count.min(most);
     (0..number).map(move |n| match number {
@@ -629,7 +649,7 @@ fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A hash of what the vectors of an insert are: how many of what form, and some of them.
+/// A hash that identifies the vectors of an insert: their number, their form, and a sample of them.
 fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     let mut row = |at: usize, row: &mut [u8]| {
         vectors.read(at, row)?;
@@ -639,10 +659,10 @@ fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     Ok(content.unwrap_or_default())
 }
 
-/// Reads the vector of a row; false where there is none.
+/// Reads the vector of a row; returns false if there is none.
 type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
 
-/// The same of so many vectors like some; `None` where not all are there that are looked at.
+/// The hash of `rows` vectors of the form of `like`; `None` if a sampled vector is missing.
 fn content_of(
     rows: usize,
     like: &dyn VectorSource,
@@ -661,7 +681,7 @@ fn content_of(
     Ok(Some(hasher.finalize().to_hex().to_string()))
 }
 
-/// A hash of the attributes and payloads that the rows of an insert have beside them: of the same rows.
+/// A hash of the attributes and payloads of the same sampled rows.
 fn beside(attributes: &dyn RowSource) -> Result<String, Error> {
     let mut hasher = blake3::Hasher::new();
     for at in spread(attributes.rows(), TOLD_BY) {

@@ -1,8 +1,10 @@
-//! Room in memory and on storage. What new vectors and rows may take under a memory budget: where they wait for a merge, stand in copies of pages, or are
-//! on their way into clusters. And what is kept on storage for deletes on a full disk.
+//! Limits of memory and storage for changes. Under a memory budget, it limits new vectors and rows
+//! that wait for a merge, lie in copies of pages, or move into clusters. It also reserves blocks on
+//! storage for deletes on a full disk.
 //!
-//! What is let in is charged as the log of it is when the index is opened again ([`logged_bytes`](crate::update::logged_bytes)), and against no more
-//! than there is for it then.
+//! Accepted changes are charged as their log is charged when the index is opened again
+//! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that will be available
+//! then.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +17,7 @@ use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
 use crate::{Error, stored};
 
-/// Bytes of rows that are worth a checkpoint where no budget says how much there is.
+/// Bytes of rows that are worth a checkpoint if there is no budget.
 const MOST_ROWS: u64 = 64 << 20;
 
 /// Bytes of rows that wait for a checkpoint.
@@ -23,7 +25,8 @@ fn waiting_rows(state: &State) -> u64 {
     state.index.columns().new_bytes() + state.overlay.charged_rows()
 }
 
-/// Has an index of a catalog so many bytes more lent. Where nobody lends them: the budget, and one that would do, in bytes.
+/// Borrows memory from the catalog for one of its indexes. If that fails, returns the budget and a
+/// sufficient one, in bytes.
 pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64)> {
     match state.index.lent() {
         Some(lent) => {
@@ -35,21 +38,23 @@ pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64
 }
 
 impl LiveIndex {
-    /// Keeps room on storage for deletes on a full disk, for as many vectors as there are now.
+    /// Reserves blocks on storage for deletes on a full disk, for the present number of vectors.
     pub(super) fn keep_room(&self) {
         self.log.keep_room(room_for_deletes(self.len() as u64));
         if let Err(error) = keep_small_room(&*self.volume) {
-            // This handle does not need it; who opens the index next on a full disk does.
+            // This handle does not need them; the next process that opens the index on a full disk
+            // does.
             tracing::debug!(index = %self.path.display(), "no room is kept for a manifest: {error}");
         }
     }
 
-    /// Whether so many vectors more, and so many bytes of charges ([`row_charge`](crate::stores::columns::row_charge)) of what they have beside them, may wait in memory. Of an index that
-    /// puts vectors on storage at once, rows wait for a checkpoint, and vectors have to have room in the copies of its pages that are there
-    /// ([`Places`](crate::Places)).
+    /// Checks whether `rows` more vectors, and rows with so many bytes of charges
+    /// ([`row_charge`](crate::stores::columns::row_charge)), may wait in memory. In an index with
+    /// direct inserts, rows wait for a checkpoint, and vectors must fit the existing copies of its
+    /// pages ([`Places`](crate::Places)).
     ///
     /// # Errors
-    /// A budget that has no room for them.
+    /// A budget too small for them.
     pub(super) fn check_room(
         &self,
         state: &State,
@@ -64,7 +69,7 @@ impl LiveIndex {
             return Ok(());
         };
         if state.direct.is_some() {
-            // They go to storage.
+            // Vectors go to storage.
             self.check_copies(state, rows, budget)?;
             return self.check_rows(state, attributes, budget);
         }
@@ -90,7 +95,7 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Whether rows that take so much more may wait for a checkpoint.
+    /// Checks whether so many more bytes of rows may wait for a checkpoint.
     fn check_rows(&self, state: &State, more: u64, budget: u64) -> Result<(), Error> {
         let room = state.index.memory().for_rows() + state.index.lent_since();
         let wanted = waiting_rows(state) + more;
@@ -108,7 +113,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether rows wait that are worth a checkpoint, or the log would take so much in memory when it is replayed.
+    /// Whether enough rows wait for a checkpoint, or the log would take too much memory in a
+    /// replay.
     pub(super) fn are_rows_due(&self, state: &State) -> bool {
         let memory = state.index.memory();
         let logged = self.charged.load(Ordering::Relaxed);
@@ -122,21 +128,23 @@ impl LiveIndex {
         }
     }
 
-    /// How many vectors what waits in memory and in the log for a merge or a rebalance is worth: rows that were set alone count by what they are charged,
-    /// those as well that others have replaced, since they are in the log.
+    /// The changes that wait in memory and in the log for a merge or a rebalance, as a number of
+    /// vectors. Rows set without vectors count by their charges. So do vectors that were replaced,
+    /// since they are in the log.
     pub(super) fn waiting(&self, state: &State) -> u64 {
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let logged = self.charged.load(Ordering::Relaxed) / each;
         logged.max(state.fresh().len() as u64)
     }
 
-    /// What is logged is charged until a checkpoint has it.
+    /// Charges logged changes until a checkpoint has them.
     pub(super) fn charge(&self, vectors: usize, row_bytes: usize, attributes: u64) {
         let more = vectors as u64 * vector_charge(row_bytes) + attributes;
         self.charged.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Has what waits go to storage because nothing more may wait; false if that is not how it gets there, or it could not be done.
+    /// Moves waiting changes to storage since memory for them is full. Returns false if the index
+    /// does not work that way, or if that failed.
     pub(super) fn make_room(&self, progress: &dyn Progress) -> bool {
         self.own_files_for_rows(progress);
         let state = self.state();
@@ -156,9 +164,11 @@ impl LiveIndex {
         }
     }
 
-    /// Whether copies in memory may grow by so many rows more. They were charged as long as they were when the index was opened; what comes
-    /// in afterwards has to fit what the plan left over. A row counts as much as the copies have of each, on average: how many pages its insert writes
-    /// is known afterwards only, so copies may come to be larger by what one batch of rows writes.
+    /// Checks whether copies in memory may grow by so many rows. They were charged at the size that
+    /// they had when the index was opened. Later growth must fit the memory that the plan left
+    /// unused. A row counts as much as the copies have for each row on average. The pages that its
+    /// insert writes are known only afterwards, so copies may exceed this by the writes of one
+    /// batch.
     fn check_copies(&self, state: &State, rows: usize, budget: u64) -> Result<(), Error> {
         let memory = state.index.memory();
         if memory.places == 0 {
@@ -180,11 +190,12 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// How many vectors are worth a checkpoint that moves them into clusters in place: `wanted`, or what is usual, or fewer where a budget has no
-    /// room for so many that wait, or for them on their way.
+    /// How many waiting vectors are worth a checkpoint that moves them into clusters. It is
+    /// `wanted`, or the usual number, or fewer if a budget cannot hold so many, or cannot hold them
+    /// during the move.
     ///
     /// # Errors
-    /// The manifest says nothing of clusters.
+    /// The manifest has no facts about clusters.
     pub(super) fn rebalance_due_after(
         &self,
         state: &State,
@@ -197,20 +208,20 @@ impl LiveIndex {
             return Ok(wanted);
         };
         let each = vector_charge(state.index.dim() * state.index.element().size());
-        // What is deleted takes room that vectors do not have.
+        // Deletes take memory that vectors cannot use then.
         let beside = state.overlay.deleted.memory_bytes() + waiting_rows(state);
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();
         let waiting = memory.for_waiting().saturating_sub(beside) / each;
-        // They come some at a time, and whether it is due is asked in between.
+        // Vectors are inserted in batches, and the check comes between two batches.
         let most = on_their_way.min(waiting).saturating_sub(BATCH as u64);
         Ok(wanted.min(most.max(1)))
     }
 
-    /// Whether what waits has room on its way into clusters.
+    /// Checks whether there is memory for the move of waiting vectors into clusters.
     ///
     /// # Errors
-    /// It has not: with what would do.
+    /// There is not: the error says how much suffices.
     pub(super) fn check_rebalance(&self, state: &State) -> Result<(), Error> {
         let (Some(room), Some(needs)) =
             (self.room_for_changes(state), self.rebalance_needs(state)?)
@@ -236,14 +247,15 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// What changes, and a checkpoint that takes them, may take in memory; `None` without a budget.
+    /// The memory for changes and for a checkpoint that takes them, in bytes; `None` without a
+    /// budget.
     fn room_for_changes(&self, state: &State) -> Option<u64> {
         let memory = state.index.memory();
         memory.budget.filter(|_| memory.for_changes)?;
         Some(memory.for_waiting() + state.index.lent_since() + BEYOND_SEARCH)
     }
 
-    /// `None` where there are no clusters.
+    /// The memory of a rebalance; `None` if there are no clusters.
     fn rebalance_needs(&self, state: &State) -> Result<Option<Needs>, Error> {
         let Some(stores) = state.index.clusters() else {
             return Ok(None);

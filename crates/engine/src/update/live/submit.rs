@@ -1,5 +1,6 @@
-//! Searches that are submitted to an index that changes: each keeps what it saw when it was submitted, and goes on through checkpoints
-//! and merges. Nobody else changes the index's files while one goes on.
+//! Searches submitted to an index that changes. Each keeps the snapshot of its submission, and
+//! continues through checkpoints and merges. No other process changes the index's files while a
+//! search runs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,13 +18,14 @@ use crate::update::overlay::{Moment, Overlay, Seen};
 use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
 impl LiveIndex {
-    /// Searches a batch of queries as [`search`](LiveIndex::search) does, and returns at once; sees every change whose call returned
-    /// before this one began. Otherwise as [`Index::submit`].
+    /// Searches a batch of queries as [`search`](LiveIndex::search) does, and returns immediately.
+    /// The search sees every change whose call returned before this one began. Otherwise as
+    /// [`Index::submit`].
     ///
-    /// Dropping the index waits for the searches that were submitted, unless a thread that searches does it.
+    /// Dropping the index waits for the submitted searches, unless a search thread drops it.
     ///
     /// # Errors
-    /// As those of [`Index::submit`].
+    /// As for [`Index::submit`].
     ///
     /// # Panics
     /// As [`Index::submit`].
@@ -36,11 +38,12 @@ impl LiveIndex {
         submitted(self.now(), queries, options, None, deadline)
     }
 
-    /// Searches a batch of queries as [`search_filtered`](LiveIndex::search_filtered) does, and returns at once, as [`submit`](LiveIndex::submit); sees
-    /// every change whose call returned before this one began. Otherwise as [`Index::submit_filtered`].
+    /// Searches a batch of queries as [`search_filtered`](LiveIndex::search_filtered) does, and
+    /// returns immediately, as [`submit`](LiveIndex::submit). The search sees every change whose
+    /// call returned before this one began. Otherwise as [`Index::submit_filtered`].
     ///
     /// # Errors
-    /// As those of [`Index::submit_filtered`].
+    /// As for [`Index::submit_filtered`].
     ///
     /// # Panics
     /// As [`Index::submit`].
@@ -54,11 +57,12 @@ impl LiveIndex {
         submitted(self.now(), queries, options, Some(filter), deadline)
     }
 
-    /// What a search sees that is submitted now.
+    /// The snapshot for a search submitted now.
     fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
         Box::new(AtMoment {
-            // Not what puts vectors into the graph, which ends with the index that is open for changes.
+            // Without the component for direct inserts, which ends with the index that is open for
+            // changes.
             index: state.index.clone(),
             overlay: state.overlay.clone(),
             moment,
@@ -68,7 +72,7 @@ impl LiveIndex {
     }
 }
 
-/// An index as it was at a moment.
+/// A snapshot of an index.
 struct AtMoment {
     index: Arc<Index>,
     overlay: Overlay,
@@ -94,11 +98,12 @@ impl Searched for AtMoment {
         options: &SearchOptions,
         outcome: Result<SearchResults, Error>,
     ) -> Result<SearchResults, Error> {
-        // Where the last handle was closed by a thread that searches, others may change the index meanwhile.
+        // If a search thread closed the last handle, other processes may change the index
+        // meanwhile.
         let outcome = outcome.map_err(|error| self.index.outdated(error));
         outcome.inspect(|results| {
             if results.explained.is_some() {
-                // What a filter has a search read says nothing of the graph.
+                // The reads of a filtered search say nothing about the graph.
                 return;
             }
             let seen = (&*self.index, &self.overlay);
@@ -119,7 +124,7 @@ pub(super) struct Submitted {
     none: Condvar,
 }
 
-/// One of them.
+/// One of these searches; dropping it ends the count.
 struct Counted(Arc<Submitted>);
 
 impl Submitted {
@@ -128,7 +133,7 @@ impl Submitted {
         Counted(this.clone())
     }
 
-    /// Waits until there is none, unless it would be this thread that had to end it.
+    /// Waits until there is none, unless this thread itself would have to complete one.
     pub(super) fn wait(&self) {
         let mut count = self.count.lock();
         while *count > 0 && !is_worker() {

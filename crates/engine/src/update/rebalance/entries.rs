@@ -1,4 +1,4 @@
-//! What clusters hold: entries of vectors, and those that stand on storage, without what does not count.
+//! The members of clusters: entries of vectors, and the live entries on storage.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// Bytes of vectors that are kept because a cluster near theirs may be split next, about.
+/// About how many bytes of vectors are kept, since a neighbouring cluster may be split next.
 const KEPT: usize = 8 << 20;
 
 /// A vector in a cluster.
@@ -18,16 +18,16 @@ const KEPT: usize = 8 << 20;
 pub(super) struct Entry {
     /// Its number.
     pub(super) node: u32,
-    /// Its outside id; of no meaning without the vector.
+    /// Its external id; meaningless without the vector.
     pub(super) id: u64,
     /// Whether the cluster is its own.
     pub(super) own: bool,
-    /// The vector; empty where it stands by itself and was not wanted yet.
+    /// The vector; empty if it is stored by itself and was not read yet.
     pub(super) vector: Arc<[u8]>,
 }
 
 impl Entry {
-    /// The same vector in a cluster that is not its own.
+    /// The same vector, in a cluster that is not its own.
     pub(super) fn copy(&self) -> Self {
         Self {
             own: false,
@@ -36,12 +36,12 @@ impl Entry {
     }
 }
 
-/// Vectors that stand next to each other in memory.
+/// Vectors in contiguous memory.
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) nodes: Vec<u32>,
     pub(super) ids: Vec<u64>,
-    /// One after the other.
+    /// The vectors, concatenated.
     pub(super) vectors: Vec<u8>,
 }
 
@@ -56,28 +56,28 @@ impl Rows {
 /// How many members a cluster has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// Those whose own it is, where that is known.
+    /// Members for which it is the own cluster, if that is stored.
     pub(super) own: usize,
-    /// All of them.
+    /// All members.
     pub(super) all: usize,
 }
 
-/// Clusters as they are on storage.
+/// The clusters on storage.
 pub(super) struct Stored<'a> {
     stores: &'a ClusterStores,
     reader: ClusterReader<'a>,
-    /// Ids that do not count, each with the node below which its records do not.
+    /// Dead ids, each with a bound: its records on lower nodes are dead.
     removed: &'a HashMap<u64, u32>,
-    /// Vectors by the cluster that is their own, until they are too many.
+    /// Vectors by their own cluster, until there are too many.
     kept: HashMap<u32, Arc<Rows>>,
     kept_bytes: usize,
     numbers: Vec<u32>,
-    /// No vector.
+    /// An empty vector.
     none: Arc<[u8]>,
 }
 
 impl<'a> Stored<'a> {
-    /// Opens the files of an index; ids that were `removed` do not count.
+    /// Opens the files of an index; `removed` ids are dead.
     ///
     /// # Errors
     /// A file that cannot be opened.
@@ -97,12 +97,13 @@ impl<'a> Stored<'a> {
         })
     }
 
-    /// Whether vectors stand with all their clusters.
+    /// Whether vectors are stored in all of their clusters.
     pub(super) fn is_replicated(&self) -> bool {
         matches!(self.stores.vectors, Vectors::Replicated)
     }
 
-    /// How many members a cluster has. Where they stand by themselves, with those that do not count.
+    /// How many members a cluster has. If vectors are stored by themselves, dead ones are counted
+    /// too.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
@@ -130,7 +131,8 @@ impl<'a> Stored<'a> {
         Ok(size)
     }
 
-    /// The members of a cluster; without their vectors where these stand by themselves, and then with those that do not count.
+    /// The members of a cluster. If vectors are stored by themselves, the entries have no vectors,
+    /// and dead ones are included.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
@@ -164,7 +166,8 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// Leaves the numbers of a cluster's members in `numbers`, where they stand by themselves.
+    /// Reads the numbers of a cluster's members into `numbers`, if vectors are stored by
+    /// themselves.
     fn members_of(&mut self, cluster: u32) -> Result<(), Error> {
         let stores = self.stores;
         let view = self.reader.extent(cluster)?;
@@ -175,7 +178,7 @@ impl<'a> Stored<'a> {
         Ok(())
     }
 
-    /// Reads the vectors of those that have none, and leaves out what does not count.
+    /// Reads the missing vectors of entries, and removes dead entries.
     ///
     /// # Errors
     /// They cannot be read, or are damaged.
@@ -202,15 +205,16 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// Forgets the vector of one that stands by itself, and is read again if it is wanted.
+    /// Drops the vector of an entry that is stored by itself, and can be read again.
     pub(super) fn forget_vector(&self, entry: &mut Entry) {
         if !self.is_replicated() && self.stores.member_place(entry.node).is_some() {
             entry.vector = self.none.clone();
         }
     }
 
-    /// The vectors whose own cluster this is on storage, as far as that is known without a look at each: where they stand with their clusters,
-    /// and those of the group that it was built with.
+    /// The vectors on storage whose own cluster this is, as far as that is known without reading
+    /// each. They are the own vectors of a replicated cluster, or the group with which it was
+    /// built.
     ///
     /// # Errors
     /// They cannot be read, or are damaged.
@@ -245,7 +249,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Whether the record of an id on a node does not count.
+/// Whether the record of an id on a node is dead.
 fn is_removed(removed: &HashMap<u64, u32>, id: u64, node: u32) -> bool {
     removed.get(&id).is_some_and(|&bound| node < bound)
 }

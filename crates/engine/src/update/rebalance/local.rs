@@ -1,30 +1,37 @@
-//! Which clusters vectors go to, and what that does to the clusters around (LIRE, of SPFresh, SOSP 2023).
+//! Chooses the clusters of new vectors, and rebalances the clusters around (LIRE, of SPFresh, SOSP
+//! 2023).
 //!
-//! ```text
-//!   a new vector    joins the clusters that a build would have put it into
-//!   split           a cluster whose head is the nearest of more vectors than a build leaves in one, half as many again as it aims at, becomes
-//!                   two: balanced 2-means of these give the heads, and each member goes to the nearer one. Where these are all alike, or nearly,
-//!                   each gets half of them. One that would leave a half next to nothing by these two heads is not made, and after one that did, by
-//!                   all heads around, what is large is let be
-//!   merge           one of less than an eighth of that, of those that new vectors join, is dissolved: its vectors join the clusters that a
-//!                   build would put them into (replicated clusters alone: elsewhere nobody knows which are its own)
-//!   reassign        only where a head came or went, by what SPFresh shows to be necessary:
-//!                     of the cluster that was split     a vector to which the head of another cluster is nearer than both new ones joins that
-//!                     of the clusters around it         a vector that is nearer to a new head than to the old one joins that, if no other is
-//!                                                       nearer
-//!   trim            a cluster that is split, or has more members than a build leaves in one, gives up those that a build would: of copies that
-//!                   begin a block, and that are too many, first those to which another head is nearest in comparison
-//! ```
+//! - A **new vector** joins the clusters that a build would have put it into.
+//! - **Split**: a cluster becomes two if its head is the nearest of too many vectors. The limit is
+//!   the most that a build leaves in a cluster, half as many again as its target. Balanced 2-means
+//!   of these vectors give the two heads, and each member goes to the nearer one. If the vectors
+//!   are all alike, or nearly, each cluster gets half of them. A split that would leave one half
+//!   almost empty by the two heads is not made. If it turns out so by all heads around, the large
+//!   half is not split again.
+//! - **Merge**: a cluster that new vectors join is dissolved if it has less than an eighth of that
+//!   limit. Its vectors join the clusters that a build would put them into. This needs the own
+//!   clusters of vectors, which only replicated indexes store.
+//! - **Reassign**: only where a head was added or removed, by the conditions that SPFresh shows
+//!   necessary. In the cluster that was split, a vector moves to another cluster if that head is
+//!   nearer than both new ones. In the clusters around it, a vector moves to a new head if that is
+//!   nearer than the old one and than all others.
+//! - **Trim**: a cluster that is split, or has more members than a build leaves in one, gives up
+//!   the copies that a build would. These are copies beyond the most members and copies that begin
+//!   a further block. The first to leave are those with the nearest other head, in comparison.
 //!
-//! All of this is local: a vector of a cluster that is split, or near one, finds its clusters among the heads around that one
-//! ([`VICINITY`]), which are looked for once and not by each vector again.
+//! All of this is local. A vector of a cluster that is split, or near one, finds its clusters among
+//! the heads around that cluster ([`VICINITY`]). These heads are searched once, and not again for
+//! each vector.
 //!
-//! SPFresh appends a vector's new place and leaves a version number behind, by which stale copies are told. Here nothing is stale: a copy in
-//! a cluster that is no more the nearest one is a copy like any other. It goes when its cluster is split and a build would not have it there,
-//! or is written anew after the vector was deleted. Where vectors stand with all their clusters, one is a vector's *own*, where scans and merges
-//! of the index count it: the nearest, and when another one is reassigned to be that, it is its own from then on.
+//! SPFresh appends a vector at its new place and leaves a version number behind, by which stale
+//! copies are recognised. Here no copy is stale: a copy in a cluster that is no longer the nearest
+//! is a copy like any other. It is removed when its cluster is split and a build would not put it
+//! there, or when the cluster is rewritten after the vector was deleted. If vectors are stored in
+//! all of their clusters, one of these is the vector's *own* cluster, where scans and merges count
+//! it. That is the nearest one. If the vector is reassigned to a nearer one, that becomes its own.
 //!
-//! Clusters that are only joined are not kept here: what joins them waits in [`Changes::joined`] until they are written.
+//! Clusters that only gain members are not held in memory: their new members wait in
+//! [`Changes::joined`] until they are written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -39,24 +46,25 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
 
-/// Heads around one that is split, whose clusters' vectors are looked at (SPFresh: 64, of many more vectors each), and among which these find theirs.
+/// Heads around a split cluster whose vectors are examined (SPFresh: 64, with many more vectors
+/// each), and among which these vectors find their clusters.
 const VICINITY: usize = 128;
-/// Heads that are looked at where only the nearest is wanted.
+/// Heads that a search examines if only the nearest is wanted.
 const NEAREST: usize = 16;
-/// Where nobody knows which vectors' own cluster it is without a look at each, a cluster is looked at that has more than this share of the usual
-/// members, in hundredths.
+/// If the own clusters of vectors are not stored, a cluster is examined when it has more than this
+/// share of the usual members, in hundredths.
 const LOOK_AT: u64 = 150;
-/// One is merged that has less than this part of what it has at most.
+/// A cluster is merged if it has less than this part of the most members.
 const SMALL_PART: usize = 8;
 
-/// A vector that is new.
+/// A new vector.
 pub(super) struct New {
     pub(super) node: u32,
     pub(super) id: u64,
     pub(super) vector: Arc<[u8]>,
 }
 
-/// What was done.
+/// Counts of the changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) split: u64,
@@ -64,20 +72,21 @@ pub(super) struct Counts {
     pub(super) reassigned: u64,
 }
 
-/// How a member of a cluster stands to the heads around.
+/// The relation of a cluster's member to the heads around.
 #[derive(Clone, Copy)]
 struct Standing {
     /// Its squared distance to the cluster's head.
     here: f32,
     /// The nearest head of all, and its squared distance.
     nearest: (f32, u32),
-    /// How much of a vector it counts for the cluster's size: that of a vector whose own cluster it is, or of which nobody knows and no head is
-    /// nearer. One that has several such heads is a part of each.
+    /// Its weight in the cluster's size. It is 1 if the cluster is its own, or if own clusters are
+    /// not stored and no head is nearer. If several heads are equally near, its weight is divided
+    /// between them.
     weight: f32,
 }
 
 impl Standing {
-    /// How many times as far the cluster's head is as the nearest one.
+    /// The distance to the cluster's head, as a multiple of the distance to the nearest one.
     fn ratio(self) -> f32 {
         match self.here <= self.nearest.0 {
             true => 1.0,
@@ -86,24 +95,25 @@ impl Standing {
     }
 }
 
-/// Clusters that change.
+/// The clusters that change.
 pub(super) struct Changes<'a> {
     index: &'a Index,
     stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
-    /// Vectors beyond which a cluster is split, of those whose own it is.
+    /// The most own vectors of a cluster before it is split.
     most: usize,
-    /// Members beyond which it is looked at.
+    /// The most members of a cluster before it is examined.
     look_at: usize,
-    /// Vectors that join clusters that are otherwise as they are on storage, or as they are in `whole`.
+    /// Vectors that join clusters. The clusters otherwise stay as on storage, or as in `whole`.
     joined: BTreeMap<u32, Vec<Entry>>,
-    /// Clusters of which all is known: those that were split or trimmed, and those whose number is new.
+    /// Clusters with all their members: split or trimmed ones, and ones with a new number.
     whole: BTreeMap<u32, Vec<Entry>>,
-    /// Where vectors stand with all their clusters: the own cluster of those that have another one now than they had.
+    /// If vectors are stored in all of their clusters: the own cluster of each vector for which it
+    /// changed.
     owner: HashMap<u32, u32>,
     pub(super) counts: Counts,
-    /// Scratch.
+    /// Buffers.
     at: HeadsAt,
     near: Vec<(f32, u32)>,
     chosen: Vec<u32>,
@@ -111,7 +121,8 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// None yet, of an index and heads of its clusters; ids that were `removed` do not count. What is written has such a `shape`.
+    /// No changes yet, of an index with these heads; `removed` ids are dead. New files have this
+    /// `shape`.
     pub(super) fn new(
         index: &'a Index,
         stores: &'a ClusterStores,
@@ -155,8 +166,8 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Puts new vectors into clusters. They are numbered from `first` on by the clusters that they are in, so that those of one cluster stand
-    /// next to each other. Gives them in that order.
+    /// Puts new vectors into clusters. They are numbered from `first` on by their clusters, so that
+    /// vectors of one cluster are neighbours. Returns them in that order.
     pub(super) fn insert(
         &mut self,
         rows: Vec<(u64, Box<[u8]>)>,
@@ -189,7 +200,7 @@ impl<'a> Changes<'a> {
         Ok(new)
     }
 
-    /// Splits, trims and merges the clusters that are to be.
+    /// Splits, trims and merges the clusters that need it.
     pub(super) fn settle(&mut self, progress: &dyn Progress) -> Result<(), Error> {
         let (mut large, mut small) = (Vec::new(), BTreeSet::new());
         for cluster in self.joined.keys().copied().collect::<Vec<_>>() {
@@ -203,11 +214,11 @@ impl<'a> Changes<'a> {
         }
         while let Some(cluster) = large.pop() {
             go_on(progress)?;
-            // Either half may be too large still.
+            // Either half may still be too large.
             large.extend(self.divide(cluster, progress)?);
         }
-        // Grouped and addressed indexes do not store which cluster is a vector's own, so that a small one cannot be dissolved without a look at
-        // all its vectors: there it stays.
+        // Grouped and addressed indexes do not store a vector's own cluster. So a small cluster
+        // cannot be dissolved without reading all its vectors, and stays.
         while self.stored.is_replicated()
             && let Some(cluster) = small.pop_first()
         {
@@ -255,14 +266,15 @@ impl<'a> Changes<'a> {
         all.copied().collect()
     }
 
-    /// All members that a cluster has now and that count, as far as anybody knows; those whose own it is first, each of both by number.
+    /// All live members that a cluster has now, as far as known; its own ones first, each group by
+    /// number.
     pub(super) fn members(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let mut all = match self.whole.get(&cluster) {
             Some(entries) => entries.clone(),
             None => self.stored.entries(cluster)?,
         };
         all.extend(self.joined.get(&cluster).into_iter().flatten().cloned());
-        // One that is there twice is its own if it is once, and has its vector if it has once.
+        // Of two entries of a vector, the result is own if one is, and has the vector if one has.
         all.sort_by_key(|entry| (entry.node, !entry.own, entry.vector.is_empty()));
         all.dedup_by(|again, first| {
             let same = again.node == first.node;
@@ -278,30 +290,31 @@ impl<'a> Changes<'a> {
         Ok(all)
     }
 
-    /// Whether a vector's own cluster is this one, if it ever was.
+    /// Whether this is a vector's own cluster, if it ever was.
     fn is_own(&self, node: u32, cluster: u32) -> bool {
         self.owner.get(&node).is_none_or(|&own| own == cluster)
     }
 
-    /// Has a vector join another cluster because that is the nearest now. Where it is known which one is a vector's own, that is it now.
+    /// Makes a vector join another cluster, since that is the nearest now. If own clusters are
+    /// stored, it becomes the vector's own.
     fn reassign_to(&mut self, to: u32, from: u32, entry: Entry) {
         self.counts.reassigned += 1;
         let own = self.stored.is_replicated();
         if own {
             self.owner.insert(entry.node, to);
-            // It is to be written, for it says that it has a vector which it has no more.
+            // The old cluster must be written too, since it still lists the vector as its own.
             self.joined.entry(from).or_default();
         }
         self.join(to, Entry { own, ..entry });
     }
 
-    /// The same with their vectors, and surely without what does not count.
+    /// The members with their vectors, and without dead ones.
     fn members_with_vectors(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let members = self.members(cluster)?;
         self.stored.with_vectors(members)
     }
 
-    /// Says what all members of a cluster are, from now on.
+    /// Replaces all members of a cluster.
     fn put(&mut self, cluster: u32, mut members: Vec<Entry>) {
         self.joined.remove(&cluster);
         let stored = &self.stored;
@@ -311,33 +324,34 @@ impl<'a> Changes<'a> {
         self.whole.insert(cluster, members);
     }
 
-    /// Has a vector join a cluster. One that stands by itself on storage is not held.
+    /// Makes a vector join a cluster. Its vector is not held if it is stored by itself.
     fn join(&mut self, cluster: u32, mut entry: Entry) {
         self.stored.forget_vector(&mut entry);
         self.joined.entry(cluster).or_default().push(entry);
     }
 
-    /// What is near a vector of all heads, in `near`.
+    /// Finds the heads near a vector, in `near`.
     fn look_from(&mut self, vector: &[u8]) {
         let list = cluster::looked_at(self.closure.replicas);
         self.heads.stand_at(vector, &mut self.at);
         self.heads.nearest(&mut self.at, list, &mut self.near);
     }
 
-    /// The same of some heads.
+    /// Finds the distances of the given heads to a vector, in `near`.
     fn look_among(&mut self, clusters: &[u32], vector: &[u8]) {
         self.heads.stand_at(vector, &mut self.at);
         self.heads.among(clusters, &mut self.at, &mut self.near);
     }
 
-    /// The same where what is near it was looked for among some heads.
+    /// Chooses clusters after a search among given heads.
     fn choose_among(&mut self) {
         self.near
             .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         self.choose();
     }
 
-    /// The clusters that a vector is to be a member of, in `chosen`, by what is near it, nearest first.
+    /// Chooses the clusters for a vector by the heads in `near`. The result is in `chosen`, nearest
+    /// first.
     fn choose(&mut self) {
         let heads = &self.heads;
         let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
@@ -347,7 +361,7 @@ impl<'a> Changes<'a> {
         self.closure.choose(near, apart, chosen, &mut self.apart);
     }
 
-    /// The clusters whose heads are nearest to that of a cluster, itself first.
+    /// The clusters whose heads are nearest to a cluster's head, with that cluster first.
     fn around(&mut self, cluster: u32) -> Vec<u32> {
         self.heads
             .stand_at(self.heads.vector(cluster), &mut self.at);
@@ -357,7 +371,7 @@ impl<'a> Changes<'a> {
         std::iter::once(cluster).chain(others).collect()
     }
 
-    /// How the vector that was looked from stands to some clusters, by what is near it, whatever its order.
+    /// The relation of the current vector to some clusters, by the heads in `near`, in any order.
     fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
         let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
         let mut here = [f32::INFINITY; N];
@@ -373,7 +387,7 @@ impl<'a> Changes<'a> {
             }
         }
         let weight = match alike {
-            // Whose own it is, is known.
+            // The own cluster is stored.
             _ if self.stored.is_replicated() => f32::from(u8::from(own)),
             0 | 1 => 1.0,
             // It may be in as many of them as it may join.
@@ -386,8 +400,8 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Splits a cluster if its head is the nearest of too many vectors, and gives those of its halves of which it still is; else trims it if it
-    /// has too many members.
+    /// Splits a cluster if its head is the nearest of too many vectors. Returns the halves that
+    /// still have too many. Otherwise trims it if it has too many members.
     fn divide(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Vec<u32>, Error> {
         let members = self.members_with_vectors(cluster)?;
         let around = self.around(cluster);
@@ -397,7 +411,8 @@ impl<'a> Changes<'a> {
             self.look_among(&around, &entry.vector);
             let [mut standing] = self.standing([cluster], entry.own);
             if standing.weight > 0.0 && !self.stored.is_replicated() {
-                // That of one whose own cluster is far from here may not be among those around.
+                // If the nearest head is far from this cluster, it may not be among the heads
+                // around.
                 self.heads.nearest(&mut self.at, NEAREST, &mut self.near);
                 if let Some(&nearest) = self.near.first()
                     && nearest.0 < standing.here
@@ -417,7 +432,8 @@ impl<'a> Changes<'a> {
         {
             let members = members.into_iter().zip(standings).collect();
             let (halves, weights) = self.split(cluster, around, members, heads)?;
-            // Where one half has next to nothing the other is as large as before: it is let be until the next time, or there would be no end of it.
+            // If one half has almost nothing, the other is as large as before. It is left for the
+            // next rebalance, or the splits would never end.
             let least = weight / SMALL_PART as f32;
             if weights.iter().any(|&half| half < least) {
                 return Ok(Vec::new());
@@ -437,8 +453,9 @@ impl<'a> Changes<'a> {
         Ok(Vec::new())
     }
 
-    /// The heads of the halves of some members of a cluster; `None` where one of them would have next to none of these: heads are members, and
-    /// one in the midst of many dimensions is nearer to nearly all others than any other member is.
+    /// The heads of the two halves of some members; `None` if one half would have almost none of
+    /// these. Heads are members, and in many dimensions a central member is nearer to nearly all
+    /// others than any other member is.
     fn halves(
         &mut self,
         members: &[&Entry],
@@ -463,13 +480,14 @@ impl<'a> Changes<'a> {
             self.heads.stand_at(head, &mut self.at);
             self.heads.distances_of(self.at.point(), &points, distances);
         }
-        // One that is as near to both may be of either.
+        // A member equally near to both may go to either.
         let nearer = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a <= b).count();
         let smaller = nearer(&to_first, &to_second).min(nearer(&to_second, &to_first));
         Ok((smaller >= least.max(1)).then_some(heads))
     }
 
-    /// Splits a cluster, whose members stand so, into two with these heads. Gives both, and how much each counts.
+    /// Splits a cluster with these members into two with these heads. Returns both, and the weight
+    /// of each.
     fn split(
         &mut self,
         cluster: u32,
@@ -492,7 +510,7 @@ impl<'a> Changes<'a> {
             let stands = self.standing(halves, entry.own);
             let side = match stands[0].here == stands[1].here {
                 false => usize::from(stands[1].here < stands[0].here),
-                // Those that are as near to both take turns.
+                // Members equally near to both alternate.
                 true => {
                     alike += 1;
                     alike % 2
@@ -503,7 +521,7 @@ impl<'a> Changes<'a> {
             let (_, nearest) = here.nearest;
             let is_here = here.ratio() == 1.0;
             let leaves = !is_here && !halves.contains(&nearest);
-            // A copy of a vector whose own cluster is another stays one copy.
+            // A copy of a vector with another own cluster stays one copy.
             let counts = entry.own || before.weight > 0.0;
             let mut entry = entry;
             if leaves && counts {
@@ -515,7 +533,7 @@ impl<'a> Changes<'a> {
             if counts && self.chosen.contains(&beside) && stands[0].here != stands[1].here {
                 sides[1 - side].push((entry.copy(), stands[1 - side]));
             }
-            // It stays only if a build would have it here, as far as the heads around can tell.
+            // It stays only if a build would put it here, by the heads around.
             if entry.own || is_here || self.chosen.contains(&halves[side]) {
                 weights[side] += if counts { here.weight } else { 0.0 };
                 sides[side].push((entry, here));
@@ -532,11 +550,12 @@ impl<'a> Changes<'a> {
         Ok((halves, weights))
     }
 
-    /// Has a cluster give up members that a build would: where it has too many, and those that would begin a block, as far as they have a nearer
-    /// cluster, of which they are members then.
+    /// Removes members that a build would not put into a cluster: beyond the most members, and
+    /// those that would begin a new block. Only members with a nearer cluster are removed, and they
+    /// are members of that one then.
     fn trim(&mut self, cluster: u32, members: &mut Vec<(Entry, Standing)>) {
         let kept = self.closure.kept(members.len());
-        // The nearest stay, and whatever has no other cluster.
+        // The nearest stay, and members without another cluster.
         let rank = |(entry, standing): &(Entry, Standing)| match entry.own {
             true => 0.0,
             false => standing.ratio(),
@@ -551,8 +570,9 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Has vectors of the clusters around one that was split, whose head was `old`, join the half that is nearer to them than that was, and than
-    /// all others are. Those that were `inside` have been looked at.
+    /// Reassigns vectors of the clusters around a split one. A vector joins a half if the half's
+    /// head is nearer than `old`, the former head, and than all others. Vectors that were `inside`
+    /// have been handled.
     fn reassign(
         &mut self,
         around: &[u32],
@@ -564,7 +584,7 @@ impl<'a> Changes<'a> {
         let mut points = Vec::new();
         let others = around.iter().filter(|near| !halves.contains(near));
         for &near in others {
-            // Those that came with this checkpoint, and those that stand on storage.
+            // Entries added by this checkpoint, and entries on storage.
             let whole = self.whole.get(&near);
             let is_whole = whole.is_some();
             let came = self.joined.get(&near);
@@ -608,7 +628,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Whether a vector is nearer to the heads of the halves than to that which was `old`.
+    /// Whether a vector is nearer to one of the halves' heads than to the `old` head.
     fn is_nearer_than(&mut self, old: &[u8], halves: [u32; 2], vector: &[u8]) -> bool {
         self.heads.stand_at(vector, &mut self.at);
         let point = self.at.point();
@@ -618,7 +638,8 @@ impl<'a> Changes<'a> {
         self.near.iter().any(|near| near.0 < to_old)
     }
 
-    /// Takes a cluster away that has too few members. The last one gets its number, which is given; `None` where it stays.
+    /// Dissolves a cluster with too few members. The last cluster gets its number; that cluster is
+    /// returned. `None` if the cluster stays.
     fn merge(&mut self, cluster: u32) -> Result<Option<u32>, Error> {
         let size = self.size(cluster)?;
         if self.heads.count() < 2 || self.counted(size) >= self.most / SMALL_PART {
@@ -655,7 +676,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// What long work asks between two pieces of it.
+/// Checks for an interruption between two pieces of work.
 pub(super) fn go_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),

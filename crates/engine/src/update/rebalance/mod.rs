@@ -1,32 +1,37 @@
-//! New vectors go into the clusters on storage, where they belong, and clusters stay in balance: SPFresh's in-place update (SOSP 2023), as a
-//! checkpoint.
+//! Moves new vectors into their clusters on storage, and keeps the clusters balanced: SPFresh's
+//! in-place update (SOSP 2023), as a checkpoint.
 //!
 //! ```text
-//!   entries.rs what clusters hold on storage
-//!   local.rs   which clusters a vector joins, which are split or merged, what is reassigned then
-//!   write.rs   the clusters that changed, written behind those that are there; heads, tables
-//!   here       one after the other; what it takes in memory; MANIFEST
+//!   entries.rs reads the members of clusters from storage
+//!   local.rs   which clusters a vector joins, which are split or merged, what is reassigned
+//!   write.rs   writes changed clusters to new files; heads, tables
+//!   here       the order of these steps; their memory; MANIFEST
 //!
-//!   replicated-…             extents of the build
-//!   replicated-000005-0001   extents of clusters that changed since, a segment for each such checkpoint
-//!   addressed-000005-0001    new vectors, where they stand by themselves
-//!   amended-…                which extents count: of each cluster the last
-//!   navigation-…             heads, if any came, moved or went
-//!   placement-…              ids that came since the build, and ids that went
+//!   replicated-…             posting lists of the build
+//!   replicated-000005-0001   posting lists of clusters that changed since, a segment for each
+//!                            such checkpoint
+//!   addressed-000005-0001    new vectors, if each is stored once by itself
+//!   amended-…                which posting lists are current: the last one of each cluster
+//!   navigation-…             heads, if any was added, moved or removed
+//!   placement-…              ids that were inserted and deleted since the build
 //! ```
 //!
-//! SPFresh writes a posting's last block anew with each append, and swaps its entry in a table in memory. Here the vectors of many inserts
-//! wait in the log and in the fresh graph, where searches find them, and a checkpoint writes each cluster that they changed once, whole,
-//! into a new file. In place means that the index is not built anew; nothing is ever written over: a crash at any point leaves the checkpoint
-//! before it, other processes go on to search what they have open, and verify has files with lengths and checksums to hold on to.
+//! SPFresh rewrites the last block of a posting list with each append, and swaps its entry in a
+//! table in memory. Here the vectors of many inserts wait in the log and in the fresh graph, where
+//! searches find them. A checkpoint then writes each changed cluster once, whole, into a new file.
+//! In place means that the index is not rebuilt. No file is ever overwritten. So a crash at any
+//! point leaves the previous checkpoint, other processes continue to search the files they have
+//! open, and verify can check lengths and checksums.
 //!
-//! Clusters that change often leave garbage in the segments before. A segment goes, and the extents in it that count are written once more, when
-//! at most half of its bytes count, or no more than this checkpoint writes. So there are few of them, by the logarithm of what came since
-//! the build. The files of the build stay until the whole index is built anew, whatever counts of them: when two fifths of all files of clusters
-//! and vectors are of clusters that were written anew since, a merge is due ([`Due::Garbage`](crate::Due::Garbage)).
+//! Clusters that change often leave garbage in earlier segments. A segment is dropped when at most
+//! half of its bytes are live, or no more than this checkpoint writes. Its live posting lists are
+//! then written again. So the number of segments is logarithmic in the vectors inserted since the
+//! build. The files of the build stay until the whole index is rebuilt. A merge is due when two
+//! fifths of all files of clusters and vectors belong to clusters rewritten since
+//! ([`Due::Garbage`](crate::Due::Garbage)).
 //!
-//! A vector that was deleted stays in clusters that nobody writes, and its id among those that do not count, as after direct inserts; a merge
-//! of the whole index, which is due when a tenth is deleted, builds it anew.
+//! A deleted vector stays in clusters that are not rewritten, and its id among the dead ids, as
+//! after direct inserts. A merge of the whole index, due when a tenth is deleted, rebuilds it.
 
 mod entries;
 mod local;
@@ -55,36 +60,40 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// New vectors between two such checkpoints: this share of those on storage, as OdinANN §4.1 has it of merges, and no fewer than [`LEAST_NEW`]. Since
-/// each joins several clusters, even fewer would change most of them.
+/// New vectors between two such checkpoints: the vectors on storage divided by this, as in OdinANN
+/// §4.1 for merges, and no fewer than [`LEAST_NEW`]. Each vector joins several clusters, so even
+/// fewer would change most of them.
 const SHARE: u64 = 16;
 const LEAST_NEW: u64 = 1024;
 
-/// New vectors that are worth a checkpoint of an index that has so many.
+/// New vectors that are worth a checkpoint of an index with so many nodes.
 pub(super) fn due_after(nodes: u64) -> u64 {
     (nodes / SHARE).max(LEAST_NEW)
 }
 
-/// Bytes of memory that a checkpoint takes beside the index that is open and the vectors that wait, about.
+/// About how many bytes of memory a checkpoint takes, beside the open index and the waiting
+/// vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// Whatever waits.
+    /// Bytes, whatever the number of waiting vectors.
     fixed: u64,
-    /// More for each vector that waits.
+    /// Additional bytes for each waiting vector.
     each: u64,
 }
 
-/// How many clusters will be split follows from the vectors, and is not known beforehand: room for twice the members.
+/// The factor on members for splits. The number of splits depends on the vectors, and is unknown
+/// beforehand.
 const SPLIT: u64 = 2;
-/// Bytes that a head takes where the graph over them is built anew: its neighbours twice, with room for more while it is built.
+/// Bytes for each head if the graph over the heads is rebuilt: its neighbours twice, with spare
+/// slots during the build.
 const GRAPH: u64 = 512;
-/// What an allocation takes beyond what was asked for, with the counts of who shares it.
+/// Bytes of an allocation beyond its size, with its reference counts.
 const ALLOCATION: u64 = 32;
-/// Buffers, and rows that are kept for the next cluster.
+/// Bytes of buffers, and of rows kept for the next cluster.
 const BESIDE: u64 = 12 << 20;
 
 impl Needs {
-    /// Those of a checkpoint of an index, of which so many records do not count.
+    /// The memory for a checkpoint of an index with so many dead records.
     pub(super) fn of(
         index: &Index,
         stores: &ClusterStores,
@@ -94,17 +103,17 @@ impl Needs {
         let space = Space::new(index.metric(), index.element(), index.dim());
         let row = (index.dim() * index.element().size()) as u64;
         let entry = size_of::<Entry>() as u64;
-        // Vectors that stand by themselves are not held.
+        // Vectors that are stored once by themselves are not held.
         let held = match stores.kind() {
             ExtentKind::Replicated => entry + row + ALLOCATION,
             ExtentKind::Grouped | ExtentKind::Postings => entry,
         };
         let copies = facts.members.div_ceil(index.manifest().vectors.max(1));
         let replicas = u64::from(facts.replicas);
-        // Their graph may be built anew beside the old one, with points of its own.
+        // The graph may be rebuilt beside the old one, with points of its own.
         let head = row + 2 * space.point_bytes() as u64 + GRAPH + 2 * ALLOCATION;
         let heads = u64::from(stores.clusters()) * head;
-        // The heads that change, as a file, and of the index that comes, with its tables.
+        // The changed heads as a file, and those of the next index, with its tables.
         let tables = 3 * stores.metadata_bytes();
         Self {
             fixed: BESIDE
@@ -113,30 +122,32 @@ impl Needs {
                 + 4 * stores.nodes()
                 + 64 * dead
                 + 4 * stores.largest_read() as u64,
-            // Rows as they were taken, and where they go; and their share of what is split, and of the heads that this brings.
+            // Rows as they were taken, and with their targets. Then their share of splits, and of
+            // the new heads.
             each: 2 * (row + ALLOCATION + entry)
                 + 2 * replicas * entry
                 + SPLIT * (copies + 1) * held,
         }
     }
 
-    /// With so many vectors that wait.
+    /// The bytes with so many waiting vectors.
     pub(super) fn bytes(self, waiting: u64) -> u64 {
         self.fixed.saturating_add(self.each.saturating_mul(waiting))
     }
 
-    /// How many vectors may wait until a checkpoint has just the room that there is, if each of them takes so much before.
+    /// How many vectors may wait so that a checkpoint still fits into `room`, if each takes `waits`
+    /// bytes before.
     pub(super) fn most(self, room: u64, waits: u64) -> u64 {
         room.saturating_sub(self.fixed) / (self.each + waits)
     }
 }
 
-/// Writes the next checkpoint of a cluster index and commits it, once `ready` has had a look at it. What became of the commit is told: from
-/// there on nothing fails.
+/// Writes the next checkpoint of a cluster index and commits it, after `ready` accepted it. Returns
+/// the outcome of the commit; nothing fails after it.
 ///
 /// # Errors
-/// More vectors than numbers, what is there cannot be read or is damaged, a full disk, what `ready` says, an interruption: the index is what it
-/// was.
+/// More vectors than numbers; files that cannot be read or are damaged; a full disk; an error of
+/// `ready`; an interruption. The index is then unchanged.
 pub(super) fn rebalance(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -162,7 +173,7 @@ pub(super) fn rebalance(
     let mut shape = ClusterShape {
         element: index.element(),
         dim: index.dim(),
-        // Ids are no numbers of vectors here.
+        // Ids are not the numbers of vectors here.
         id_bytes: ClusterShape::id_bytes(inputs.next_id, false),
         clusters: stores.clusters(),
         vectors: nodes as u32,
@@ -208,7 +219,7 @@ pub(super) fn rebalance(
         reassigned: counts.reassigned,
         clusters_written: written.map_or(0, |last| last.extents.len() as u64),
         bytes_before,
-        // It is committed: that nobody can count its bytes is no failure.
+        // The checkpoint is committed, so a failure to count its bytes is ignored.
         bytes_after: bytes_in(&**volume).unwrap_or(bytes_before),
         seconds: start.elapsed().as_secs_f64(),
         ..CompactReport::default()
@@ -216,7 +227,7 @@ pub(super) fn rebalance(
     Ok((report, committed))
 }
 
-/// The heads of an index, and the space that they and new rows are measured in.
+/// The heads of an index, and the space in which they and new rows are measured.
 fn heads_of(index: &Index, stores: &ClusterStores, rows: &[(u64, Box<[u8]>)]) -> AmendedHeads {
     let mut space = Space::new(index.metric(), index.element(), index.dim());
     if space.needs_longest() {

@@ -1,4 +1,4 @@
-//! Clusters that take vectors in place: what they hold afterwards, to the vector.
+//! Clusters that take vectors in place: checks their members afterwards, vector by vector.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -92,7 +92,8 @@ fn sizes(index: &Index) -> Vec<usize> {
     sizes
 }
 
-/// The share of all vectors that are no members of the cluster whose head is nearest to them, by a look at each head.
+/// The share of all vectors that are not members of the cluster with the nearest head, by a search
+/// of all heads.
 fn astray(index: &Index) -> f64 {
     let of = clusters_of(index);
     let heads = index.clusters().unwrap().heads.vectors();
@@ -117,7 +118,8 @@ fn astray(index: &Index) -> f64 {
 fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = drifting(4_000);
-    // Without reassigning .225, .164 and .186: where nobody knows which are its own, few of those around one that is split are looked at.
+    // Without reassignment it is .225, .164 and .186. If own clusters are not stored, few vectors
+    // around a split cluster are examined.
     let most = [0.1, 0.15, 0.155];
     for (layout, most) in LAYOUTS.into_iter().zip(most) {
         let path = folder.path().join(layout.name());
@@ -153,7 +155,7 @@ fn equal_rows_make_clusters_of_the_usual_size() {
         let index = live.index();
         assert_eq!(index.len(), 1_000, "{layout}");
         let largest = sizes(&index).into_iter().max().unwrap();
-        // Of which a build leaves half, and what is reassigned comes on top.
+        // A build leaves half of them, and reassigned vectors are added.
         let most = 2 * crate::cluster::MOST_MEMBERS * REPLICAS * SIZE;
         assert!(
             largest <= most,
@@ -191,7 +193,7 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             let mapped = folder.path().join(format!("mapped-{layout}"));
             std::fs::create_dir_all(&mapped).unwrap();
             let text = tiers.replace("MAPPED", &mapped.display().to_string());
-            // Where members stand with the vectors these are all that is placed.
+            // If members are stored with their vectors, these are all that is placed.
             let text = match (layout, text.split_once(',')) {
                 (Layout::Replicated | Layout::Grouped, Some((_, vectors))) => vectors.to_owned(),
                 _ => text,
@@ -239,7 +241,7 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
         let none = live.index().clusters().unwrap().garbage();
         assert!(none < 0.05, "{layout}: {none}");
         live.insert(&photos(600..850), None, &Silent).unwrap();
-        // What waits is no reason where clusters take it by themselves.
+        // Waiting vectors are no reason for a merge if clusters take them by themselves.
         assert_eq!(live.due(&when), None, "{layout}");
         live.insert(&photos(850..900), None, &Silent).unwrap();
         let garbage = live.index().clusters().unwrap().garbage();
@@ -254,7 +256,8 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
     }
 }
 
-/// Each checkpoint takes the group of each cluster that it writes anew, and has its new vectors stand apart: the files stay small, and searches read more and more.
+/// Each checkpoint splits the group of each cluster that it rewrites, and stores its new vectors
+/// apart: the files stay small, and searches read more and more.
 #[test]
 fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
     let folder = tempfile::tempdir().unwrap();
@@ -334,7 +337,7 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
         memory: Some(80 << 20),
         ..OpenOptions::default()
     };
-    // More wait than came under the budget.
+    // More vectors wait than were accepted under the budget.
     let free = open(&path("late"), &OpenOptions::default(), Some(100_000));
     free.insert(&wide(300..1_300), None, &Silent).unwrap();
     drop(free);
@@ -386,7 +389,8 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     let Err(Error::Memory { needs, .. }) = open_with(1, None) else {
         panic!("a byte is enough");
     };
-    // Room for some hundred vectors that wait, where a thousand would be usual, or more were asked for.
+    // Memory for some hundred waiting vectors, while the usual number or the requested one is
+    // larger.
     let mut came = 1_000;
     for wanted in [None, Some(100_000)] {
         let live = open_with(needs + 700 * (DIM as u64 + 300), wanted).unwrap();
@@ -399,8 +403,8 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     }
 }
 
-/// Normal numbers of many dimensions, in whose midst a member is nearer to all others than these are to each other: halves that went by such heads
-/// were one vector and all the rest, over and over, and no insert ended.
+/// Normal numbers of many dimensions: a central member is nearer to all others than these are to
+/// each other. With such heads, each split gave one vector and all the rest, and no insert ended.
 #[test]
 fn clusters_around_hubs_come_to_an_end_of_being_split() {
     let mut state = 1_u64;
@@ -439,8 +443,8 @@ fn clusters_around_hubs_come_to_an_end_of_being_split() {
     }
 }
 
-/// What is built is a small lump, and what comes is all around: every walk that began in the lump ended there, its list full of heads that lead to each
-/// other alone.
+/// The build has a small dense cluster, and inserts are all around it. Every walk that began in the
+/// cluster ended there, its list full of heads that lead to each other alone.
 #[test]
 fn vectors_around_what_was_built_are_found_in_their_clusters() {
     const WIDE: usize = 24;

@@ -1,4 +1,5 @@
-//! The files of a checkpoint of clusters: those that changed, new vectors, and the tables that say what counts.
+//! The files of a checkpoint of clusters: changed clusters, new vectors, and the tables that say
+//! which are current.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,22 +23,22 @@ use crate::stores::composition::Made;
 use crate::update::merge::Inputs;
 use crate::update::ranges::IdRanges;
 
-/// What writes the files of a checkpoint.
+/// Writes the files of a checkpoint.
 pub(super) struct Writing<'a> {
     pub(super) volume: &'a dyn Volume,
     pub(super) index: &'a Index,
     pub(super) stores: &'a ClusterStores,
-    /// That of new files.
+    /// The shape of new files.
     pub(super) shape: ClusterShape,
     pub(super) checkpoint: &'a Checkpoint<'a>,
     pub(super) progress: &'a dyn Progress,
 }
 
 impl Writing<'_> {
-    /// Writes all files: what counts then, and the files that are new.
+    /// Writes all files. Returns the table of current posting lists, and the new files.
     ///
     /// # Errors
-    /// What is there cannot be read, or is damaged; a full disk; an interruption.
+    /// Files that cannot be read or are damaged; a full disk; an interruption.
     pub(super) fn all(
         &self,
         mut changes: Changes<'_>,
@@ -79,7 +80,8 @@ impl Writing<'_> {
         Ok((amended, files))
     }
 
-    /// Writes what new vectors have beside them, and what others were given since the last checkpoint.
+    /// Writes the attributes of new vectors, and those set for other vectors since the last
+    /// checkpoint.
     pub(super) fn columns(
         &self,
         new: &[New],
@@ -108,7 +110,7 @@ impl Writing<'_> {
         )
     }
 
-    /// The manifest that names them, and what stays of those before.
+    /// The manifest that names the new files, and the remaining old ones.
     pub(super) fn manifest(
         &self,
         amended: &AmendedFile,
@@ -122,7 +124,8 @@ impl Writing<'_> {
                     let mut members = amended.members.iter();
                     !members.any(|segment| segment.number == number)
                 }
-                // Segments of columns have numbers of their own, and say themselves what they replace.
+                // Segments of columns have numbers of their own, and state which segments they
+                // replace.
                 Some((FileKind::Rows | FileKind::Columns, _)) => false,
                 Some((_, Some(number))) => {
                     let mut extents = amended.extents.iter();
@@ -149,7 +152,8 @@ impl Writing<'_> {
         manifest
     }
 
-    /// Writes a segment with the clusters that changed, and with what still counts of the segments that go.
+    /// Writes a segment with the changed clusters, and with the live posting lists of the segments
+    /// that are dropped.
     fn extents(&self, changes: &mut Changes<'_>) -> Result<(AmendedFile, Vec<FileEntry>), Error> {
         let mut segments = match self.stores.amended() {
             Some(amended) => amended.extents.clone(),
@@ -222,14 +226,15 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Takes segments out of which little counts, or which are small beside what is to be written, and has written what counts of them.
+    /// Removes segments with few live bytes, or small beside the bytes to write, and adds their
+    /// live clusters to `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
             false => 0,
         };
         let mut bytes: u64 = wanted.iter().map(|&cluster| bytes_of(cluster)).sum();
-        // Files of extents stand in the order of segments, behind those of the build.
+        // Files of posting lists are in the order of segments, behind the files of the build.
         let before = self.stores.files_built();
         for n in (0..segments.len()).rev() {
             let counts = |extent: &AmendedExtent, wanted: &BTreeSet<u32>| {
@@ -255,7 +260,8 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes a file of new vectors, with those of the files before that are small beside it.
+    /// Writes a file of new vectors, together with the vectors of earlier files that are small
+    /// beside it.
     fn members(
         &self,
         new: &[New],
@@ -302,12 +308,12 @@ impl Writing<'_> {
     }
 }
 
-/// Ids that came and went since the build.
+/// Ids that were inserted and deleted since the build.
 fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> PlacementFile {
     let mut ids = IdRanges::of(&inputs.inserted);
     new.iter().for_each(|new| ids.insert(new.id));
     let removed = inputs.removed.iter();
-    // No node above is there yet.
+    // There is no higher node yet.
     let mut deleted: Vec<(u64, u32)> = removed
         .map(|(&id, &bound)| (id, bound.min(first)))
         .collect();
@@ -322,7 +328,7 @@ fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> Pla
         added: Vec::new(),
         runs: RunsOn::default(),
         codes: Vec::new(),
-        // Of no meaning where there are no lists of neighbours.
+        // Unused, since there are no adjacency lists.
         lists: vec![0; (nodes - built) as usize],
         ids: ids.all(),
         deleted,

@@ -1,4 +1,5 @@
-//! Indexes that begin with nothing, or of which nothing is left: under changes, and under crashes at every write and sync.
+//! Indexes that begin empty or become empty: under changes, and with crashes at every write and
+//! sync.
 
 use super::*;
 
@@ -25,7 +26,7 @@ fn calls() -> Vec<Call> {
     ]
 }
 
-/// Empties what was built, and goes on as from nothing.
+/// Deletes all vectors of the build, and continues as from an empty index.
 fn emptied() -> Vec<Call> {
     let all: Vec<u64> = (0..BASE).collect();
     let again = [
@@ -61,7 +62,8 @@ fn an_index_that_is_emptied_is_what_the_model_is() {
     }
 }
 
-/// In the slow tests in all cases; by default one that inserts directly, one that writes in place and one of clusters, up to the second merge.
+/// In the slow tests in all cases. By default one that inserts directly, one that writes in place
+/// and one of clusters, up to the second merge.
 #[test]
 fn a_crash_in_an_index_of_nothing_loses_nothing_that_was_acknowledged() {
     let few = [PACKED, INLINE, Case(Layout::Replicated, Update::Rebalance)];
@@ -118,7 +120,7 @@ fn a_merge_of_nothing_frees_the_disk_and_ends_the_trouble() {
     }
 }
 
-/// Where what was deleted alone is there, it leads to what is inserted directly.
+/// If only deleted vectors are there, they lead to vectors that are inserted directly.
 #[test]
 fn an_index_of_nothing_takes_vectors_directly() {
     let direct = CASES

@@ -10,7 +10,7 @@ use crate::build::build_rows;
 use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 
-/// Asks to stop, or panics, when it is asked for the `at`-th time whether to go on.
+/// Interrupts, or panics, at the `at`-th check for an interruption.
 struct Stops {
     at: u64,
     asked: AtomicU64,
@@ -40,7 +40,8 @@ impl Progress for Stops {
     }
 }
 
-/// The index is what the model says, takes changes, merges, and is so when it is opened again.
+/// Checks that the index equals the model, takes changes, merges, and still does when it is opened
+/// again.
 fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model: &mut Model) {
     assert_eq!(contents(&live), *model);
     let id = 900;
@@ -59,7 +60,7 @@ fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// Has merges stopped wherever they ask whether to go on; how often that is.
+/// Interrupts merges at each check for an interruption; returns how many checks there are.
 fn stopped_anywhere(case: Case, panics: bool) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let before = base(case, folder.path());
@@ -99,7 +100,7 @@ fn a_merge_may_be_interrupted_anywhere_and_is_committed_or_undone() {
     }
 }
 
-/// Inserts rows when a merge has begun, and asks to stop from the `at`-th question on whether to go on.
+/// Inserts rows when a merge has begun, and interrupts at the `at`-th check and later.
 struct InsertsAndStops<'a> {
     live: &'a LiveIndex,
     ids: Vec<u64>,
@@ -124,7 +125,8 @@ impl Progress for InsertsAndStops<'_> {
     }
 }
 
-/// Rows that came while a merge went on took seconds to get into the graph, after the merge had been interrupted.
+/// Rows inserted during a merge took seconds to get into the graph, after the merge had been
+/// interrupted.
 #[test]
 fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,7 +247,7 @@ fn what_stands_in_its_place_is_not_written_over() {
         let ids = [100, 101];
         let row = wide_rows(case.dim(), &ids, 1);
         live.insert(&row, Some(&ids), &Silent).unwrap();
-        // Somebody builds another index in the same place.
+        // Another process builds another index in the same place.
         let manifest = other.read("MANIFEST").unwrap();
         let mut manifest = stratann_layout::Manifest::decode(&manifest, "m").unwrap();
         manifest.seed += 1;
@@ -265,7 +267,7 @@ fn what_stands_in_its_place_is_not_written_over() {
         assert!(matches!(live.delete(&[3]), Err(Error::Halted { .. })));
         assert!(live.stats().trouble.unwrap().contains("MANIFEST"));
         drop(live);
-        // Its own log goes on: it was begun before.
+        // Its own log continues: it was begun before.
         let named = |name: &str| manifest.files.iter().any(|file| file.name == name);
         for (bytes, name) in before.iter().filter(|(_, name)| named(name)) {
             assert_eq!(volume.read(name).unwrap(), *bytes, "{case:?}: {name}");
@@ -447,8 +449,8 @@ fn a_merge_says_what_was_inserted_directly() {
     assert_eq!((report.merged, report.direct, report.removed), (0, 9, 2));
 }
 
-/// An index of which a crash brings back the checkpoint before the one that stands there: the disk failed behind the rename of a
-/// merge, and the one who made it is gone. With it, what the index has.
+/// An index whose previous checkpoint a crash may bring back: the disk failed behind the rename of
+/// a merge, and the process that made it is gone. With the contents of the index.
 fn left_undurable(case: Case, folder: &Path, before: &SimVolume) -> Vec<(SimVolume, Model)> {
     let mut left = Vec::new();
     for at in 0.. {
@@ -564,7 +566,8 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
     }
 }
 
-/// An insert that fails after its node has a number leaves it without a page, and the vector waits elsewhere.
+/// An insert that fails after its node has a number leaves it without a page, and the vector waits
+/// elsewhere.
 #[test]
 fn a_merge_goes_on_without_nodes_that_were_given_up() {
     for layout in [Layout::Coupled, Layout::Decoupled, Layout::Layered] {

@@ -5,7 +5,7 @@ use super::*;
 use crate::data::{JsonColumns, JsonRows, VectorFile, VectorSource};
 use crate::{ExportOptions, ExportReport, Index, RowSource};
 
-/// What an export has written, as a model; rows are those that `live` says of the ids.
+/// The content of an export, as a model; rows belong to the ids in `beside`.
 fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     let rows = Matrix::read(&VectorFile::open(&report.out).unwrap()).unwrap();
     let ids: Vec<u64> = match report.ids.extension().unwrap().to_str().unwrap() {
@@ -44,7 +44,7 @@ fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     model
 }
 
-/// Without what says that a row was given alone.
+/// The model without the marks of rows that were set alone.
 fn vectors(model: &Model) -> Model {
     let part = |(&id, vector): (&u64, &Vec<u8>)| (id, vector[..DIM].to_vec());
     model.iter().map(part).collect()
@@ -86,7 +86,7 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
     }
 }
 
-/// Once it has begun everything changes: what is written is what there was.
+/// Once the export has begun everything changes, and it still has the earlier contents.
 #[test]
 fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -125,7 +125,7 @@ fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     }
 }
 
-/// More often than anybody remembers.
+/// More often than an export retries.
 #[test]
 fn an_export_that_is_overtaken_too_often_says_so() {
     for case in [
@@ -217,7 +217,8 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     }
 }
 
-/// Vectors never stand beside the ids and attributes of others: where the new vectors cannot be written, nothing is replaced.
+/// Vectors are never left beside the ids and attributes of another export: if the new vectors
+/// cannot be written, no file is replaced.
 #[test]
 fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,7 +243,8 @@ fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     for path in [&ids, &rows] {
         assert_eq!(std::fs::read(path).unwrap(), b"of another export");
     }
-    // The ids cannot take their name when all is written: vectors of another export do not stand beside new attributes.
+    // The ids cannot take their final name after all is written: vectors of another export are not
+    // left beside new attributes.
     std::fs::remove_file(&full).unwrap();
     std::fs::write(&full, "vectors of another export").unwrap();
     let deed = || {

@@ -1,4 +1,5 @@
-//! Ids that are not row numbers: those that a checkpoint has a file of, and those of an earlier version that had none.
+//! Ids that are not row numbers, in a checkpoint with a file of ids, and in one of an earlier
+//! version without.
 
 use stratann_layout::manifest::{COLUMNS, FILE_NAME as MANIFEST, IDS};
 
@@ -7,7 +8,8 @@ use crate::RepairOptions;
 use crate::repair::repair_in;
 use crate::update::ids::StoredIds;
 
-/// An index whose ids are no row numbers: 3 and 11 were deleted, 100 to 102 inserted, and both merged.
+/// An index whose ids are not row numbers: 3 and 11 were deleted, 100 to 102 inserted, and both
+/// merged.
 pub(super) fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
     let volume = base(case, folder);
     let live = open(case, &volume, folder, Durability::Always).unwrap();
@@ -37,7 +39,7 @@ pub(super) fn forget_ids(volume: &SimVolume) {
     volume.sync().unwrap();
 }
 
-/// Makes the script's calls on what there is, and looks at all of it after each.
+/// Makes the calls of the script on an index, and checks its contents after each.
 fn changed(case: Case, volume: &SimVolume, folder: &Path, mut model: Model) {
     let mut live = open(case, volume, folder, Durability::Always).unwrap();
     for id in 0..110 {
@@ -150,7 +152,7 @@ fn a_damaged_file_of_ids_fails_what_asks_it_and_is_made_anew_by_a_repair() {
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         let mut file = volume.open(&name).unwrap();
         file.write_at(5_000, &[77]).unwrap();
-        // Nothing is logged of a call that cannot be told what there is.
+        // A call is not logged if the ids in the index cannot be read.
         let error = Call::Upsert(vec![5], 2).make(&live).unwrap_err();
         assert!(error.to_string().contains(&name), "{error}");
         Call::Delete(vec![5]).make(&live).unwrap_err();
@@ -161,7 +163,8 @@ fn a_damaged_file_of_ids_fails_what_asks_it_and_is_made_anew_by_a_repair() {
         drop(live);
         let mut model = model;
         model.insert(500, vector(500, 1));
-        // It is a copy of what the records say, and they are read instead; a merge writes another.
+        // The file is a copy of the ids in the records, which are read instead; a merge writes
+        // another file.
         let again = volume.fork();
         let live = open(case, &again, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model);

@@ -1,4 +1,5 @@
-//! Indexes whose files have other names: a backup by hard links keeps its bytes, whatever is changed and wherever that crashes.
+//! Indexes whose files have other names: a backup by hard links keeps its bytes, through all
+//! changes and crashes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::*;
 use crate::progress::Progress;
 use crate::{ErrorKind, Index};
 
-/// What begins the other name of a file.
+/// The prefix of a file's other name.
 const KEPT: &str = "kept-";
 
 /// An index all of whose files have another name.
@@ -364,7 +365,8 @@ fn an_index_that_is_open_for_reading_reads_the_copies_where_files_are_copied() {
     }
 }
 
-/// A process that was killed after it had copied the files leaves no checkpoint by which others would know: what they write is what they read.
+/// A process that was killed after it had copied the files leaves no checkpoint that shows it.
+/// Writers and readers must still use the same files.
 #[test]
 fn an_index_that_is_open_for_reading_follows_the_copies_of_another_process() {
     for case in DIRECT {

@@ -1,4 +1,4 @@
-//! Vectors by their ids: what the model says, whatever changes, and while it changes.
+//! Vectors by their ids: they equal the model, after changes and during them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -7,7 +7,8 @@ use super::overtaken::{nearly, watched};
 use super::*;
 use crate::Index;
 
-/// What a look-up of all ids up to 320 must give, twice of some and in no order, and what a list of ids.
+/// The expected result of lookups of all ids up to 320, some of them twice and in no order, and of
+/// a list of ids.
 fn check_look_ups(
     live: &LiveIndex,
     reader: Option<&Index>,
@@ -29,7 +30,7 @@ fn check_look_ups(
         assert_eq!(rows.missing, missing, "{place}");
         assert_eq!((rows.dim, rows.element), (dim, Element::U8));
         for (id, vector) in rows.iter() {
-            // What is behind the vector says that it was given a row.
+            // The bytes behind the vector mark a row that was set.
             let expected = model[&id][..DIM].repeat(dim / DIM);
             assert_eq!(vector, expected, "{place}: {id}");
         }
@@ -219,7 +220,7 @@ const MANY_OTHERS: u64 = 16;
 /// Ids that stay, and are replaced all the time.
 const STAY: u64 = 60;
 
-/// What threads that look ids up found wrong.
+/// The errors that lookup threads found.
 struct Beside<'a> {
     live: &'a LiveIndex,
     case: Case,
@@ -328,7 +329,7 @@ fn look_ups_beside_changes_and_merges_always_find_a_version() {
                 scope.spawn(|| beside.change(1)),
             ];
             let changed = changing.map(|thread| thread.join());
-            // However threads took turns, what was changed is looked at, too.
+            // Whatever the order of threads, changed ids are looked up, too.
             let begun = std::time::Instant::now();
             while beside.looked.load(Ordering::Relaxed) <= 20 && begun.elapsed().as_secs() < 60 {
                 thread::sleep(std::time::Duration::from_millis(1));

@@ -1,7 +1,9 @@
-//! Every operation of a script fails once, and work goes on: the call is made again, if need be through a handle that is opened
-//! again. Then the process is killed, or the machine crashes, and what was acknowledged is there and the index is whole.
+//! Every operation of a script fails once, and work continues: the call is repeated, if need be
+//! through a handle that is opened again. Then the process is killed, or the machine crashes. All
+//! acknowledged changes must be there and the index must be whole.
 //!
-//! A sync that fails discards what it was to make durable, as Linux does: what a later sync does not make up for is lost.
+//! A failed sync discards the data that it was to make durable, as Linux does: data that no later
+//! write repeats is lost.
 
 use stratann_tier::testing::{Mishap, Operation};
 
@@ -9,12 +11,12 @@ use super::*;
 use crate::plan::refusal;
 use crate::slow::step;
 
-/// What fails.
+/// The operation that fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     /// The operation of the volume with this number, whatever it is.
     Call(u64),
-    /// That with this number among those of its kind.
+    /// The operation of its kind with this number.
     Nth(Operation, u64),
     /// The start of a thread, and all after it until a call fails.
     Thread(u64),
@@ -67,7 +69,7 @@ impl Once<'_> {
         panic!("{}: {call:?}: {error}", self.place);
     }
 
-    /// Whether what was to fail was met.
+    /// Runs the script. Returns whether the failing operation was reached.
     fn run(&self, what: What) -> bool {
         let mut model = first();
         let mut live = self.open();
@@ -108,7 +110,7 @@ impl Once<'_> {
     }
 }
 
-/// Fails what is told; whether it was met.
+/// Makes the given operation fail; returns whether it was reached.
 fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Mishap) -> bool {
     let volume = before.fork();
     volume.discard_failed_syncs(true, true);

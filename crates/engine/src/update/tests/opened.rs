@@ -7,7 +7,8 @@ use stratann_tier::{LockGuard, Tier, TierError, VolumeFile, VolumeReader};
 use super::*;
 use crate::Index;
 
-/// A volume in which a log is listed, some times, that is gone when it is read: as where a writer closes and another one opens between these.
+/// A volume that lists a log, several times, that is gone when it is read: as if a writer closed
+/// and another one opened in between.
 #[derive(Debug)]
 struct Fleeting {
     volume: SimVolume,

@@ -1,4 +1,5 @@
-//! Threads that change the same ids: their calls are put in order, none is refused, and what stands in the log is what is found.
+//! Threads that change the same ids: their calls run in order, none is refused, and the index
+//! agrees with the log.
 
 use std::sync::Barrier;
 
@@ -42,7 +43,7 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                         let rows = wide_rows(case.dim(), own, version);
                         live.upsert(&rows, own, &Silent).unwrap();
                         if round == 6 {
-                            // Whoever comes second finds it gone.
+                            // The second call finds it deleted.
                             let deleted = live.delete(&[0]);
                             assert!(deleted.is_ok() || !live.contains(0).unwrap());
                         }

@@ -1,5 +1,5 @@
-//! Searches that changes overtake: of an id that is replaced meanwhile they answer the old vector or the new one, and of a merge that
-//! commits meanwhile they notice nothing.
+//! Searches that changes overtake. For an id that is replaced meanwhile they return the old vector
+//! or the new one, and a merge that commits meanwhile does not affect them.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::stores::topology::placement::NOWHERE;
 /// Something to be done in the middle of a search, once.
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// What is done before the read that is so many reads away.
+/// An action that runs before the read with this number.
 #[derive(Clone, Default)]
 pub(super) struct Ambush(Arc<Mutex<Option<(u64, Deed)>>>);
 
@@ -36,7 +36,7 @@ impl Ambush {
         *self.0.lock() = Some((reads, deed));
     }
 
-    /// Whether it came to it.
+    /// Whether the action has run.
     pub(super) fn is_over(&self) -> bool {
         self.0.lock().take().is_none()
     }
@@ -170,7 +170,7 @@ impl ReadQueue for WatchedQueue {
     }
 }
 
-/// Vectors of an index of which a search reads several pages.
+/// So many vectors that a search reads several pages.
 const MANY: u64 = 500;
 
 /// A vector that nearly is the one that an id had at first, so that both are nearest to it.
@@ -206,7 +206,8 @@ fn nearest(live: &LiveIndex, id: u64) -> u64 {
     nearest_with(live, id, 100)
 }
 
-/// The same with a list of this length: one with room for all nodes looks at every one, and walks nowhere.
+/// The nearest with a list of this length: a list for all nodes examines each one, and does not
+/// walk.
 fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     let options = SearchOptions {
         k: 1,
@@ -218,11 +219,13 @@ fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     live.search(&query, &options).unwrap().ids[0]
 }
 
-/// A search waits a tenth of a second for a node that is on its way between pages: one that took less did not give up on any.
+/// A search waits a tenth of a second for a node that is moving between pages: a shorter search did
+/// not give up on any.
 const GIVES_UP: Duration = Duration::from_millis(90);
 
-/// Whether searches find an id beside a writer, which may lose its processor while a node is on its way for longer than a search waits:
-/// one that gave up says nothing, and another is made. That a dozen in a row give up is no accident.
+/// Whether searches find an id beside a writer. The writer may be preempted while a node is moving,
+/// for longer than a search waits. A search that gave up proves nothing, and another is made. A
+/// dozen in a row that give up are no accident.
 fn is_found(live: &LiveIndex, id: u64) -> bool {
     for _ in 0..12 {
         let since = Instant::now();
@@ -244,7 +247,8 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
         let mut came = 0;
         for (reads, id) in (0..10).zip((3..).step_by(41)) {
             assert_eq!(nearest(&live, id), id, "{case:?}, before");
-            // The first time the old vector is one of the build, then one that replaced it, in memory or on storage.
+            // The first time the old vector is one of the build, later one that replaced it, in
+            // memory or on storage.
             for version in 1..4 {
                 let deed = live.clone();
                 let deed = move || {
@@ -327,8 +331,9 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
         // Without deletions nothing looks at every vector.
         live.delete(&[ids[1].1]).unwrap();
         for (at, &(node, id)) in ids.iter().step_by(101).enumerate() {
-            // A search of all vectors once took such a node for one whose insert has not come so far, and left it out; and one that was longer
-            // on its way than a node is looked for on its page, for damage when it had come.
+            // Two former errors. A search of all vectors took such a node for one whose insert was
+            // not done, and left it out. And if the move took long, the search looked for the node
+            // on its old page and reported damage.
             for list in [100, 2 * MANY as usize] {
                 let moment = Duration::from_millis(if at == 0 { 500 } else { 30 });
                 let page = placement.page_of(node);
@@ -431,7 +436,7 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
                 once: AtomicBool::new(false),
             };
             live.compact(&beside).unwrap();
-            // What came meanwhile is replaced and deleted once more.
+            // Vectors inserted meanwhile are replaced and deleted once more.
             live.upsert(&rows(&[501], 2), &[501], &Silent).unwrap();
             live.delete(&[500]).unwrap();
             go_on.wait();

@@ -1,4 +1,4 @@
-//! What is read by id and by filter, and deleted by filter, while others change it.
+//! Reads by id and by filter, and deletes by filter, while other threads change the index.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -20,7 +20,7 @@ fn aged(old: bool) -> Row {
     row
 }
 
-/// An index of so many vectors, all of which are old.
+/// An index of so many vectors, all of them old.
 fn all_old(case: Case, vectors: u64, folder: &Path) -> Arc<LiveIndex> {
     let volume = base_of(case, vectors, folder);
     let live = open(case, &volume, folder, Durability::OnFlush).unwrap();
@@ -42,7 +42,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Does something when it is dropped: also where a test fails, so that threads that wait for it end.
+/// Runs a function when it is dropped, also if a test fails, so that waiting threads end.
 struct Finally<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Finally<F> {
@@ -51,7 +51,8 @@ impl<F: FnMut()> Drop for Finally<F> {
     }
 }
 
-/// One row that is not old, and what is done when it is asked for to be logged, with its id reserved.
+/// One row that is not old, and a function that runs when the row is read for the log, while its id
+/// is reserved.
 struct Meanwhile<F>(AtomicUsize, F);
 
 impl<F: Fn() + Send + Sync> RowSource for Meanwhile<F> {
@@ -138,8 +139,9 @@ impl<F: Fn() + Sync> Progress for Midway<F> {
     }
 }
 
-/// An index to which ids 100 to 109 come while a merge works, and somebody who reads from then until the merge is over, when these vectors are on
-/// storage, or in the memory of another state: that the reader sees what was there when it began.
+/// An index that gets ids 100 to 109 while a merge works, and a reader that begins then and ends
+/// after the merge. By then these vectors are on storage, or in another state's memory. The reader
+/// must see the contents at its beginning.
 fn read_across_a_merge(case: Case, check: fn(&crate::update::reading::Reading<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     let live = all_old(case, 40, folder.path());
@@ -175,7 +177,7 @@ fn read_across_a_merge(case: Case, check: fn(&crate::update::reading::Reading<'_
     assert_eq!(live.count(&filter("old == true")).unwrap(), 47, "{case:?}");
 }
 
-/// Those of the build but one, and those that came.
+/// The ids of the build except one, and the inserted ones.
 fn expected() -> Vec<u64> {
     let built = (0..40).filter(|&id| id != 3);
     built.chain(100..110).collect()

@@ -1,4 +1,5 @@
-//! Inserts that are cut off at any operation, and go on: each row is in once, under its id.
+//! Inserts that are interrupted at any operation, and resumed: each row is inserted once, under its
+//! id.
 
 use stratann_layout::inserts::FILE_NAME as INSERTS;
 use stratann_tier::TierError;
@@ -36,7 +37,7 @@ fn all(case: Case) -> Model {
     first().into_iter().chain(came).collect()
 }
 
-/// Goes on with what a crash left, as a user does.
+/// Resumes the insert that a crash interrupted, as a user does.
 fn go_on(case: Case, live: &LiveIndex, given: bool) -> Result<Resumed, Error> {
     match insert(case, live, given, CutOff::Resume) {
         // It had not begun.
@@ -67,7 +68,7 @@ fn crash_everywhere(case: Case, given: bool) -> usize {
         for mode in crashes(at) {
             let place = format!("{case:?}, given {given}, operation {at}, {mode:?}");
             let image = volume.crash_image(0, mode);
-            // Once more, in the middle of what goes on with it.
+            // A second crash, during the resume.
             let again = image.fork();
             again.fail_after(at / 2, Failure::Crash);
             let _ = open(&again).and_then(|live| go_on(case, &live, given));
@@ -93,7 +94,7 @@ fn crash_everywhere(case: Case, given: bool) -> usize {
                 assert_eq!(resumed.before, there, "{place}");
                 assert_eq!(resumed.inserted, total - there, "{place}");
                 assert_eq!(contents(&live), all(case), "{place}");
-                // It is done, and to go on with it does nothing.
+                // It is done, and a resume does nothing.
                 let resumed = insert(case, &live, given, CutOff::Resume).unwrap();
                 assert_eq!(resumed.before, total, "{place}");
                 drop(live);
@@ -122,7 +123,8 @@ fn an_insert_that_crashes_at_any_operation_goes_on_with_each_row_once() {
     }
 }
 
-/// An index in which an insert was killed when a part of its rows was in, and how many vectors it has.
+/// An index in which an insert was killed when a part of its rows was inserted, and how many
+/// vectors it has.
 fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
     let before = base(case, folder);
     let open = |volume: &SimVolume| open(case, volume, folder, Durability::Always);
@@ -139,7 +141,8 @@ fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
     (volume, there)
 }
 
-/// The same vectors without the attributes that they had are the same insert: it does not go on so, nor does it begin again.
+/// The same vectors without their attributes are the same insert: it is not resumed that way, and
+/// does not start again either.
 #[test]
 fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -167,7 +170,7 @@ fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     let done = live.insert_resumable(&vectors, None, None, CutOff::Resume, &Silent);
     assert!(done.unwrap_err().to_string().contains("not given"));
     assert_eq!(contents(&live), all(case));
-    // Whoever wants them twice gets them twice.
+    // A caller who asks to insert them twice gets them twice.
     let twice = live.insert_resumable(&vectors, None, None, CutOff::Refuse, &Silent);
     assert_eq!(twice.unwrap().inserted as u64, rows_of(case));
 }
@@ -210,7 +213,7 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     assert!(none.contains("none was cut off"), "{none}");
 }
 
-/// Ends what goes on once a part of it is done.
+/// Interrupts an insert once a part of it is done.
 #[derive(Default)]
 struct Ends(AtomicBool);
 
@@ -230,7 +233,7 @@ impl Progress for Ends {
     fn warn(&self, _: &str) {}
 }
 
-/// Nobody was told its ids, and others may have given these.
+/// The caller never learned its ids, and other calls may have used these.
 #[test]
 fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -281,7 +284,7 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     for upserts in [false, true] {
         let volume = volume.fork();
         let live = open(&volume);
-        // What is in may be replaced, and the insert stays known.
+        // Inserted rows may be replaced, and the insert remains known.
         let replaced = wide_rows(live.index().dim(), &[BASE], 1);
         let row = RowTable::new(vec![super::row(BASE, 1)]);
         live.upsert_rows(&replaced, &row, &[BASE], &Silent).unwrap();
@@ -326,7 +329,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let ids = live.insert(&other, None, &Silent).unwrap();
     let end = BASE + rows_of(case);
     assert_eq!(ids, [end, end + 1]);
-    // But not under an id of a row that is still to come: all before it would look as if they were in.
+    // But not under the id of a missing row: all rows before it would look inserted.
     for id in [end - 1, there + 1] {
         let theirs = (&rows(&[id], 3), [id]);
         let put = [
@@ -349,7 +352,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let refused = insert(case, &copied, false, CutOff::Refuse);
     assert!(matches!(refused, Err(Error::CutOff { .. })), "{refused:?}");
     drop(copied);
-    // And it is no damage, nor a file of nobody.
+    // And it is no damage, and no unknown file.
     let warnings = Warnings::default();
     assert!(verify_in(&volume, &warnings).unwrap().clean());
     let warnings = warnings.0.into_inner().join("\n");
@@ -377,7 +380,8 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let expected = [vector(BASE + 5, 4), vector(end - 1, 1), vector(7_001, 3)].concat();
     assert_eq!(found.vectors, expected);
     assert_eq!(live.len() as u64, end - 1 + 1);
-    // It is known to be done until another one begins; then nobody knows of it any more. What others delete stays deleted.
+    // It is known as done until another one begins, which removes it. Rows that other calls delete
+    // stay deleted.
     live.delete(&[end - 1]).unwrap();
     assert_eq!(
         insert(case, &live, false, CutOff::Resume).unwrap().inserted,
@@ -393,7 +397,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     );
 }
 
-/// What is warned of.
+/// The warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 
@@ -424,7 +428,7 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     let report = verify_in(&volume, &Silent).unwrap();
     assert_eq!(report.problem_count, 1, "{report:?}");
     assert!(report.problems[0].what.contains("cut off"), "{report:?}");
-    // A copy does without it, and a repair removes it and writes nothing anew.
+    // A copy leaves it out, and a repair removes it and rebuilds nothing.
     let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
     let copy = SimVolume::new();
     crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
@@ -437,7 +441,7 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     assert!(verify_in(&volume, &Silent).unwrap().clean());
 }
 
-/// A later program may say of an insert what this one cannot read: nothing of that is lost.
+/// A later program may record facts of an insert that this one cannot read: they are not lost.
 #[test]
 fn inserts_of_a_later_program_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -468,7 +472,8 @@ fn inserts_of_a_later_program_stay_as_they_are() {
     open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
 }
 
-/// A file with other names is copied before the first row, which may have no room: nothing was cut off then.
+/// A file with other names is copied before the first row, and there may be no space: then no
+/// insert was interrupted.
 #[test]
 fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     for case in [PACKED, Case(Layout::Coupled, Update::InPlace)] {
@@ -497,7 +502,7 @@ fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     }
 }
 
-/// Given ids of which the last ones came with other rows, or some were deleted since.
+/// Given ids whose last ones belong to other rows, or some were deleted since.
 #[test]
 fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -535,7 +540,7 @@ fn other_rows_are_not_gone_on_with() {
         "{text}"
     );
     assert_eq!(contents(&live), first());
-    // A row that no index takes leaves nothing to go on with.
+    // A row that no index takes leaves nothing to resume.
     let short = Matrix::new(vec![0; 2 * DIM], 4, DIM / 2, Element::U8).unwrap();
     let refused = live.insert_resumable(&short, None, None, CutOff::Refuse, &Silent);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Call);

@@ -1,4 +1,4 @@
-//! An index whose roles are on volumes of their own: what holds of one volume holds of several.
+//! An index whose roles are on volumes of their own: the guarantees of one volume hold for several.
 
 use stratann_tier::testing::{Mishap, Operation};
 
@@ -17,8 +17,8 @@ fn an_index_on_several_tiers_under_changes_is_what_the_model_is() {
     }
 }
 
-/// The ways to update on several disks that are tried at every operation: one by default that has every role and moves records, and one that
-/// writes pages in their places.
+/// The update strategies that are tried on several disks at every operation. By default there are
+/// two: one with every role that moves records, and one that writes pages in place.
 fn cases() -> impl Iterator<Item = Case> {
     let merged = Case(Layout::Decoupled, Update::Merge);
     let cases = [DECOUPLED, INLINE, PACKED, merged];

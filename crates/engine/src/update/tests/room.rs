@@ -1,5 +1,6 @@
-//! What a budget lets in: it is counted by its bytes, has room when the index is opened again, and leaves nothing behind where it is refused. And what a full
-//! disk lets in: deletes, for which room is kept.
+//! Changes that a budget accepts: they are counted by their bytes, fit when the index is opened
+//! again, and leave nothing behind if they are refused. And changes that a full disk accepts:
+//! deletes, with reserved blocks.
 
 use stratann_tier::testing::Mishap;
 
@@ -97,7 +98,7 @@ fn what_was_accepted_under_a_budget_opens_again_under_it() {
     }
 }
 
-/// With so little memory that one vector has room to wait, and what its segment takes.
+/// With memory for one waiting vector and its segment only.
 #[test]
 fn the_first_vector_that_was_accepted_opens_again() {
     for case in &WAYS[2..] {
@@ -165,7 +166,7 @@ fn rows_that_wait_for_a_checkpoint_are_bounded_by_their_bytes() {
                 .unwrap_or_else(|error| panic!("{case:?}: {error}"));
             most = most.max(waits());
         }
-        // 48 MB of them came.
+        // 48 MB of them were inserted.
         assert!(
             most <= room && room < 10 << 20,
             "{case:?}: {most} of {room}"
@@ -207,7 +208,7 @@ fn a_change_that_failed_leaves_no_column() {
 #[test]
 fn a_vector_that_got_no_page_leaves_no_row_of_a_node_that_is_not_there() {
     let (case, folder) = (INLINE, tempfile::tempdir().unwrap());
-    // Many pages, of which the last, where new vectors go, is none that a search comes across.
+    // Many pages; no search reads the last one, where new vectors go.
     let volume = base_of(case, 401, folder.path());
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
     let names = volume.list().unwrap();
@@ -248,7 +249,7 @@ fn a_vector_that_got_no_page_leaves_no_row_of_a_node_that_is_not_there() {
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// An index on a volume that keeps room, with some vectors in its log, and the ids that are in it.
+/// An index on a volume that reserves blocks, with some vectors in its log, and its ids.
 fn with_room(case: Case, folder: &Path) -> (SimVolume, Vec<u64>) {
     let volume = base(case, folder);
     volume.gives_room();
@@ -293,7 +294,7 @@ fn deletes_go_on_when_the_disk_is_full() {
             live.delete(&[ids.remove(0)]).unwrap();
         }
         holds(case, &volume.fork(), folder.path(), &ids, "full");
-        // With room all goes on, and room is kept again.
+        // With free space all changes work, and blocks are reserved again.
         volume.heal();
         let live = open().unwrap();
         live.insert(&rows(&[900], 1), Some(&[900]), &Silent)
@@ -337,7 +338,7 @@ fn a_delete_for_which_no_room_is_left_leaves_the_index_as_it_was() {
     let volume = base(case, folder.path());
     volume.gives_room();
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
-    // Room was kept for a thousand deletes when there were few vectors.
+    // Blocks were reserved for a thousand deletes when there were few vectors.
     let came: Vec<u64> = (1_000..3_000).collect();
     live.insert(&rows(&came, 1), Some(&came), &Silent).unwrap();
     volume.fail_after(0, Failure::NoSpace);
@@ -357,7 +358,8 @@ fn a_delete_for_which_no_room_is_left_leaves_the_index_as_it_was() {
     holds(case, &volume, folder.path(), &there, "used up");
 }
 
-/// One operation more fails on the full disk, or the machine crashes behind it: what was acknowledged is deleted, and all else is there.
+/// One more operation fails on the full disk, or the machine crashes after it: acknowledged deletes
+/// are done, and all other vectors are there.
 #[test]
 fn room_that_is_taken_survives_what_happens_meanwhile() {
     for case in [PACKED, Case(Layout::Replicated, Update::Rebalance)] {

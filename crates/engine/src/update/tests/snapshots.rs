@@ -7,7 +7,8 @@ use super::*;
 use crate::progress::Progress;
 use crate::snapshot::take;
 
-/// Does something at a step of the work, once or at each from there on; and keeps what the user is warned of.
+/// Runs a function at a step of the work, once or at each step from there on, and records the
+/// warnings.
 pub(super) struct Meddling<'a> {
     steps: AtomicU64,
     at: u64,
@@ -59,7 +60,8 @@ impl Progress for Meddling<'_> {
     }
 }
 
-/// That the copy is an index of which nothing is wrong, not even such as a crash leaves; and what it has.
+/// Checks that the copy is an index without any fault, not even one that a crash leaves; returns
+/// its contents.
 fn read(case: Case, copy: &SimVolume, folder: &Path, what: &str) -> Model {
     let told = Meddling::at(u64::MAX, &|| {});
     let report = verify_in(copy, &told).unwrap();
@@ -95,7 +97,8 @@ fn a_snapshot_has_all_that_was_acknowledged() {
     }
 }
 
-/// At each piece that is copied vectors are inserted until a checkpoint is made, and a merge removes the files.
+/// At each copied piece vectors are inserted until a checkpoint is made, and a merge removes the
+/// files.
 #[test]
 fn a_snapshot_is_of_one_moment_whatever_is_committed_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -253,7 +256,7 @@ fn what_is_behind_the_last_whole_record_of_the_log_is_not_copied() {
         assert_eq!(copy.len(log).unwrap(), length);
         assert!(read(PACKED, &copy, folder.path(), "a torn log") == model);
     }
-    // One of which not even the header is there yet.
+    // One without even a header yet.
     let volume = volume.fork();
     let next = format!("log-{:06}", log[4..].parse::<u64>().unwrap() + 1);
     volume.create(&next).unwrap().append(&[0; 100]).unwrap();
@@ -331,7 +334,7 @@ fn a_snapshot_that_is_interrupted_or_refused_leaves_what_was_there() {
         assert!(error.to_string().contains(name), "{error}");
         assert_eq!(copy.list().unwrap(), [name]);
     }
-    // What somebody else has put beside an unfinished one stays as well.
+    // Files of other programs beside an unfinished copy stay as well.
     let copy = SimVolume::new();
     for name in ["SNAPSHOT.new", "graph-000001", "notes.txt"] {
         copy.create(name).unwrap();

@@ -1,10 +1,11 @@
-//! Changes that a process left in the memory of the operating system, and syncs that fail when the next one opens the index.
+//! Changes that a process left in the page cache, and syncs that fail when the next process opens
+//! the index.
 
 use stratann_tier::testing::{Mishap, Operation};
 
 use super::*;
 
-/// An index that takes changes in memory and in the log alone, with three of them that nobody has synced.
+/// An index that takes changes in memory and in the log alone, with three unsynced ones.
 fn left_unsynced(folder: &Path) -> (SimVolume, Model) {
     let case = Case(Layout::Packed, Update::Merge);
     let volume = base(case, folder);

@@ -1,4 +1,4 @@
-//! How much searches find, measured at one moment while everything changes.
+//! The recall of searches, measured at one read timestamp while everything changes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
@@ -59,7 +59,7 @@ fn open_watched(case: Case, volume: &SimVolume, folder: &Path) -> LiveIndex {
 
 const QUERIES: usize = 12;
 
-/// Finds all that there is to find, but for what leading parts of vectors hide.
+/// Options that find everything, except answers that leading parts of vectors hide.
 fn all(index: &LiveIndex) -> SearchOptions {
     let has_clusters = index.index().has_clusters();
     SearchOptions {
@@ -92,7 +92,8 @@ fn recall(live: &LiveIndex, queries: &Matrix, options: &SearchOptions) -> f64 {
     shares.sum::<f64>() / queries.rows() as f64
 }
 
-/// What is found when queries are searched again before, between and behind changes: all of it, as nothing is missed by such searches.
+/// The recall of queries that are searched again before, between and after changes: 1, as such
+/// searches miss nothing.
 #[test]
 fn changes_that_come_in_between_make_no_answer_wrong() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -130,7 +131,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             let measured = live.measure_recall(&meddling).unwrap();
             let what = format!("{case:?}, {ask}: {measured:?}");
             let last = measured.last.unwrap();
-            // Which nodes are near is told by leading parts of vectors there, and is not certain.
+            // There, leading parts of vectors decide which nodes are near, with some uncertainty.
             let doubtful = case.0 == Layout::Layered;
             let is_all = |found: f64| found == 1.0 || doubtful && found > 0.9;
             assert_eq!(last.queries, QUERIES as u64, "{what}");
@@ -140,7 +141,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
                 live.contains(ids[0]).unwrap() || meddling.left.into_inner() > 0,
                 "{what}"
             );
-            // And what there is now.
+            // And the present contents.
             let expected = recall(&live, &queries, &options);
             let measured = live.measure_recall(&Silent).unwrap();
             let found = measured.last.unwrap().found;

@@ -1,4 +1,4 @@
-//! Cluster indexes: every byte that is not what it was is found, whatever it is of.
+//! Cluster indexes: every changed byte is found, in every file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ fn index(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// The same after vectors came and went, some of them twice: clusters were split, written anew, and some once more.
+/// An index after inserts and deletes, some of them twice: clusters were split, rewritten, and some
+/// rewritten again.
 pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     let volume = index(layout, folder);
     let options = WriteOptions {
@@ -76,7 +77,7 @@ fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     volume
 }
 
-/// A copy with another table of what came since the build, sealed as an index would.
+/// A copy with another table of the changes since the build, sealed as an index would.
 fn with_table(volume: &SimVolume, manifest: &Manifest, table: &AmendedFile) -> SimVolume {
     let entry = manifest.file("amended").unwrap().clone();
     let sealed = stratann_layout::stream::encode(FileKind::Amended, &table.encode(), &[]);
@@ -183,7 +184,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
         let manifest = stored::manifest(&volume).unwrap();
         let facts = manifest.placement.unwrap();
         assert!(facts.nodes > manifest.vectors && facts.live < facts.nodes);
-        // What it says of itself is of what there is now, and not of the build.
+        // Its statistics are of the present contents, and not of the build.
         let shared = Arc::new(volume.clone());
         let index = Index::open_in(shared, folder.path(), &OpenOptions::default()).unwrap();
         let stats = index.stats();
@@ -197,7 +198,8 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             stats.bytes.total
         );
         assert!(stats.bytes.vectors >= facts.nodes * DIM as u64, "{layout}");
-        // A table that leaves out a cluster's last extent: vectors that stand there alone are missed.
+        // A table that leaves out a cluster's last posting list: vectors that are only there are
+        // missed.
         let mut table = stored::amended(&volume, &manifest).unwrap().unwrap();
         let segments = table.extents.len();
         assert!(segments > 0, "{layout}");
@@ -205,7 +207,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             table.clusters > manifest.clusters().unwrap().clusters as u32,
             "{layout}"
         );
-        // What it says is sealed: another table is written as an index would.
+        // The table is sealed: another one is written as an index would.
         table.extents.pop();
         let damaged = with_table(&volume, &manifest, &table);
         let report = verify_in(&damaged, &Silent).unwrap();

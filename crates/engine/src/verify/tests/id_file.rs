@@ -26,7 +26,7 @@ fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
     volume
 }
 
-/// The same of an index whose ids are row numbers: nodes stand alone.
+/// An index with ids that are row numbers, so that the file has nodes alone.
 fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     let says = in_manifest(|manifest| {
         manifest.writer_features = IDS;
@@ -45,7 +45,7 @@ fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     volume
 }
 
-/// What is wrong with the file of ids, and where; nothing else is.
+/// The faults of the file of ids, and their offsets; there are no others.
 fn wrong(layout: Layout, change: Entries<'_>) -> Vec<(u64, String)> {
     let problems = report(&with_ids(layout, change)).problems;
     let of_ids = |problem: Problem| {
@@ -55,7 +55,7 @@ fn wrong(layout: Layout, change: Entries<'_>) -> Vec<(u64, String)> {
     problems.into_iter().map(of_ids).collect()
 }
 
-/// Where an entry stands.
+/// The offset of an entry.
 fn at(entry: usize) -> u64 {
     (BLOCK + 4 + entry * ENTRY) as u64
 }

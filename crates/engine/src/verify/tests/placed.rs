@@ -1,4 +1,5 @@
-//! Indexes that took direct inserts: whole ones are clean, and each thing that is wrong with where nodes are is named.
+//! Indexes that took direct inserts: whole ones are clean, and each fault of the table of nodes and
+//! pages is reported.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ impl Grown {
             navigation: 0.0,
             threads: 1,
             layout: Some(layout),
-            // Two segments, the last of which ends within a chunk.
+            // Two segments; the last ends within a chunk.
             chunk_bytes: 256 * WIDE as u64,
             segment_bytes: 256 * WIDE as u64,
             compression: (layout == Layout::Decoupled).then_some(Compression::Paper),
@@ -81,7 +82,8 @@ impl Grown {
         }
     }
 
-    /// With everything that may happen to an id; some of it waits for its page. A process grows each once.
+    /// An index with every kind of change to an id; some changes are pending. A process makes each
+    /// once.
     fn new(layout: Layout, update: Update) -> Self {
         static GROWN: Mutex<Vec<(Layout, Update, SimVolume)>> = Mutex::new(Vec::new());
         let mut all = GROWN.lock();
@@ -213,7 +215,7 @@ impl Grown {
         pages.sum::<u64>() + self.tables().0.added.len() as u64
     }
 
-    /// Another index, of which a table or the manifest is other than it should be.
+    /// Another index, with a changed table or manifest.
     fn with(
         &self,
         change: impl Fn(&mut PlacementFile, &mut PendingFile, &mut Manifest),
@@ -237,7 +239,8 @@ impl Grown {
         volume
     }
 
-    /// Checks that each problem is of the file with this name and says this, and that there are so many.
+    /// Checks that each problem is in the file with this name and contains this text, and that
+    /// there are so many.
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
@@ -288,7 +291,8 @@ fn many_threads_leave_a_clean_index() {
         let ids: Vec<u64> = (1_000..2_500).collect();
         live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
         drop(live);
-        // What could not be inserted at once may be now: only then a checkpoint is made.
+        // Vectors that could not be inserted then may be inserted now: only then a checkpoint is
+        // made.
         drop(grown.open(update, 1));
         let found = report(&grown.volume);
         assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
@@ -362,7 +366,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             "/placement-",
             &format!("node {gone} is on page"),
         );
-        // Twice among what waits, and there although it is on its page.
+        // Pending twice, and pending although it is on its page.
         let volume = grown.with(|_, pending, _| pending.records.push(pending.records[0].clone()));
         grown.says(
             &volume,
@@ -379,8 +383,8 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let text = format!("node {node} waits for page {page}, and is on it");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
-        // Where vectors are apart, the id is not the one that it has there; where they are in parts, neither is that beside the list, nor the
-        // vector that it makes with that part.
+        // If vectors are stored apart, the id differs from the one there. If they are in two parts,
+        // so does the one beside the list, and the vector differs from the one that the parts make.
         let others = match layout {
             Layout::Decoupled => 1,
             Layout::Layered => 3,
@@ -432,7 +436,7 @@ fn what_waits_is_of_nodes_that_are() {
             // Of nodes that may wait nothing else is said.
             grown.says(&volume, 1, "/pending-", text);
         }
-        // More than there is room for.
+        // More links than a list may have.
         let long = grown.with(|_, pending, _| pending.records[0].list = (0..9).collect());
         grown.says(&long, 1, "/pending-", "has 9 links; 8 is the most");
     }
@@ -524,7 +528,7 @@ fn both_tables_are_there_or_none_is() {
             let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
             grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
         }
-        // Files of which the manifest says nothing. Pages of the build may hold other nodes by now.
+        // Files that the manifest does not mention. Pages of the build may hold other nodes by now.
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {
@@ -532,7 +536,7 @@ fn both_tables_are_there_or_none_is() {
                 format!("the role \"{role}\", and says of no records that were written anew");
             assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
         }
-        // Facts that are not those of the tables.
+        // Facts that disagree with the tables.
         for change in [
             (|facts| facts.nodes += 1) as fn(&mut stratann_layout::PlacementFacts),
             |facts| facts.pages += 1,

@@ -1,5 +1,5 @@
-//! Indexes whose vectors are apart from lists, damaged after direct inserts: what is lost is on pages of vectors, or decoded
-//! with what is lost.
+//! Indexes whose vectors are stored apart from lists, damaged after direct inserts: losses are on
+//! pages of vectors, or need a lost table to be decoded.
 
 use stratann_layout::{FileEntry, SlottedBuilder, SlottedShape, SlottedView};
 
@@ -111,7 +111,7 @@ fn of_a_damaged_page_its_vectors_are_lost_that_count() {
             assert!(said.what.starts_with(text), "{what}: {report:#?}");
             assert_eq!(said.vectors, lost.len() as u64, "{what}: {report:#?}");
         }
-        // Pages of two files, and what is behind an end.
+        // Pages of two files, and the bytes behind an end.
         let volume = place.page_hit(&segments[0], 1);
         let at = last.shape.file_offset(last.built + 1) as usize;
         change(&volume, &last.entry.name, &|bytes| bytes.truncate(at + 5));
@@ -124,7 +124,7 @@ fn of_a_damaged_page_its_vectors_are_lost_that_count() {
             report.lost.iter().filter(|lost| lost.vectors > 0).count(),
             2
         );
-        // A file of which nothing is left.
+        // A file that is gone.
         let volume = place.volume.fork();
         volume.remove(&segments[1].entry.name).unwrap();
         let lost = (0..segments[1].built).flat_map(|page| place.live_on(&segments[1], page));
@@ -155,7 +155,8 @@ fn what_a_segment_is_decoded_with_takes_added_vectors_along() {
     }
 }
 
-/// New vectors take a model from the last segment and no base, though its last chunk has one and is not full.
+/// New vectors use a model of the last segment and no base, although its last chunk has one and is
+/// not full.
 #[test]
 fn vectors_that_came_later_have_no_base() {
     let rows = |first: usize, count: usize| {
@@ -202,7 +203,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
         let table = place.entry(FileKind::Placement, None).name;
         let added = placement.added.len() as u64;
         let nodes = placement.page_of.len() as u32;
-        // As a crash leaves them: pages of nodes that there are already, and of such as the checkpoint has not.
+        // As a crash leaves them: pages of existing nodes, and of nodes that the checkpoint lacks.
         let crashed = |volume: &SimVolume| {
             change(volume, name, &|bytes| {
                 let one = shape.file_offset(*built) as usize;
@@ -241,7 +242,8 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
             !back.is_empty() && back.is_subset(&gone),
             "{what}: {back:?}"
         );
-        // Of a page that is damaged the vectors are lost, but for those that stand on lower nodes as they were before.
+        // The vectors on a damaged page are lost, except those whose earlier versions are on lower
+        // nodes.
         for page in [1, added - 1] {
             let what = format!("{update:?}: without page {page}");
             let volume = place.page_hit(&last, built + page);

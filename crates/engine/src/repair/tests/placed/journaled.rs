@@ -1,4 +1,5 @@
-//! Inline indexes, damaged after direct inserts: pages are in their places, or in the journal of the last checkpoint.
+//! Inline indexes, damaged after direct inserts: pages are in place, or in the journal of the last
+//! checkpoint.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, stream};
@@ -6,7 +7,7 @@ use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, strea
 use super::*;
 
 impl Place {
-    /// An index whose journal has these pages, as they are in the file; and the ids that were deleted.
+    /// An index whose journal has these pages, as they are in the file; and the deleted ids.
     fn inline(numbers: &[u32]) -> (Self, BTreeSet<u64>) {
         let (layout, update) = INLINE;
         let (place, gone) = Self::grown(layout, update);
@@ -91,7 +92,7 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
     let (place, _) = Place::inline(&journal);
     assert!(count > 100 && u64::from(count) > place.shape().pages(ROWS as u64));
     let name = place.pages();
-    // A page of the build, one that came since, and some at once.
+    // A page of the build, a later one, and several at once.
     for pages in [vec![0], vec![count - 3], vec![2, 49, 51, count - 4]] {
         let what = format!("{pages:?}");
         let lost = place.ids_of(pages.iter().copied());
@@ -113,12 +114,13 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
         bytes.truncate(at(count - 2) + 700);
     });
     assert!(!place.repair(&volume).unwrap().repaired);
-    // With another file that is made anew.
+    // Together with another file that can be recomputed.
     volume
         .remove(&place.entry(FileKind::Entries, None).name)
         .unwrap();
     place.loses(&volume, &BTreeSet::new(), "torn pages");
-    // A file that ends before pages that the journal has not, one without its header, and none at all.
+    // A file that ends before pages that the journal lacks, one without its header, and none at
+    // all.
     let volume = place.damaged(&name, &|bytes| bytes.truncate(at(count - 5)));
     place.loses(&volume, &place.ids_of(count - 5..count - 2), "cut");
     let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
@@ -168,7 +170,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let text = format!("1 of {count} pages are damaged");
         let torn = |lost: &Lost| lost.what.contains(&text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(torn), "{report:#?}");
-        // Of one that is as it was before, the nodes that came since.
+        // On a page in its earlier state, the nodes inserted since are missing.
         let (shape, last) = (place.shape(), place.ids_on(count - 1));
         assert!(last.len() > 1, "{last:?}");
         let volume = place.damaged(&pages, &|bytes| {
@@ -187,7 +189,8 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let fewer = |lost: &Lost| lost.what.contains(text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(fewer), "{report:#?}");
     }
-    // A page of it is damaged under right checksums of its own: that in the file counts, and the others of the journal.
+    // A page of the journal is damaged under a correct checksum of the journal: the page in the
+    // file counts, and the journal's other pages.
     let mut payload = JournalFile::head(BLOCK, &[1, 50]);
     let bytes = place.volume.read(&pages).unwrap();
     for page in [1, 50] {

@@ -1,5 +1,6 @@
-//! Indexes whose vectors are in two parts, damaged after direct inserts: the leading parts are on pages of lists, which move, or whole with
-//! what waits; the trailing ones are on pages of vectors.
+//! Indexes whose vectors are in two parts, damaged after direct inserts. The leading parts are on
+//! pages of lists, which move, or whole with pending nodes. The trailing ones are on pages of
+//! vectors.
 
 use stratann_layout::SlottedView;
 

@@ -1,4 +1,5 @@
-//! Vectors that are apart from lists and came after the build: on which pages they are, in which file, and under which ids.
+//! Vectors stored apart from lists that were inserted after the build: their pages, their file, and
+//! their ids.
 
 use stratann_layout::SlottedShape;
 
@@ -32,7 +33,7 @@ impl Grown {
         }
     }
 
-    /// A copy with an added page that was written otherwise: with another first node, or other records.
+    /// A copy with a changed added page: with another first node, or other records.
     fn rewritten(&self, at: u64, change: impl Fn(&mut u32, &mut Vec<Coded>)) -> SimVolume {
         let Last { name, shape, built } = self.last();
         self.changed(&name, |bytes| {
@@ -80,7 +81,7 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
             bytes.copy_within(at(built)..at(built) + size, at(built + 1));
         });
         grown.says(&volume, 1, &name, &format!(", {}: ", at(built + 1)));
-        // What is behind the last does not count.
+        // Bytes behind the last page do not count.
         let volume = grown.changed(&name, |bytes| bytes.extend_from_slice(&[77; 5_000]));
         assert_eq!(lines(&volume), Vec::<String>::new());
         // A file that ends before them, and in the middle of one.
@@ -98,7 +99,7 @@ fn a_flipped_byte_of_any_other_file_is_found() {
     let grown = Grown::apart(Update::Accumulate);
     let lists = grown.pages().0;
     for FileEntry { name, length, .. } in grown.manifest().files {
-        // Of which not all pages count.
+        // Not all of its pages count.
         let least = if name == lists { 0 } else { length };
         for at in (0..least.max(BLOCK as u64)).step_by(701) {
             let volume = grown.changed(&name, |bytes| bytes[at as usize] ^= 1);
@@ -166,7 +167,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let volume = grown.with(|placement, _, _| placement.added.clear());
     let text = format!("names no pages of vectors that were added, which those of {later} nodes");
     grown.says(&volume, 1, "/placement-", &text);
-    // A page that goes on by the table, and does not.
+    // A page that continues by the table, but does not.
     let volume = grown.with(|placement, _, _| placement.runs.set(0));
     let text = "does not go on on the next; it does by the table of pages";
     grown.says(&volume, 1, &name, text);
@@ -208,12 +209,12 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
         let text = format!("the outside id {id}, which is none of those that did");
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
     }
-    // What waits does so under the id that its vector has.
+    // A pending node has the id of its vector.
     let node = pending.records[0].node;
     let volume = grown.with(|_, pending, _| pending.records[0].id ^= 1);
     let text = format!("node {node} has the outside id {}", pending.records[0].id);
     grown.says(&volume, 1, &name, &text);
-    // Without the placement nobody knows which ids count, and pages of the build are looked at.
+    // Without the placement it is unknown which ids are live, and pages of the build are read.
     let volume = grown.volume.fork();
     let entry = grown.manifest();
     let table = &entry.file(FileKind::Placement.name()).unwrap().name;

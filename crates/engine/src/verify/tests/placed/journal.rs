@@ -1,4 +1,4 @@
-//! Inline indexes: pages are in their places, and a journal has those that are about to be written there.
+//! Inline indexes: pages are in place, and a journal has those that are about to be written.
 
 use stratann_layout::{InlineShape, JournalFile};
 
@@ -22,7 +22,7 @@ impl Grown {
         self.manifest().file(kind.name()).unwrap().name.clone()
     }
 
-    /// Another index, whose journal has these pages as they are in the file, but for a change of each.
+    /// Another index, whose journal has these pages as they are in the file, with a change to each.
     fn journal(&self, numbers: &[u32], change: impl Fn(u32, &mut [u8])) -> Self {
         let (file, size) = self.pages();
         let bytes = self.volume.read(&file).unwrap();
@@ -128,7 +128,7 @@ fn pages_that_neither_file_has_are_named() {
         );
         grown.says(&volume, 1, &name, &text);
     }
-    // Whoever says of more nodes than there is room for waits no longer for the answer.
+    // A manifest with far too many nodes does not delay the answer.
     let volume =
         grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes = u64::from(u32::MAX) - 1);
     let found = lines(&volume);
@@ -202,7 +202,7 @@ fn pages_of_the_journal_are_those_of_the_index() {
             seal(bytes, 3);
         }
     };
-    // That of another place.
+    // A page of another place.
     says(
         &[2, 3],
         &|bytes| seal(bytes, 4),
@@ -235,7 +235,7 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // Files of which the manifest says nothing, and pages that are behind those of the build.
+    // Files that the manifest does not mention, and pages behind those of the build.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
@@ -266,7 +266,7 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
     let found = lines(&volume);
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(found[0].contains("says of no records"), "{found:#?}");
-    // What is said of pages is what follows from the nodes; and there is no table.
+    // The number of pages follows from the nodes; and there is no table.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().pages += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
