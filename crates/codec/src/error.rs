@@ -1,7 +1,7 @@
 //! Why bytes, or what was to be coded, were refused.
 
-/// Bytes that are no code of ours, or a model that is not the one they were coded with. Whoever read the bytes
-/// adds the file and the offset.
+/// Bytes that are no code of ours, or a model that is not the one they were coded with. Whoever
+/// read the bytes adds the file and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {

@@ -1,4 +1,5 @@
-//! What the bytes of the models have in common: a version in front, and a reader that refuses to read too far.
+//! What the bytes of the models have in common: a version in front, and a reader that refuses to
+//! read too far.
 
 use crate::error::CodecError;
 

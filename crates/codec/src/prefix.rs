@@ -1,16 +1,16 @@
 //! Canonical prefix codes (Huffman's, with a bound on the length) and the tables that decode them.
 //!
-//! A code is known by the lengths of its words alone: words are numbered by length, then by symbol, and written
-//! lowest bit first, so the bits of each number stand reversed. Every code is *complete*: any bits decode, so
-//! that a decoder needs no check for words that do not exist.
+//! A code is known by the lengths of its words alone: words are numbered by length, then by symbol,
+//! and written lowest bit first, so the bits of each number stand reversed. Every code is
+//! *complete*: any bits decode, so that a decoder needs no check for words that do not exist.
 //!
 //! ```text
 //! bytes of a code over n symbols: one nibble a symbol, lower nibble first: its word's length, 0 = has no word
 //! ```
 //!
-//! In a code over bytes, symbol 256 is the *escape*: its word is followed by the byte as it is. Bytes that the
-//! sample did not hold, or hardly, have no word of their own and are written so; giving each of them a word
-//! would cost the others bits.
+//! In a code over bytes, symbol 256 is the *escape*: its word is followed by the byte as it is.
+//! Bytes that the sample did not hold, or hardly, have no word of their own and are written so;
+//! giving each of them a word would cost the others bits.
 
 use crate::bits::BitWriter;
 use crate::error::CodecError;
@@ -33,8 +33,8 @@ pub(crate) struct PrefixCode {
 }
 
 impl PrefixCode {
-    /// The shortest code for symbols that occur `counts` times, with words of at most `limit` bits. Symbols that
-    /// do not occur have no word, except that a code has two symbols at least.
+    /// The shortest code for symbols that occur `counts` times, with words of at most `limit` bits.
+    /// Symbols that do not occur have no word, except that a code has two symbols at least.
     pub(crate) fn from_counts(counts: &[u64], limit: u32) -> PrefixCode {
         let mut present: Vec<(u64, u16)> = (0u16..)
             .zip(counts)
@@ -51,10 +51,12 @@ impl PrefixCode {
         PrefixCode::new(package_merge(&present, counts.len(), limit))
     }
 
-    /// The code over bytes with the fewest bits for bytes that occur `counts` times, the escape included.
+    /// The code over bytes with the fewest bits for bytes that occur `counts` times, the escape
+    /// included.
     pub(crate) fn from_byte_counts(counts: &[u64; 256], limit: u32) -> PrefixCode {
         let total: u64 = counts.iter().sum();
-        // A byte earns a word if its ideal length is below the limit, or somewhat above: tried, not guessed.
+        // A byte earns a word if its ideal length is below the limit, or somewhat above: tried, not
+        // guessed.
         (0..4)
             .map(|slack| {
                 let mut kept = [0u64; BYTE_SYMBOLS];
@@ -137,8 +139,8 @@ impl PrefixCode {
         }
     }
 
-    /// Reads a code over `symbols` symbols with words of at most `limit` bits; it must be complete. One over
-    /// bytes that lacks a byte's word must have the escape's.
+    /// Reads a code over `symbols` symbols with words of at most `limit` bits; it must be complete.
+    /// One over bytes that lacks a byte's word must have the escape's.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         symbols: usize,
@@ -183,8 +185,8 @@ impl PrefixCode {
     }
 }
 
-/// Lengths of the best code with words of at most `limit` bits (the coin collector's algorithm of Larmore and
-/// Hirschberg). `present`: counts and symbols, ascending, two or more.
+/// Lengths of the best code with words of at most `limit` bits (the coin collector's algorithm of
+/// Larmore and Hirschberg). `present`: counts and symbols, ascending, two or more.
 fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> {
     let leaves = || present.iter().map(|&(count, symbol)| (count, vec![symbol]));
     let mut level: Vec<(u64, Vec<u16>)> = Vec::new();
@@ -384,8 +386,8 @@ mod tests {
 
     #[test]
     fn a_code_without_an_escape_must_know_every_byte() {
-        // 255 bytes of 8 bits, and the last word given to nobody's symbol would be fine; here byte 0 has none
-        // and byte 1 has two words' room.
+        // 255 bytes of 8 bits, and the last word given to nobody's symbol would be fine; here byte
+        // 0 has none and byte 1 has two words' room.
         let mut lengths = [8u8; BYTE_SYMBOLS];
         lengths[0] = 0;
         lengths[1] = 7;

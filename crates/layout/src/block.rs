@@ -6,12 +6,12 @@
 //!      4  4092  payload
 //! ```
 //!
-//! A block's number is its offset in the file divided by 4096 (the header block is number 0). The number is
-//! part of what the checksum covers, so that a block which landed in a wrong place is refused although its
-//! bytes are intact.
+//! A block's number is its offset in the file divided by 4096 (the header block is number 0). The
+//! number is part of what the checksum covers, so that a block which landed in a wrong place is
+//! refused although its bytes are intact.
 //!
-//! A page may be several consecutive blocks. The checksums of all of them stand in its first block, so that
-//! what is behind them is not cut:
+//! A page may be several consecutive blocks. The checksums of all of them stand in its first block,
+//! so that what is behind them is not cut:
 //!
 //! ```text
 //! offset  size  what (page of k blocks)
@@ -75,8 +75,8 @@ pub fn seal(block: &mut [u8], number: u64) {
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Refuses a block whose checksum is not that of its bytes at place `number`, or that is not [`BLOCK`] bytes
-/// long.
+/// Refuses a block whose checksum is not that of its bytes at place `number`, or that is not
+/// [`BLOCK`] bytes long.
 #[inline]
 pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     if block.len() != BLOCK {
@@ -101,8 +101,8 @@ fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     )
 }
 
-/// Writes the checksums of all blocks of a page that starts at block `first`; a page of one block is sealed
-/// as by [`seal`].
+/// Writes the checksums of all blocks of a page that starts at block `first`; a page of one block
+/// is sealed as by [`seal`].
 ///
 /// # Panics
 /// When `page` is not one block or several.
@@ -115,8 +115,8 @@ pub(crate) fn seal_page(page: &mut [u8], first: u64) {
     seal(&mut page[..BLOCK], first);
 }
 
-/// Refuses a page of which a block has a wrong checksum. The caller knows that `page` is one block or
-/// several.
+/// Refuses a page of which a block has a wrong checksum. The caller knows that `page` is one block
+/// or several.
 #[inline]
 pub(crate) fn check_page(page: &[u8], first: u64, file: &str) -> Result<(), LayoutError> {
     check(&page[..BLOCK], first, file)?;
@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn checksum_is_crc32c() {
-        // The published check value of CRC-32C; the format is fixed by it, not by the crate that we use.
+        // The published check value of CRC-32C; the format is fixed by it, not by the crate that we
+        // use.
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
         let mut bytes = 5u64.to_le_bytes().to_vec();
         bytes.extend_from_slice(b"abc");

@@ -1,12 +1,14 @@
-//! What a search needs in memory of one segment of vectors: which page holds which node, and what the
-//! vectors were made to differ from.
+//! What a search needs in memory of one segment of vectors: which page holds which node, and what
+//! the vectors were made to differ from.
 //!
-//! A segment is a file of kind `Vectors`. Its records are cut into chunks of the same number of records, and each
-//! chunk has pages of its own. This is the chunk-level metadata of DecoupleVS (section 3.3).
+//! A segment is a file of kind `Vectors`. Its records are cut into chunks of the same number of
+//! records, and each chunk has pages of its own. This is the chunk-level metadata of DecoupleVS
+//! (section 3.3).
 //!
-//! A record is a node, as a rule. A merge that keeps the file of a segment, though some of its vectors are deleted,
-//! writes this file anew: what is deleted is *garbage*, a record without a node, and the nodes of the others are
-//! numbered without holes. The pages themselves say the numbers that were theirs when they were written.
+//! A record is a node, as a rule. A merge that keeps the file of a segment, though some of its
+//! vectors are deleted, writes this file anew: what is deleted is *garbage*, a record without a
+//! node, and the nodes of the others are numbered without holes. The pages themselves say the
+//! numbers that were theirs when they were written.
 //!
 //! ```text
 //!   page, as it was written    | 300 301 302 303 | 304 305 306 | 307 308 |      first node 300
@@ -14,8 +16,8 @@
 //!   nodes now, from 100 on     | 100         101 |             | 102 103 |      boundaries 101, 101, 103
 //! ```
 //!
-//! Payload of a [stream](crate::stream) of kind `Chunks`, little-endian; `m` bytes of a model, `n` chunks,
-//! `V` bytes a vector:
+//! Payload of a [stream](crate::stream) of kind `Chunks`, little-endian; `m` bytes of a model, `n`
+//! chunks, `V` bytes a vector:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -38,9 +40,9 @@
 //! | … | 2 g | and all of them, those of a page ascending |
 //! | … | ⌈p / 8⌉ | if records run on: a bit for each page, whether its end goes on on the next ([`RunsOn`]); the last page's does not |
 //!
-//! Without garbage a chunk takes `4 p + 12 + V` bytes, on which the paper's formula for the size of a chunk rests
-//! ([`chunk_bytes_for`]), and a bit a page where records run on. A page on which no record starts says the same last node as the
-//! one before it.
+//! Without garbage a chunk takes `4 p + 12 + V` bytes, on which the paper's formula for the size of
+//! a chunk rests ([`chunk_bytes_for`]), and a bit a page where records run on. A page on which no
+//! record starts says the same last node as the one before it.
 
 mod dead;
 
@@ -69,8 +71,8 @@ pub struct Chunk {
     pub first_page: u32,
     /// Its pages, which follow one another.
     pub pages: u32,
-    /// The last node of each of its pages, as the index numbers nodes. The nodes that start on a page are those above the
-    /// last node of the page before it; none where these are the same.
+    /// The last node of each of its pages, as the index numbers nodes. The nodes that start on a
+    /// page are those above the last node of the page before it; none where these are the same.
     pub boundaries: Vec<u32>,
     /// What each of its vectors was made to differ from, if they were: the bytes of a vector.
     pub base: Option<Vec<u8>>,
@@ -81,7 +83,8 @@ pub struct Chunk {
 pub struct ChunksFile {
     /// How the vectors are encoded: the bytes of a model of the codec.
     pub model: Vec<u8>,
-    /// Records of each chunk, but the last, which may have fewer. They are nodes, but for what is dead.
+    /// Records of each chunk, but the last, which may have fewer. They are nodes, but for what is
+    /// dead.
     pub chunk_vectors: u32,
     /// The chunks, in the order of their nodes and pages.
     pub chunks: Vec<Chunk>,
@@ -151,14 +154,15 @@ impl ChunksFile {
         out
     }
 
-    /// Reads a payload of the segment that `span` says; a vector has `vector_bytes` bytes, and `file` names the
-    /// chunks' file in errors.
+    /// Reads a payload of the segment that `span` says; a vector has `vector_bytes` bytes, and
+    /// `file` names the chunks' file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts; not as many chunks as the records need; chunks whose pages
-    /// do not follow one another or are not as many as those of the file; boundaries that do not ascend, or do not
-    /// end where the chunk ends; a page of more records than a page holds, or of none, where none goes on; dead slots that do not
-    /// ascend, that are of no record, or that are not as many as the garbage; a chunk whose end goes on.
+    /// A length that does not follow from the counts; not as many chunks as the records need;
+    /// chunks whose pages do not follow one another or are not as many as those of the file;
+    /// boundaries that do not ascend, or do not end where the chunk ends; a page of more records
+    /// than a page holds, or of none, where none goes on; dead slots that do not ascend, that are
+    /// of no record, or that are not as many as the garbage; a chunk whose end goes on.
     pub fn decode(
         payload: &[u8],
         span: SegmentSpan,
@@ -247,8 +251,9 @@ impl ChunksFile {
         })
     }
 
-    /// The same pages with more garbage, and nodes that are numbered anew: `from` was the first, and `to` is from now
-    /// on. `dead` are the pages and slots of the records that die, ascending, none of which is dead already.
+    /// The same pages with more garbage, and nodes that are numbered anew: `from` was the first,
+    /// and `to` is from now on. `dead` are the pages and slots of the records that die, ascending,
+    /// none of which is dead already.
     #[must_use]
     pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
@@ -373,8 +378,8 @@ impl NextChunk {
         Ok(())
     }
 
-    /// Takes the last node of a page, which stands at `at`, and says how many nodes the page has: `least` or more. So many of its
-    /// records are dead, and its chunk has `left` more.
+    /// Takes the last node of a page, which stands at `at`, and says how many nodes the page has:
+    /// `least` or more. So many of its records are dead, and its chunk has `left` more.
     fn page(
         &mut self,
         reader: &PayloadReader<'_>,
@@ -384,7 +389,8 @@ impl NextChunk {
         dead: u64,
         left: u64,
     ) -> Result<u64, LayoutError> {
-        // Nodes of the page are `next_node..behind`. Where they begin with 0 and there are none, the last is -1.
+        // Nodes of the page are `next_node..behind`. Where they begin with 0 and there are none,
+        // the last is -1.
         let behind = match (self.next_node, last) {
             (0, u32::MAX) => 0,
             _ => u64::from(last) + 1,
@@ -450,7 +456,8 @@ impl Garbage {
     }
 }
 
-/// Refuses dead slots, which stand at `at`, that do not ascend or that are none of a page of so many records.
+/// Refuses dead slots, which stand at `at`, that do not ascend or that are none of a page of so
+/// many records.
 fn check_slots(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -468,15 +475,15 @@ fn check_slots(
     Ok(())
 }
 
-/// What the chunks of `chunk_bytes` bytes of vectors, before they are encoded, take beside them, as a part of
-/// those bytes: `(V + 12) / C + alpha / 1024`, where `alpha` is what the vectors shrink to, in (0, 1]. It is the
-/// beta of DecoupleVS (section 3.3).
+/// What the chunks of `chunk_bytes` bytes of vectors, before they are encoded, take beside them, as
+/// a part of those bytes: `(V + 12) / C + alpha / 1024`, where `alpha` is what the vectors shrink
+/// to, in (0, 1]. It is the beta of DecoupleVS (section 3.3).
 pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 {
     (vector_bytes + CHUNK_FIXED) as f64 / chunk_bytes as f64 + alpha / 1024.0
 }
 
-/// The fewest bytes of vectors that a chunk has to hold for [`chunk_overhead`] to be `overhead` or less; `None`
-/// where no chunk is large enough, for the boundaries alone take more.
+/// The fewest bytes of vectors that a chunk has to hold for [`chunk_overhead`] to be `overhead` or
+/// less; `None` where no chunk is large enough, for the boundaries alone take more.
 pub fn chunk_bytes_for(overhead: f64, alpha: f64, vector_bytes: usize) -> Option<u64> {
     let left = overhead - alpha / 1024.0;
     let bytes = ((vector_bytes + CHUNK_FIXED) as f64 / left).ceil();

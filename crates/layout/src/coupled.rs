@@ -1,4 +1,5 @@
-//! Coupled pages: a node's vector and its adjacency list side by side, so that one read brings both.
+//! Coupled pages: a node's vector and its adjacency list side by side, so that one read brings
+//! both.
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
@@ -6,10 +7,10 @@
 //!
 //! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
 //!
-//! A page is `k` consecutive 4 KiB blocks. `k` is 1 where a record fits one block, and then a page holds as
-//! many records as fit. Otherwise a page holds one record and `k` is as small as possible. The checksums
-//! of all `k` blocks stand in front, so that the records behind them are not cut: a vector is one slice of
-//! the page, whatever its length.
+//! A page is `k` consecutive 4 KiB blocks. `k` is 1 where a record fits one block, and then a page
+//! holds as many records as fit. Otherwise a page holds one record and `k` is as small as possible.
+//! The checksums of all `k` blocks stand in front, so that the records behind them are not cut: a
+//! vector is one slice of the page, whatever its length.
 //!
 //! ```text
 //! offset    size  what (page)
@@ -28,13 +29,14 @@
 //! 12+V+4*R     4  the node u32, none twice on a page; on relocated pages only
 //! ```
 //!
-//! Nodes fill the pages in order, so that a node's page and slot are computed and no table is needed. A
-//! block's number is its offset in the file divided by 4096.
+//! Nodes fill the pages in order, so that a node's page and slot are computed and no table is
+//! needed. A block's number is its offset in the file divided by 4096.
 //!
-//! A record that is written anew goes to another page, beside records of any other nodes. Such a *relocated*
-//! page therefore names the node of each of its records, of which there are one or more. It is as many blocks
-//! as the others, stands in the same file, and says itself what it is. Its records are four bytes longer, so
-//! that it may hold fewer; a shape whose record just fits its blocks has no relocated pages.
+//! A record that is written anew goes to another page, beside records of any other nodes. Such a
+//! *relocated* page therefore names the node of each of its records, of which there are one or
+//! more. It is as many blocks as the others, stands in the same file, and says itself what it is.
+//! Its records are four bytes longer, so that it may hold fewer; a shape whose record just fits its
+//! blocks has no relocated pages.
 
 use std::ops::Deref;
 
@@ -60,7 +62,8 @@ const NODE_OF: &str = "node of a record";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoupledShape {
     geometry: Geometry,
-    /// That of relocated pages, which have as many blocks; `None` where their records do not fit these.
+    /// That of relocated pages, which have as many blocks; `None` where their records do not fit
+    /// these.
     relocated: Option<Geometry>,
 }
 
@@ -87,8 +90,8 @@ impl CoupledShape {
         })
     }
 
-    /// Nodes of a full relocated page; 0 where the shape has no such pages, since a record with its node's
-    /// number does not fit the blocks of a page.
+    /// Nodes of a full relocated page; 0 where the shape has no such pages, since a record with its
+    /// node's number does not fit the blocks of a page.
     pub fn relocated_per_page(&self) -> usize {
         self.relocated.map_or(0, |geometry| geometry.nodes_per_page)
     }
@@ -104,7 +107,8 @@ impl CoupledShape {
         FileHeader::new(FileKind::Graph, self.file_length(nodes), fields)
     }
 
-    /// The shape and the number of nodes that a header says; refuses a header that contradicts itself.
+    /// The shape and the number of nodes that a header says; refuses a header that contradicts
+    /// itself.
     pub fn from_header(
         header: &FileHeader,
         file: &str,
@@ -192,19 +196,19 @@ impl PageBuilder {
     /// Appends a node: outside id, vector bytes, neighbours as inside numbers.
     ///
     /// # Panics
-    /// When the page is full, the vector has the wrong length or the neighbours are more than R; when the page
-    /// was started as a relocated one.
+    /// When the page is full, the vector has the wrong length or the neighbours are more than R;
+    /// when the page was started as a relocated one.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
         assert!(!self.relocated, "a relocated page names its nodes");
         self.records.push(id, vector, neighbours);
     }
 
-    /// Appends node `node` to a relocated page: outside id, vector bytes, neighbours as inside numbers.
-    /// `false`: the page is full, and nothing has changed.
+    /// Appends node `node` to a relocated page: outside id, vector bytes, neighbours as inside
+    /// numbers. `false`: the page is full, and nothing has changed.
     ///
     /// # Panics
-    /// When the page was not started as a relocated one, or the node stands on it already; when the vector has
-    /// the wrong length or the neighbours are more than R.
+    /// When the page was not started as a relocated one, or the node stands on it already; when the
+    /// vector has the wrong length or the neighbours are more than R.
     pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
         assert!(self.relocated, "only a relocated page names its nodes");
         assert!(!self.nodes.contains(&node), "node {node} twice on a page");
@@ -220,8 +224,8 @@ impl PageBuilder {
     /// Seals the page as number `page` of its file and gives its bytes. [`PageBuilder::clear`] or
     /// [`PageBuilder::start_relocated`] starts the next one.
     ///
-    /// The records stay: more may be pushed, and the page, with them, be finished again under the same or
-    /// another number.
+    /// The records stay: more may be pushed, and the page, with them, be finished again under the
+    /// same or another number.
     ///
     /// # Panics
     /// When the page is a relocated one and empty: no file has such a page.
@@ -245,14 +249,14 @@ pub struct PageView<'a> {
 impl<'a> PageView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// The page says itself whether it is relocated. `expected` is the count of records that it has if it is
-    /// not (`CoupledShape::nodes_on_page`), where 0 stands for a page behind those of the build, which may
-    /// only be relocated; a relocated page has any count.
+    /// The page says itself whether it is relocated. `expected` is the count of records that it has
+    /// if it is not (`CoupledShape::nodes_on_page`), where 0 stands for a page behind those of the
+    /// build, which may only be relocated; a relocated page has any count.
     ///
-    /// Refuses bytes that are not a page long, a count of records that cannot be, and a page of consecutive
-    /// nodes whose count is not `expected`, or is expected to be 0. With `verify` the checksums of its blocks
-    /// are checked too, and that a relocated page names no node twice; without, damaged bytes are still read
-    /// without a panic, but give wrong values.
+    /// Refuses bytes that are not a page long, a count of records that cannot be, and a page of
+    /// consecutive nodes whose count is not `expected`, or is expected to be 0. With `verify` the
+    /// checksums of its blocks are checked too, and that a relocated page names no node twice;
+    /// without, damaged bytes are still read without a panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -328,8 +332,8 @@ impl<'a> PageView<'a> {
         self.relocated
     }
 
-    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above 2^32 - 1. On
-    /// a relocated page it comes from the file: it may be any `u32`.
+    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above
+    /// 2^32 - 1. On a relocated page it comes from the file: it may be any `u32`.
     #[inline]
     pub fn node_number(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.len() {
@@ -925,7 +929,8 @@ mod tests {
         assert!(matches!(error, LayoutError::WrongKind { .. }));
     }
 
-    /// The file of an index that was written once and never again: what is written today is the same bytes.
+    /// The file of an index that was written once and never again: what is written today is the
+    /// same bytes.
     #[test]
     fn the_frozen_index_is_written_to_the_byte() {
         let path = concat!(

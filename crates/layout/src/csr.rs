@@ -1,8 +1,11 @@
-//! Rows of a compressed sparse row (CSR) graph: id, vector and list of one node after the other, with nothing between them.
+//! Rows of a compressed sparse row (CSR) graph: id, vector and list of one node after the other,
+//! with nothing between them.
 //!
-//! On memory that is read to the byte, such as RDMA, CXL and NVM, a record may stand anywhere, so that the padding of pages buys nothing
-//! (second-tier memory, §5). A build fills every list up to the degree R, so all rows are equally long, and the row pointers that CSR has
-//! beside its rows are a multiplication. What is left to save is in the links: each takes as many bits as the largest node number has.
+//! On memory that is read to the byte, such as RDMA, CXL and NVM, a record may stand anywhere, so
+//! that the padding of pages buys nothing (second-tier memory, §5). A build fills every list up to
+//! the degree R, so all rows are equally long, and the row pointers that CSR has beside its rows
+//! are a multiplication. What is left to save is in the links: each takes as many bits as the
+//! largest node number has.
 //!
 //! ```text
 //! file = [header block][row 0][row 1]..[row n-1][zeros up to a multiple of 4096]       row i starts at byte 4096 + i * row_bytes
@@ -19,8 +22,9 @@
 //!   14+V  ceil(RB/8)  links of B bits each, the lowest bits of the first byte first; what is not in use is zero
 //! ```
 //!
-//! The checksum is of a row and not of a block, because a row is what is read. A device that reads blocks brings those that the row is in.
-//! Rows are as a build or a merge made them: none is written anew.
+//! The checksum is of a row and not of a block, because a row is what is read. A device that reads
+//! blocks brings those that the row is in. Rows are as a build or a merge made them: none is
+//! written anew.
 
 use crate::block::{BLOCK, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -50,7 +54,8 @@ impl CsrShape {
     /// The shape for `nodes` vectors of `dim` elements with at most `degree` neighbours each.
     ///
     /// # Errors
-    /// A dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`], more than `u32::MAX` nodes.
+    /// A dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`],
+    /// more than `u32::MAX` nodes.
     pub fn new(
         element: Element,
         dim: usize,
@@ -159,7 +164,8 @@ impl CsrShape {
     /// The shape that a header says.
     ///
     /// # Errors
-    /// A header of another kind, with fields out of range, or of a file of another length than they say.
+    /// A header of another kind, with fields out of range, or of a file of another length than they
+    /// say.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<CsrShape, LayoutError> {
         header.expect_kind(FileKind::Csr, file)?;
         let mut fields = header.fields(file);
@@ -202,7 +208,8 @@ impl CsrShape {
     /// Appends the row of a node.
     ///
     /// # Panics
-    /// When the vector has the wrong length, the neighbours are more than R, or one of them has more bits than a link.
+    /// When the vector has the wrong length, the neighbours are more than R, or one of them has
+    /// more bits than a link.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
         assert_eq!(vector.len(), self.vector_bytes, "bytes of the vector");
         assert!(
@@ -239,7 +246,8 @@ impl CsrShape {
         out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Decodes a list that stands as in a row, degree first. Links may lie beyond the collection if the bytes are damaged.
+    /// Decodes a list that stands as in a row, degree first. Links may lie beyond the collection if
+    /// the bytes are damaged.
     ///
     /// # Errors
     /// A list that is cut, or has more links than there is room for.

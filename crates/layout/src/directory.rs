@@ -1,7 +1,8 @@
-//! From a node to the page that holds it, where records differ in length and pages in how many they hold.
+//! From a node to the page that holds it, where records differ in length and pages in how many they
+//! hold.
 //!
-//! Payload of a [stream](crate::stream) of kind `Directory`, little-endian; `m` bytes of a model of the
-//! lists, `s` models of the vectors, `p` pages:
+//! Payload of a [stream](crate::stream) of kind `Directory`, little-endian; `m` bytes of a model of
+//! the lists, `s` models of the vectors, `p` pages:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -14,9 +15,10 @@
 //! | … | … | the models of the vectors, one after another |
 //! | … | 2 p | records on each page, 1 or more |
 //!
-//! In memory it is a [`PageDirectory`]: a bit for each node, set where a page begins, and a count of the
-//! set bits before every 512 nodes. A page that holds no node has no bit; the numbers of such pages, which only
-//! [segments](crate::chunks) have, with garbage or with records that run on, stand beside.
+//! In memory it is a [`PageDirectory`]: a bit for each node, set where a page begins, and a count
+//! of the set bits before every 512 nodes. A page that holds no node has no bit; the numbers of
+//! such pages, which only [segments](crate::chunks) have, with garbage or with records that run on,
+//! stand beside.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -44,7 +46,8 @@ pub struct PageDirectory {
 }
 
 impl PageDirectory {
-    /// The directory of a file whose first record is node `first` and whose pages hold `counts` nodes.
+    /// The directory of a file whose first record is node `first` and whose pages hold `counts`
+    /// nodes.
     pub fn from_counts(first: u32, counts: impl IntoIterator<Item = u16>) -> PageDirectory {
         let (mut nodes, mut pages, mut bits) = (0u64, 0u64, Vec::new());
         let mut empty = Vec::new();
@@ -83,7 +86,8 @@ impl PageDirectory {
         }
     }
 
-    /// The page that holds `node`. A node that is not in the file gives the page of the nearest that is, or 0.
+    /// The page that holds `node`. A node that is not in the file gives the page of the nearest
+    /// that is, or 0.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         let Some(last) = self.nodes.checked_sub(1) else {
@@ -111,7 +115,8 @@ impl PageDirectory {
     /// The `nth` of the pages that hold a node, from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // Empty pages that stand before it: as many as have `nth` or fewer pages in use before them.
+        // Empty pages that stand before it: as many as have `nth` or fewer pages in use before
+        // them.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -129,8 +134,8 @@ impl PageDirectory {
         number.is_some_and(|page| self.empty.binary_search(&page).is_err())
     }
 
-    /// The first node of a page, if there is that page and it holds one. Looks in time that grows with the logarithm of the
-    /// number of nodes.
+    /// The first node of a page, if there is that page and it holds one. Looks in time that grows
+    /// with the logarithm of the number of nodes.
     pub fn first_of(&self, page: u64) -> Option<u32> {
         if page >= self.pages {
             return None;
@@ -186,10 +191,11 @@ impl PageDirectory {
 pub struct DirectoryFile {
     /// How the lists are encoded: the bytes of a model of the codec.
     pub list_model: Vec<u8>,
-    /// Nodes of each model of the vectors, but the last, which may have fewer; 0 where there are none.
+    /// Nodes of each model of the vectors, but the last, which may have fewer; 0 where there are
+    /// none.
     pub segment_vectors: u32,
-    /// How the vectors are encoded, for each `segment_vectors` nodes; none in the directory of a file
-    /// without vectors.
+    /// How the vectors are encoded, for each `segment_vectors` nodes; none in the directory of a
+    /// file without vectors.
     pub vector_models: Vec<Vec<u8>>,
     /// Records on each page.
     pub counts: Vec<u16>,
@@ -222,8 +228,8 @@ impl DirectoryFile {
     /// ([`crate::SlottedFacts`]), `file` names the directory's file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, as many models as the nodes do not need, a page
-    /// without records, or pages or records that are not as many as `pages` and `nodes`.
+    /// A length that does not follow from the counts, as many models as the nodes do not need, a
+    /// page without records, or pages or records that are not as many as `pages` and `nodes`.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

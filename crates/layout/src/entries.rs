@@ -1,6 +1,8 @@
-//! The entry points of an inline index: the only codes that such an index keeps in memory (AiSAQ §3.1).
+//! The entry points of an inline index: the only codes that such an index keeps in memory (AiSAQ
+//! §3.1).
 //!
-//! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes of `c` bytes:
+//! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes
+//! of `c` bytes:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -36,11 +38,12 @@ impl EntryPoints {
         out
     }
 
-    /// Reads a payload; `nodes` is how many the index has and `code_bytes` the bytes of a code, `file` names the file
-    /// in errors.
+    /// Reads a payload; `nodes` is how many the index has and `code_bytes` the bytes of a code,
+    /// `file` names the file in errors.
     ///
     /// # Errors
-    /// No entry point, codes of another length, a node that there is not, or a length that does not follow.
+    /// No entry point, codes of another length, a node that there is not, or a length that does not
+    /// follow.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

@@ -1,8 +1,8 @@
-//! Why bytes were refused. Each error names the file, the offset in it, what was found, what was expected,
-//! and what to do about it.
+//! Why bytes were refused. Each error names the file, the offset in it, what was found, what was
+//! expected, and what to do about it.
 
-/// Bytes that this crate does not accept. `file` is the name that the caller gave, offsets are in bytes from
-/// the start of that file.
+/// Bytes that this crate does not accept. `file` is the name that the caller gave, offsets are in
+/// bytes from the start of that file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {

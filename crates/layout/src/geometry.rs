@@ -1,9 +1,10 @@
 //! Where pages of records of one length stand in a file, and where the parts of a record do.
 //!
-//! [Coupled](crate::coupled) and [inline](crate::inline) pages are laid out alike: a record begins with
-//! outside id, vector and adjacency list, and only what stands behind the list differs. Where everything is
-//! follows from the element type, the dimension, the degree bound and the bytes behind the list. The byte
-//! tables stand in those modules; [`records`](crate::records) reads and writes the pages.
+//! [Coupled](crate::coupled) and [inline](crate::inline) pages are laid out alike: a record begins
+//! with outside id, vector and adjacency list, and only what stands behind the list differs. Where
+//! everything is follows from the element type, the dimension, the degree bound and the bytes
+//! behind the list. The byte tables stand in those modules; [`records`](crate::records) reads and
+//! writes the pages.
 
 use crate::block::{BLOCK, PAYLOAD};
 use crate::error::LayoutError;
@@ -15,11 +16,12 @@ pub const MAX_DIMENSION: usize = 65_536;
 /// The largest degree (neighbours of a node) that the format holds.
 pub const MAX_DEGREE: usize = 4096;
 
-/// Bytes of a record beside its vector, its neighbours and what stands behind them: id, degree and two zeros.
+/// Bytes of a record beside its vector, its neighbours and what stands behind them: id, degree and
+/// two zeros.
 const RECORD_FIXED: usize = 12;
 
-/// Where records of one length and their parts stand: what [`CoupledShape`](crate::CoupledShape) and
-/// [`InlineShape`](crate::InlineShape) have in common.
+/// Where records of one length and their parts stand: what [`CoupledShape`](crate::CoupledShape)
+/// and [`InlineShape`](crate::InlineShape) have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(crate) element: Element,
@@ -184,8 +186,8 @@ impl Geometry {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }
 
-    /// Refuses a header whose number of nodes, which stands at `nodes_at` of the file, is above what inside
-    /// numbers reach, or is not that of a file of its length.
+    /// Refuses a header whose number of nodes, which stands at `nodes_at` of the file, is above
+    /// what inside numbers reach, or is not that of a file of its length.
     pub(crate) fn check_nodes(
         &self,
         nodes: u64,
@@ -216,7 +218,8 @@ impl Geometry {
     }
 }
 
-/// Bytes of a record with `behind` bytes behind its list. Takes any numbers, and stops at the largest.
+/// Bytes of a record with `behind` bytes behind its list. Takes any numbers, and stops at the
+/// largest.
 pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: usize) -> usize {
     dim.saturating_mul(element.size())
         .checked_next_multiple_of(4)
@@ -226,8 +229,8 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
         .saturating_add(RECORD_FIXED)
 }
 
-/// Blocks of a page of records of `record_bytes`, and how many records it holds: as many as fit a block, or
-/// one on as few blocks as it needs.
+/// Blocks of a page of records of `record_bytes`, and how many records it holds: as many as fit a
+/// block, or one on as few blocks as it needs.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
     // Each block brings what it has beside a checksum; the count of records takes four bytes more.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);

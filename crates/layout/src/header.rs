@@ -16,8 +16,8 @@
 //!   4092     4  crc32c of (block number 0 as u64, then bytes 0..4092)
 //! ```
 //!
-//! Magic, kind, version, feature bits and checksum stay where they are in all versions to come; what a kind
-//! puts into its fields belongs to that kind's version.
+//! Magic, kind, version, feature bits and checksum stay where they are in all versions to come;
+//! what a kind puts into its fields belongs to that kind's version.
 
 mod kind;
 
@@ -52,10 +52,11 @@ pub struct FileHeader {
     pub reader_features: u64,
     /// Feature bits that a writer must know.
     pub writer_features: u64,
-    /// The length of the whole file in bytes, this block included; the least that it has, where the kind
-    /// [is appended to](FileKind::is_appended_to).
+    /// The length of the whole file in bytes, this block included; the least that it has, where the
+    /// kind [is appended to](FileKind::is_appended_to).
     pub length: u64,
-    /// The kind's own fields, at most [`MAX_FIELDS`] bytes; see [`FieldsWriter`] and [`FieldsReader`].
+    /// The kind's own fields, at most [`MAX_FIELDS`] bytes; see [`FieldsWriter`] and
+    /// [`FieldsReader`].
     pub fields: Vec<u8>,
 }
 
@@ -99,8 +100,8 @@ impl FileHeader {
         block
     }
 
-    /// Reads the header from the first bytes of `file` (more than a block may be given). Refuses what is
-    /// truncated, not ours, damaged, or newer than this build.
+    /// Reads the header from the first bytes of `file` (more than a block may be given). Refuses
+    /// what is truncated, not ours, damaged, or newer than this build.
     pub fn decode(bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
         // The magic first: a file that is not ours should be told so, whatever its length.
         let head = &bytes[..bytes.len().min(MAGIC.len())];
@@ -232,8 +233,8 @@ impl FileHeader {
     }
 }
 
-/// The checksum that stands in an encoded header block; the manifest keeps it, so that a file of another
-/// index is not taken for one of this index.
+/// The checksum that stands in an encoded header block; the manifest keeps it, so that a file of
+/// another index is not taken for one of this index.
 ///
 /// # Panics
 /// When `block` is shorter than [`BLOCK`].
@@ -300,8 +301,8 @@ impl FieldsWriter {
     }
 }
 
-/// Takes a kind's fields apart in the order in which they were written. Its errors name the field and its
-/// offset in the file.
+/// Takes a kind's fields apart in the order in which they were written. Its errors name the field
+/// and its offset in the file.
 #[derive(Debug, Clone)]
 pub struct FieldsReader<'a> {
     bytes: &'a [u8],

@@ -1,8 +1,8 @@
-//! How often a sample of queries read each page, when the index was built. A search that may keep some pages
-//! in memory keeps those that were read most.
+//! How often a sample of queries read each page, when the index was built. A search that may keep
+//! some pages in memory keeps those that were read most.
 //!
-//! Payload of a [stream](crate::stream) of kind `Heat`, little-endian; `g` pages with lists, `v` pages with
-//! vectors alone:
+//! Payload of a [stream](crate::stream) of kind `Heat`, little-endian; `g` pages with lists, `v`
+//! pages with vectors alone:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -24,7 +24,8 @@ pub const FORMAT_VERSION: u32 = 1;
 pub struct HeatFile {
     /// Reads of each page of the file that has the lists.
     pub graph: Vec<u16>,
-    /// Reads of each page of the files that have the vectors alone, of all segments one after another.
+    /// Reads of each page of the files that have the vectors alone, of all segments one after
+    /// another.
     pub vectors: Vec<u16>,
 }
 
@@ -41,8 +42,8 @@ impl HeatFile {
         out
     }
 
-    /// Reads a payload; `graph_pages` and `vector_pages` are how many pages the index has of each, `file` names
-    /// the file in errors.
+    /// Reads a payload; `graph_pages` and `vector_pages` are how many pages the index has of each,
+    /// `file` names the file in errors.
     ///
     /// # Errors
     /// Other numbers of pages, or a length that does not follow from them.

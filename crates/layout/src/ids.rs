@@ -1,30 +1,36 @@
-//! Which node has which outside id: what has to be known to insert, replace and delete by id, and to look one up. Where each node has
-//! its own number for its id the manifest says that ids are row numbers, and there is no such file.
+//! Which node has which outside id: what has to be known to insert, replace and delete by id, and
+//! to look one up. Where each node has its own number for its id the manifest says that ids are row
+//! numbers, and there is no such file.
 //!
-//! A [stream](crate::stream) of kind `Ids`, of one of two forms. Any ids have *pairs*: no fields, and in the payload, little-endian, an entry for each
-//! vector of the build, by ascending id. Entry `i`:
+//! A [stream](crate::stream) of kind `Ids`, of one of two forms. Any ids have *pairs*: no fields,
+//! and in the payload, little-endian, an entry for each vector of the build, by ascending id. Entry
+//! `i`:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 12 i | 8 | an outside id |
 //! | 12 i + 8 | 4 | its node |
 //!
-//! 341 entries are the payload of a block, to the byte. So each block can be read, verified and searched alone, the place of an
-//! entry says its block, and a search needs neither an index of the blocks nor anything else in memory: it guesses a block from
-//! the least and the largest id, and what it finds there bounds the next guess. Ids as differences and nodes in as few bits as
-//! they need would take a third of the space, 4 bytes instead of 12 a vector, where ids are close to each other, and as much where
-//! they are hashes; but blocks would hold different numbers of entries, and all that reads or checks one would have to decode it.
+//! 341 entries are the payload of a block, to the byte. So each block can be read, verified and
+//! searched alone, the place of an entry says its block, and a search needs neither an index of the
+//! blocks nor anything else in memory: it guesses a block from the least and the largest id, and
+//! what it finds there bounds the next guess. Ids as differences and nodes in as few bits as they
+//! need would take a third of the space, 4 bytes instead of 12 a vector, where ids are close to
+//! each other, and as much where they are hashes; but blocks would hold different numbers of
+//! entries, and all that reads or checks one would have to decode it.
 //!
-//! Ids that are row numbers, 0 to the number of vectors and each once, while nodes stand in another order, have *nodes alone* (from
-//! format version 2 on): entry `i` is the node of id `i`. The header has a field:
+//! Ids that are row numbers, 0 to the number of vectors and each once, while nodes stand in another
+//! order, have *nodes alone* (from format version 2 on): entry `i` is the node of id `i`. The
+//! header has a field:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | the number of entries n, 1 to 2^32 |
 //!
-//! An entry takes B bits, those of the number n - 1, at least 1: 17 for a hundred thousand vectors, 20 for a million. A block has
-//! E = 32,736 / B entries, so entry `i` is the B bits from bit B (i mod E) on of the payload of block `i / E`, the lowest bits of the
-//! first byte first. What is left of a block is zero.
+//! An entry takes B bits, those of the number n - 1, at least 1: 17 for a hundred thousand vectors,
+//! 20 for a million. A block has E = 32,736 / B entries, so entry `i` is the B bits from bit B (i
+//! mod E) on of the payload of block `i / E`, the lowest bits of the first byte first. What is left
+//! of a block is zero.
 
 use crate::block::{self, BLOCK, PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -67,7 +73,8 @@ impl IdsFile {
         IdsFile { entries, bits: 0 }
     }
 
-    /// The file of so many nodes alone, at least 1 and at most 2^32, whose ids are 0 to their number.
+    /// The file of so many nodes alone, at least 1 and at most 2^32, whose ids are 0 to their
+    /// number.
     pub fn nodes_alone(entries: u64) -> IdsFile {
         let bits = u64::BITS - entries.saturating_sub(1).leading_zeros();
         IdsFile {
@@ -76,11 +83,12 @@ impl IdsFile {
         }
     }
 
-    /// What the first bytes of a file (a block of them or more) say, and the header that they are; `file` names the file in
-    /// errors.
+    /// What the first bytes of a file (a block of them or more) say, and the header that they are;
+    /// `file` names the file in errors.
     ///
     /// # Errors
-    /// A header that is damaged, of another kind or version, or of a payload that is not as long as so many entries.
+    /// A header that is damaged, of another kind or version, or of a payload that is not as long as
+    /// so many entries.
     pub fn open(first: &[u8], file: &str) -> Result<(IdsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Ids, first, file)?;
         let (payload, mut fields) = (reader.payload_length(), reader.fields());
@@ -135,8 +143,8 @@ impl IdsFile {
         }
     }
 
-    /// Appends the payload of the block of these nodes, of ids that follow each other, to `out`: as many as a block has, or, in the last
-    /// one, what is left.
+    /// Appends the payload of the block of these nodes, of ids that follow each other, to `out`: as
+    /// many as a block has, or, in the last one, what is left.
     ///
     /// # Panics
     /// When they are pairs, more than a block has, or a node is not below the number of entries.
@@ -193,7 +201,8 @@ impl IdsFile {
         self.entries.div_ceil(self.per_block() as u64)
     }
 
-    /// The block that has an id, counted from 0, where that follows from the id: where nodes stand alone.
+    /// The block that has an id, counted from 0, where that follows from the id: where nodes stand
+    /// alone.
     pub fn block_of(&self, id: u64) -> Option<u64> {
         let is_there = self.has_nodes_alone() && id < self.entries;
         is_there.then(|| id / self.per_block() as u64)
@@ -217,7 +226,8 @@ impl IdsFile {
     /// Verifies block `block` of the entries, whose bytes are given.
     ///
     /// # Errors
-    /// A block that the file has not, a wrong checksum, ids that do not ascend, or a node that there is not.
+    /// A block that the file has not, a wrong checksum, ids that do not ascend, or a node that
+    /// there is not.
     pub fn block<'a>(
         &self,
         bytes: &'a [u8],

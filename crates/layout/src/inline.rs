@@ -1,15 +1,17 @@
-//! Inline pages: beside a node's vector and list stand its neighbours' codes, so that a search needs no codes
-//! in memory: the read that brings a node brings all that the next step of the search is chosen by. This is
-//! the node chunk of AiSAQ (section 3.1).
+//! Inline pages: beside a node's vector and list stand its neighbours' codes, so that a search
+//! needs no codes in memory: the read that brings a node brings all that the next step of the
+//! search is chosen by. This is the node chunk of AiSAQ (section 3.1).
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
 //! ```
 //!
-//! The header's fields: element code u32, dimension u32, degree R u32, bytes of a code c u32, nodes u64.
+//! The header's fields: element code u32, dimension u32, degree R u32, bytes of a code c u32, nodes
+//! u64.
 //!
-//! Pages are those of [`crate::coupled`], with the same checksums and count in front: as many records as fit
-//! a 4 KiB block, or one record on as few blocks as it needs. Records are longer by their codes:
+//! Pages are those of [`crate::coupled`], with the same checksums and count in front: as many
+//! records as fit a 4 KiB block, or one record on as few blocks as it needs. Records are longer by
+//! their codes:
 //!
 //! ```text
 //! offset    size  what (record); V = dimension * element size, rounded up to a multiple of 4
@@ -21,12 +23,13 @@
 //!      .     c*R  their codes, c bytes each, in the same order; those not in use are zero
 //! ```
 //!
-//! Behind its last code a record is not padded, for that could cost a page a record: where c * R is no
-//! multiple of 4, all records of a page but the first may begin at any byte.
+//! Behind its last code a record is not padded, for that could cost a page a record: where c * R is
+//! no multiple of 4, all records of a page but the first may begin at any byte.
 //!
-//! A node's code is written once for every list that the node is in, so that a record is often several times
-//! as long as a coupled one, and a neighbour more may take a block more. How much of its page a shape uses is
-//! what [`fill`] says; [`proposals`] names degrees and codes that use more, or need fewer blocks.
+//! A node's code is written once for every list that the node is in, so that a record is often
+//! several times as long as a coupled one, and a neighbour more may take a block more. How much of
+//! its page a shape uses is what [`fill`] says; [`proposals`] names degrees and codes that use
+//! more, or need fewer blocks.
 
 use std::ops::Deref;
 
@@ -42,7 +45,8 @@ use stratann_vector::Element;
 /// Format version of [`FileKind::Inline`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The most bytes of a code that the format holds: one for each dimension, were there as many as there can be.
+/// The most bytes of a code that the format holds: one for each dimension, were there as many as
+/// there can be.
 pub const MAX_CODE_BYTES: usize = MAX_DIMENSION;
 
 /// What decides where everything stands: element type, dimension, degree bound and bytes of a code.
@@ -62,11 +66,12 @@ impl Deref for InlineShape {
 }
 
 impl InlineShape {
-    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, each with a code of
-    /// `code_bytes`.
+    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, each with a
+    /// code of `code_bytes`.
     ///
-    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`], a
-    /// code of no bytes or more than [`MAX_CODE_BYTES`], and a record that does not fit [`MAX_BLOCKS`] blocks.
+    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above
+    /// [`MAX_DEGREE`], a code of no bytes or more than [`MAX_CODE_BYTES`], and a record that does
+    /// not fit [`MAX_BLOCKS`] blocks.
     pub fn new(
         element: Element,
         dim: usize,
@@ -114,7 +119,8 @@ impl InlineShape {
         FileHeader::new(FileKind::Inline, self.file_length(nodes), fields)
     }
 
-    /// The shape and the number of nodes that a header says; refuses a header that contradicts itself.
+    /// The shape and the number of nodes that a header says; refuses a header that contradicts
+    /// itself.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<(InlineShape, u64), LayoutError> {
         header.expect_kind(FileKind::Inline, file)?;
         let mut fields = header.fields(file);
@@ -175,12 +181,12 @@ impl InlineBuilder {
         self.records.is_full()
     }
 
-    /// Appends a node: outside id, vector bytes, neighbours as inside numbers, and the neighbours' codes one
-    /// after the other.
+    /// Appends a node: outside id, vector bytes, neighbours as inside numbers, and the neighbours'
+    /// codes one after the other.
     ///
     /// # Panics
-    /// When the page is full, the vector has the wrong length, the neighbours are more than R, or the codes
-    /// are not one for each neighbour.
+    /// When the page is full, the vector has the wrong length, the neighbours are more than R, or
+    /// the codes are not one for each neighbour.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32], codes: &[u8]) {
         assert_eq!(
             codes.len(),
@@ -191,8 +197,8 @@ impl InlineBuilder {
         room[..codes.len()].copy_from_slice(codes);
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. [`InlineBuilder::clear`] starts the
-    /// next one.
+    /// Seals the page as number `page` of its file and gives its bytes. [`InlineBuilder::clear`]
+    /// starts the next one.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         self.records.finish(page)
     }
@@ -208,9 +214,9 @@ pub struct InlineView<'a> {
 impl<'a> InlineView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, and a count of records that cannot be or is not `expected`
-    /// (see `InlineShape::nodes_on_page`). With `verify` the checksums of its blocks are checked too;
-    /// without, damaged bytes are still read without a panic, but give wrong values.
+    /// Refuses bytes that are not a page long, and a count of records that cannot be or is not
+    /// `expected` (see `InlineShape::nodes_on_page`). With `verify` the checksums of its blocks are
+    /// checked too; without, damaged bytes are still read without a panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a InlineShape,
@@ -266,25 +272,27 @@ pub struct InlineNode<'a> {
     pub vector: &'a [u8],
     /// The adjacency list.
     pub neighbours: Neighbours<'a>,
-    /// The neighbours' codes, [`InlineShape::code_bytes`] each, in the order of `neighbours` and as many.
+    /// The neighbours' codes, [`InlineShape::code_bytes`] each, in the order of `neighbours` and as
+    /// many.
     pub codes: &'a [u8],
 }
 
-/// How nodes of one shape fill their pages. One of the numbers is 1, or both are: either nodes share a block,
-/// or one node has its blocks to itself.
+/// How nodes of one shape fill their pages. One of the numbers is 1, or both are: either nodes
+/// share a block, or one node has its blocks to itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Nodes of a full page.
     pub nodes_per_page: usize,
     /// 4 KiB blocks of a page.
     pub blocks: usize,
-    /// The share of a full page that is not left over, above 0 and at most 1: records, and what the page needs
-    /// in front of them.
+    /// The share of a full page that is not left over, above 0 and at most 1: records, and what the
+    /// page needs in front of them.
     pub used: f64,
 }
 
 impl Fill {
-    /// Bytes of the file for each record: its own, and its share of what pages have beside records and leave over.
+    /// Bytes of the file for each record: its own, and its share of what pages have beside records
+    /// and leave over.
     pub fn record_bytes(&self) -> f64 {
         (self.blocks * BLOCK) as f64 / self.nodes_per_page as f64
     }
@@ -307,8 +315,8 @@ pub struct Proposal {
 
 /// How nodes of this shape fill their pages.
 ///
-/// Takes any numbers: also those of a shape that [`InlineShape::new`] refuses, and codes of no bytes, for
-/// which the answer is that of [`crate::coupled`] pages.
+/// Takes any numbers: also those of a shape that [`InlineShape::new`] refuses, and codes of no
+/// bytes, for which the answer is that of [`crate::coupled`] pages.
 pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Fill {
     let codes = degree.saturating_mul(code_bytes);
     let record_bytes = geometry::record_bytes(element, dim, degree, codes);
@@ -323,22 +331,25 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
     }
 }
 
-/// Shapes that make more of their pages than this one. AiSAQ recommends (section 3.1) to choose R so that a
-/// node fills `n` blocks or `n` nodes fill one; the bytes of a record and of a page's header are those of this
-/// format. In this order, each only if it is another shape than this one and its degree is not zero:
+/// Shapes that make more of their pages than this one. AiSAQ recommends (section 3.1) to choose R
+/// so that a node fills `n` blocks or `n` nodes fill one; the bytes of a record and of a page's
+/// header are those of this format. In this order, each only if it is another shape than this one
+/// and its degree is not zero:
 ///
-/// 1. the largest degree, with codes as long, that needs no more blocks, and puts as many nodes on a page;
+/// 1. the largest degree, with codes as long, that needs no more blocks, and puts as many nodes on
+///    a page;
 /// 2. the longest codes, with the same degree, of which the same is true, up to `dim` bytes: no
 ///    [quantiser](stratann_vector::ProductQuantizer) has longer ones;
-/// 3. the largest degree, with codes as long, that needs a block less, or, where the page is one block, that
-///    puts a node more on it.
+/// 3. the largest degree, with codes as long, that needs a block less, or, where the page is one
+///    block, that puts a node more on it.
 ///
 /// [`InlineShape::new`] accepts all of them. There is none for a shape that it refuses.
 pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Vec<Proposal> {
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
     }
-    // What a record has for neighbours and codes, where this many records are to fit this many blocks.
+    // What a record has for neighbours and codes, where this many records are to fit this many
+    // blocks.
     let fixed = geometry::record_bytes(element, dim, 0, 0);
     let lists =
         |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);

@@ -5,8 +5,10 @@
 //! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., "replaced_by": ..}\n      the body: an insert a line, as JSON
 //! ```
 //!
-//! It is replaced as a whole, by a rename. A file that is damaged says nothing: no vector depends on it. Neither does one of version 1, which knew no
-//! attributes apart. In version 2 the checksum is of the body alone, or of both. A file of a later version belongs to a later program, and stays as it is.
+//! It is replaced as a whole, by a rename. A file that is damaged says nothing: no vector depends
+//! on it. Neither does one of version 1, which knew no attributes apart. In version 2 the checksum
+//! is of the body alone, or of both. A file of a later version belongs to a later program, and
+//! stays as it is.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +36,8 @@ pub enum Unreadable {
 /// An insert whose ids count on: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// What its vectors are called: the absolute path of a file, where they come from one. For messages, and to forget it by.
+    /// What its vectors are called: the absolute path of a file, where they come from one. For
+    /// messages, and to forget it by.
     pub file: String,
     /// Its rows.
     pub rows: u64,
@@ -42,18 +45,21 @@ pub struct BegunInsert {
     pub first_id: u64,
     /// A hash of what its vectors are, by which it is known again.
     pub content: String,
-    /// A hash of the attributes and payloads that its rows have beside them; `None` if they have none.
+    /// A hash of the attributes and payloads that its rows have beside them; `None` if they have
+    /// none.
     pub beside: Option<String>,
     /// Whether all rows are in.
     pub done: bool,
-    /// The state ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that was to take the place of the index. If the index has this state, the insert was one into
-    /// the index before it. `None` if there was no such build.
+    /// The state ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that was to
+    /// take the place of the index. If the index has this state, the insert was one into the index
+    /// before it. `None` if there was no such build.
     pub replaced_by: Option<String>,
 }
 
 /// The text of the file.
 pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
-    // Serialising to memory fails only for maps with keys that are not strings; there are none here.
+    // Serialising to memory fails only for maps with keys that are not strings; there are none
+    // here.
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();
@@ -121,7 +127,8 @@ mod tests {
         [one, other]
     }
 
-    /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that nothing could be told by them.
+    /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that
+    /// nothing could be told by them.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
         let lines = "{\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\

@@ -1,8 +1,9 @@
 //! Pages that are about to be written in place: a checkpoint's, where pages do not move.
 //!
-//! A page that a checkpoint names must not be half one thing and half another after a crash. Pages that were written anew
-//! elsewhere are named when they are whole; a page that is to stay where it is stands here first, and its own place is written
-//! when the checkpoint has been committed. Whoever opens the index takes these pages for those in their places.
+//! A page that a checkpoint names must not be half one thing and half another after a crash. Pages
+//! that were written anew elsewhere are named when they are whole; a page that is to stay where it
+//! is stands here first, and its own place is written when the checkpoint has been committed.
+//! Whoever opens the index takes these pages for those in their places.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
@@ -32,7 +33,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// What a payload begins with, of pages with these numbers, which ascend; the pages follow, one after another.
+    /// What a payload begins with, of pages with these numbers, which ascend; the pages follow, one
+    /// after another.
     pub fn head(page_bytes: usize, numbers: &[u32]) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + 4 * numbers.len());
         out.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
@@ -44,7 +46,8 @@ impl JournalFile {
     /// Reads a payload of pages of `page_bytes`; `file` names the file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the count, pages of another length, and numbers that do not ascend.
+    /// A length that does not follow from the count, pages of another length, and numbers that do
+    /// not ascend.
     pub fn decode(
         mut payload: Vec<u8>,
         page_bytes: usize,

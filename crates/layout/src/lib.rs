@@ -1,8 +1,8 @@
 //! The on-disk formats of StratANN: bytes to structs and back, and nothing else.
 //!
-//! This crate opens no file and knows no device: it takes bytes that somebody else read and says what
-//! they mean, or refuses them with an error that names the file, the offset, what was found, what was
-//! expected and what to do. It never panics on bytes and never guesses.
+//! This crate opens no file and knows no device: it takes bytes that somebody else read and says
+//! what they mean, or refuses them with an error that names the file, the offset, what was found,
+//! what was expected and what to do. It never panics on bytes and never guesses.
 //!
 //! ```text
 //! index directory
@@ -43,10 +43,11 @@
 //! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
 //! ```
 //!
-//! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own that is
-//! seeded with the block's number in its file, so that a block that was written to a wrong place is found
-//! as surely as a flipped bit; so has each record of a log, and each cluster and each vector of a cluster index, which are no blocks. Each byte table stands once, in
-//! the module that reads it.
+//! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own
+//! that is seeded with the block's number in its file, so that a block that was written to a wrong
+//! place is found as surely as a flipped bit; so has each record of a log, and each cluster and
+//! each vector of a cluster index, which are no blocks. Each byte table stands once, in the module
+//! that reads it.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,9 @@
-//! The vector log: every insert and delete since the last checkpoint, in the order in which they happened.
+//! The vector log: every insert and delete since the last checkpoint, in the order in which they
+//! happened.
 //!
-//! The record that holds a new vector *is* the durable insert; replaying the records rebuilds the rest. A log is many
-//! files, numbered without gaps; each is a header block and then records, back to back:
+//! The record that holds a new vector *is* the durable insert; replaying the records rebuilds the
+//! rest. A log is many files, numbered without gaps; each is a header block and then records, back
+//! to back:
 //!
 //! ```text
 //! offset  size  what
@@ -25,29 +27,34 @@
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
-//! Of format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 are those of version 3; a log that has none of them is of
-//! version 2, so that readers of that version go on to read an index whose vectors have nothing beside them.
+//! Of format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 are those of
+//! version 3; a log that has none of them is of version 2, so that readers of that version go on to
+//! read an index whose vectors have nothing beside them.
 //!
-//! **Rows.** What an id has beside its vector is in the same record, so that it is as durable, and a crash leaves both or neither. A row
-//! is as long as it is, up to [`MAX_ROW_BYTES`]; what it says is for whoever reads it.
+//! **Rows.** What an id has beside its vector is in the same record, so that it is as durable, and
+//! a crash leaves both or neither. A row is as long as it is, up to [`MAX_ROW_BYTES`]; what it says
+//! is for whoever reads it.
 //!
-//! **Length.** The header is written before the first record is, and never again, so it cannot know the file's length.
-//! Its length field says where the records begin: what the file has at least
+//! **Length.** The header is written before the first record is, and never again, so it cannot know
+//! the file's length. Its length field says where the records begin: what the file has at least
 //! ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
-//! **Checksum.** It is seeded with the log's number and the record's offset: a record that was moved, or that a file
-//! system shows of a file that was there before, never reads as valid.
+//! **Checksum.** It is seeded with the log's number and the record's offset: a record that was
+//! moved, or that a file system shows of a file that was there before, never reads as valid.
 //!
-//! **End.** Nothing marks the end of a log. The first place where no whole record with the right checksum and sequence
-//! number stands is its end, and [`EndReason`] says whether something stands there. A crash leaves a torn record there,
-//! or zeros, and perhaps whole records behind them, none of which had been durable. So a mark tells a torn end from damage:
-//! what it says was durable cannot have been torn. Of a log without marks nobody can tell: whole records behind a torn one
-//! prove nothing, since a disk writes what was not synced in any order, and writers of that version may not have synced for
-//! as long as they liked. Behind a record that is missing the next whole one can still be found ([`Gap`]).
+//! **End.** Nothing marks the end of a log. The first place where no whole record with the right
+//! checksum and sequence number stands is its end, and [`EndReason`] says whether something stands
+//! there. A crash leaves a torn record there, or zeros, and perhaps whole records behind them, none
+//! of which had been durable. So a mark tells a torn end from damage: what it says was durable
+//! cannot have been torn. Of a log without marks nobody can tell: whole records behind a torn one
+//! prove nothing, since a disk writes what was not synced in any order, and writers of that version
+//! may not have synced for as long as they liked. Behind a record that is missing the next whole
+//! one can still be found ([`Gap`]).
 //!
-//! **First sequence number.** It says how to go on from a log without records. It also takes back: where records of the
-//! log before reach it or pass it, those from it on do not count. They had not been acknowledged or were written again
-//! here, because nobody could tell whether that file was still writable.
+//! **First sequence number.** It says how to go on from a log without records. It also takes back:
+//! where records of the log before reach it or pass it, those from it on do not count. They had not
+//! been acknowledged or were written again here, because nobody could tell whether that file was
+//! still writable.
 
 mod gap;
 pub mod marks;
@@ -145,7 +152,8 @@ impl LogShape {
         record_bytes(self.vector_bytes())
     }
 
-    /// The bytes of a vector and of a row in the payload of a record of a kind, which is `length` bytes long.
+    /// The bytes of a vector and of a row in the payload of a record of a kind, which is `length`
+    /// bytes long.
     fn payload_of(&self, kind: u8, length: usize) -> Result<(usize, usize), EndReason> {
         let (vector, rows) = match kind {
             INSERT | REPLACE => (self.vector_bytes(), 0),
@@ -192,7 +200,8 @@ impl LogHeader {
         }
     }
 
-    /// All bytes in front of the first record: the header block, and marks that say that there are no records.
+    /// All bytes in front of the first record: the header block, and marks that say that there are
+    /// no records.
     pub fn encode_front(&self) -> Vec<u8> {
         let start = self.start();
         let mut front = self.encode().to_vec();
@@ -286,7 +295,8 @@ pub enum LogRecord<'a> {
         /// What it has beside, encoded; at most [`MAX_ROW_BYTES`].
         row: Option<&'a [u8]>,
     },
-    /// A vector took the place of the one with the same id: in one record, so that a crash leaves the one or the other.
+    /// A vector took the place of the one with the same id: in one record, so that a crash leaves
+    /// the one or the other.
     Replace {
         /// Their outside id.
         id: u64,
@@ -397,8 +407,8 @@ impl RecordPlace {
 
 /// Appends the bytes of a record that is to stand at `place`; returns where the next one stands.
 ///
-/// The lengths of vector and row are the caller's to check: a reader takes a record with a vector of a wrong length, or too long a row,
-/// for the end of the log.
+/// The lengths of vector and row are the caller's to check: a reader takes a record with a vector
+/// of a wrong length, or too long a row, for the end of the log.
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
     let [vector, row] = record.payload();
     let start = out.len();
@@ -533,10 +543,11 @@ impl<'a> LogRecords<'a> {
         self.bytes
     }
 
-    /// The next record and its sequence number, or why there is none. Bytes are taken for what they are at this place
-    /// or not at all; once it has said that there is none, it says so again.
+    /// The next record and its sequence number, or why there is none. Bytes are taken for what they
+    /// are at this place or not at all; once it has said that there is none, it says so again.
     ///
-    /// Who holds only a piece of the file goes on with more bytes after [`EndReason::Short`] and [`EndReason::Clean`].
+    /// Who holds only a piece of the file goes on with more bytes after [`EndReason::Short`] and
+    /// [`EndReason::Clean`].
     pub fn next_record(&mut self) -> Result<(u64, LogRecord<'a>), End> {
         let (record, bytes) = self.decode().map_err(|reason| End {
             offset: self.place.offset,
@@ -560,8 +571,8 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// The record that `bytes` begin with, if it is whole and stands where it should: its sequence number, whatever that
-/// of `place` is, and its bytes.
+/// The record that `bytes` begin with, if it is whole and stands where it should: its sequence
+/// number, whatever that of `place` is, and its bytes.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,

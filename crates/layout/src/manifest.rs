@@ -1,19 +1,23 @@
-//! The manifest: the text file that names the files of an index' current checkpoint and says what is in them.
+//! The manifest: the text file that names the files of an index' current checkpoint and says what
+//! is in them.
 //!
 //! ```text
 //! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <length of the body in bytes>\n
 //! { ...the body: JSON, indented, ends with a newline... }
 //! ```
 //!
-//! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
-//! checksum covers every byte of the body, so that any damage is found.
+//! It is text because it is what a human looks at first. The first line has exactly one spelling,
+//! and the checksum covers every byte of the body, so that any damage is found.
 //!
-//! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of index among those of all.
-//! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
-//! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
-//! set, `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, a file of what searches find where writer feature bit 3 is, and `drift` in the placement
-//! where writer feature bit 5 is. Where reader feature bit 3 is set, its one vector is a placeholder
-//! and none ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, which was the only one.
+//! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of
+//! index among those of all. Version 2 has keys that version 1 has not, from `layout` to
+//! `measured`; version 3 those from `codebook` to `build`; version 4 `placement`, `kept` in a
+//! segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is set,
+//! `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, a file of
+//! what searches find where writer feature bit 3 is, and `drift` in the placement where writer
+//! feature bit 5 is. Where reader feature bit 3 is set, its one vector is a placeholder and none
+//! ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, which was the
+//! only one.
 
 mod checks;
 mod facts;
@@ -36,38 +40,42 @@ use crate::header::{FileKind, check_features};
 
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
-/// The manifest's format version, which is also what users see as the format version of an index. 1: the
-/// first. 2: layouts other than the coupled one. 3: the inline layout, and codebooks that are named by their content.
-/// 4: records that were written anew after the build ([`crate::placement`]).
+/// The manifest's format version, which is also what users see as the format version of an index.
+/// 1: the first. 2: layouts other than the coupled one. 3: the inline layout, and codebooks that
+/// are named by their content. 4: records that were written anew after the build
+/// ([`crate::placement`]).
 pub const FORMAT_VERSION: u32 = 4;
-/// Reader feature bit of an index with records that were written anew after the build: it has the key `placement`, and
-/// who does not look there reads records that are out of date.
+/// Reader feature bit of an index with records that were written anew after the build: it has the
+/// key `placement`, and who does not look there reads records that are out of date.
 pub const PLACEMENT: u64 = 1;
-/// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]): who does not know of these takes
-/// records for other nodes than they are, and garbage for vectors.
+/// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]): who does not
+/// know of these takes records for other nodes than they are, and garbage for vectors.
 pub const KEPT: u64 = 2;
-/// Reader feature bit of an index that was built of no rows: its one record of the build is a placeholder, which is dead from the beginning and has
-/// the outside id 2^64 - 1, which no vector has. Who does not know of it would answer it.
+/// Reader feature bit of an index that was built of no rows: its one record of the build is a
+/// placeholder, which is dead from the beginning and has the outside id 2^64 - 1, which no vector
+/// has. Who does not know of it would answer it.
 pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build understands.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
-/// Writer feature bit of an index with a file of ids ([`crate::ids`]): who does not know of it may search the index, and would
-/// leave the file behind where a merge replaces it.
+/// Writer feature bit of an index with a file of ids ([`crate::ids`]): who does not know of it may
+/// search the index, and would leave the file behind where a merge replaces it.
 pub const IDS: u64 = 1;
-/// Writer feature bit of an index with a [`Manifest::state`]: who does not know of it may search the index, and would leave the same
-/// state on what it has changed.
+/// Writer feature bit of an index with a [`Manifest::state`]: who does not know of it may search
+/// the index, and would leave the same state on what it has changed.
 pub const STATE: u64 = 2;
-/// Writer feature bit of an index with columns ([`crate::columns`]): who does not know of them may search its vectors, and would leave the
-/// rows behind where it changes or merges these.
+/// Writer feature bit of an index with columns ([`crate::columns`]): who does not know of them may
+/// search its vectors, and would leave the rows behind where it changes or merges these.
 pub const COLUMNS: u64 = 4;
-/// Writer feature bit of an index with a file of what searches find ([`crate::recall`]): who does not know of it may search the index, and would
-/// leave it on one that is another.
+/// Writer feature bit of an index with a file of what searches find ([`crate::recall`]): who does
+/// not know of it may search the index, and would leave it on one that is another.
 pub const RECALL: u64 = 8;
-/// Writer feature bit of an index whose codebook was given to its build, and may be that of others: a merge keeps it. Who does not know
-/// of it may search the index, and would forget that where it merges it.
+/// Writer feature bit of an index whose codebook was given to its build, and may be that of others:
+/// a merge keeps it. Who does not know of it may search the index, and would forget that where it
+/// merges it.
 pub const GIVEN_CODEBOOK: u64 = 16;
-/// Writer feature bit of an index that says how far codes are off of what came ([`DriftFacts`]). Who does not know of it may search the index, and would
-/// leave out what it says where it changes the index.
+/// Writer feature bit of an index that says how far codes are off of what came ([`DriftFacts`]).
+/// Who does not know of it may search the index, and would leave out what it says where it changes
+/// the index.
 pub const DRIFT: u64 = 32;
 /// Writer feature bits that this build understands.
 pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK | DRIFT;
@@ -78,15 +86,16 @@ pub const STATE_DIGITS: usize = 32;
 /// The largest of the numbers that something is added to.
 const LARGEST: u64 = 1 << 62;
 
-/// What an index consists of, and the facts about it that a reader needs before it opens the other files.
+/// What an index consists of, and the facts about it that a reader needs before it opens the other
+/// files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The format version.
     pub format_version: u32,
     /// Feature bits that a reader must know.
     pub reader_features: u64,
-    /// Feature bits that a writer must know. A reader that does not know one of them ignores the keys that
-    /// it does not know; without such a bit an unknown key is an error.
+    /// Feature bits that a writer must know. A reader that does not know one of them ignores the
+    /// keys that it does not know; without such a bit an unknown key is an error.
     pub writer_features: u64,
     /// The version of StratANN that wrote this.
     pub created_by: String,
@@ -115,7 +124,8 @@ pub struct Manifest {
     pub deleted: u64,
     /// The seed of the build.
     pub seed: u64,
-    /// How vectors and lists stand on disk: what the file of the lists calls it ([`FileKind::layout`]).
+    /// How vectors and lists stand on disk: what the file of the lists calls it
+    /// ([`FileKind::layout`]).
     #[serde(default = "coupled")]
     pub layout: String,
     /// Encoded bytes of all lists; 0 where they are not encoded.
@@ -130,19 +140,20 @@ pub struct Manifest {
     /// How the vectors are encoded, in words; empty where they are not.
     #[serde(default)]
     pub vector_codec: String,
-    /// The segments of the vectors, in the order of their nodes; none but where vectors, or trailing parts, stand apart (decoupled, layered).
+    /// The segments of the vectors, in the order of their nodes; none but where vectors, or
+    /// trailing parts, stand apart (decoupled, layered).
     #[serde(default)]
     pub segments: Vec<SegmentFacts>,
     /// What a sample of queries read when the index was built, if that was measured.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes that share one know it;
-    /// empty in an index of a version that had none.
+    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes that
+    /// share one know it; empty in an index of a version that had none.
     #[serde(default)]
     pub codebook: String,
-    /// 1 more than the largest outside id there has ever been; 0 in an index of a version that did not say. Where it is
-    /// the number of vectors, the ids are 0 to that, each once; else a file of kind [`FileKind::Ids`] has them where writer
-    /// feature bit [`IDS`] is set.
+    /// 1 more than the largest outside id there has ever been; 0 in an index of a version that did
+    /// not say. Where it is the number of vectors, the ids are 0 to that, each once; else a file of
+    /// kind [`FileKind::Ids`] has them where writer feature bit [`IDS`] is set.
     #[serde(default)]
     pub next_id: u64,
     /// Where the log goes on whose records are not in the files of this checkpoint.
@@ -151,12 +162,13 @@ pub struct Manifest {
     /// Choices of the build that are nowhere else, so that the index can be rebuilt as it is.
     #[serde(default)]
     pub build: BuildFacts,
-    /// Facts about records that were written anew after the build, if there are any; reader feature bit [`PLACEMENT`] is
-    /// set then.
+    /// Facts about records that were written anew after the build, if there are any; reader feature
+    /// bit [`PLACEMENT`] is set then.
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
-    /// What tells this checkpoint from every other of any index, on whatever machine: a random number in [`STATE_DIGITS`] hexadecimal
-    /// digits, drawn anew for each. `None` in a checkpoint of a version that had none; writer feature bit [`STATE`] is set where there is one.
+    /// What tells this checkpoint from every other of any index, on whatever machine: a random
+    /// number in [`STATE_DIGITS`] hexadecimal digits, drawn anew for each. `None` in a checkpoint
+    /// of a version that had none; writer feature bit [`STATE`] is set where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The files of the checkpoint.
@@ -169,9 +181,11 @@ fn coupled() -> String {
 }
 
 impl Manifest {
-    /// The text of the manifest. What a version has no key for is left out of a manifest of that version.
+    /// The text of the manifest. What a version has no key for is left out of a manifest of that
+    /// version.
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising to memory fails only for maps with keys that are not strings; there are none here.
+        // Serialising to memory fails only for maps with keys that are not strings; there are none
+        // here.
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         let mut body = in_order(self.format_version, &body).into_bytes();
         body.push(b'\n');
@@ -280,7 +294,8 @@ impl Manifest {
         self.writer_features |= STATE;
     }
 
-    /// Says how far codes are off of what came after the build, or, with `None`, no more. Without a placement there is nothing that came.
+    /// Says how far codes are off of what came after the build, or, with `None`, no more. Without a
+    /// placement there is nothing that came.
     pub fn note_drift(&mut self, drift: Option<DriftFacts>) {
         let drift = drift.filter(|_| self.placement.is_some());
         self.writer_features &= !DRIFT;
@@ -314,7 +329,8 @@ impl Manifest {
         }
     }
 
-    /// Whether it was built of no rows: its one record of the build is a placeholder, which is no vector.
+    /// Whether it was built of no rows: its one record of the build is a placeholder, which is no
+    /// vector.
     pub fn has_placeholder(&self) -> bool {
         self.reader_features & PLACEHOLDER != 0
     }

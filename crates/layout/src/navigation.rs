@@ -1,6 +1,7 @@
 //! The navigation graph's file: a sample of the nodes, the graph over them, and their vectors.
 //!
-//! Payload of a [stream](crate::stream) of kind `Navigation`, little-endian, `s` sampled nodes, `e` links:
+//! Payload of a [stream](crate::stream) of kind `Navigation`, little-endian, `s` sampled nodes, `e`
+//! links:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -13,9 +14,11 @@
 //! | … | 4 e | links: positions, below `s` |
 //! | … | s × bytes a vector | vectors |
 //!
-//! From format version 2 on vectors of an index of larger elements may be *rounded*: a byte for each element, signed, in steps that are the
-//! same for all. Where bytes a vector are as many as its elements while those of the index take more, four bytes stand before the sampled
-//! nodes, at offset 16: the step, a f32 above 0. What leads to seeds need not be exact, and it stays in memory as long as an index is open.
+//! From format version 2 on vectors of an index of larger elements may be *rounded*: a byte for
+//! each element, signed, in steps that are the same for all. Where bytes a vector are as many as
+//! its elements while those of the index take more, four bytes stand before the sampled nodes, at
+//! offset 16: the step, a f32 above 0. What leads to seeds need not be exact, and it stays in
+//! memory as long as an index is open.
 
 use crate::error::LayoutError;
 
@@ -78,11 +81,12 @@ impl NavigationFile {
         out
     }
 
-    /// Reads a payload; `nodes` is how many the index has, `row_bytes` the bytes of a vector and `rounded` those of one that is rounded, where it
-    /// may be; `file` names the file in errors.
+    /// Reads a payload; `nodes` is how many the index has, `row_bytes` the bytes of a vector and
+    /// `rounded` those of one that is rounded, where it may be; `file` names the file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, a step that is none, or a node, offset or link out of range.
+    /// A length that does not follow from the counts, a step that is none, or a node, offset or
+    /// link out of range.
     pub fn decode(
         mut payload: Vec<u8>,
         nodes: u64,

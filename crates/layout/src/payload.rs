@@ -1,5 +1,5 @@
-//! Takes the payload of a [stream] apart, number by number. Its errors name the place in the file, not in the
-//! payload.
+//! Takes the payload of a [stream] apart, number by number. Its errors name the place in the file,
+//! not in the payload.
 
 use crate::block::{u16_at, u32_at, u64_at};
 use crate::error::LayoutError;

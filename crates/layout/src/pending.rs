@@ -1,7 +1,9 @@
-//! Changes of an index that wait for their pages to be written: neighbours to add and to drop, and new nodes.
+//! Changes of an index that wait for their pages to be written: neighbours to add and to drop, and
+//! new nodes.
 //!
-//! An index that takes inserts straight into its graph writes a page when enough of its lists are to change. What waits at a
-//! checkpoint stands here; the log has it as well, but only until the checkpoint.
+//! An index that takes inserts straight into its graph writes a page when enough of its lists are
+//! to change. What waits at a checkpoint stands here; the log has it as well, but only until the
+//! checkpoint.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
 //!
@@ -66,7 +68,8 @@ impl PendingFile {
         out
     }
 
-    /// Reads a payload of an index of `nodes` nodes with vectors of `vector_bytes` bytes; `file` names the file in errors.
+    /// Reads a payload of an index of `nodes` nodes with vectors of `vector_bytes` bytes; `file`
+    /// names the file in errors.
     ///
     /// # Errors
     /// A length that does not follow from the counts, and nodes that are not below `nodes`.

@@ -1,17 +1,20 @@
-//! Where the nodes of an index stand whose records were written anew, and what came after its build.
+//! Where the nodes of an index stand whose records were written anew, and what came after its
+//! build.
 //!
-//! A build fills pages with consecutive nodes, so that a node's page follows from its number. A record that changes is
-//! written anew on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes stand on such pages alone.
-//! This file is what a checkpoint of such an index adds to the files of the build.
+//! A build fills pages with consecutive nodes, so that a node's page follows from its number. A
+//! record that changes is written anew on a relocated page ([`crate::slotted`],
+//! [`crate::coupled`]), and new nodes stand on such pages alone. This file is what a checkpoint of
+//! such an index adds to the files of the build.
 //!
-//! Where the pages of the build are written in place, and new nodes fill pages behind them, a node's page goes on to
-//! follow from its number: then there is no table.
+//! Where the pages of the build are written in place, and new nodes fill pages behind them, a
+//! node's page goes on to follow from its number: then there is no table.
 //!
-//! In a cluster index it has the ids that came and went alone: there are no pages, no table and no codes, and the numbers of lists are 0.
-//! Where its clusters are, [another table](crate::clusters::amended) says.
+//! In a cluster index it has the ids that came and went alone: there are no pages, no table and no
+//! codes, and the numbers of lists are 0. Where its clusters are, [another
+//! table](crate::clusters::amended) says.
 //!
-//! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, of which `b` are those of the
-//! build, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
+//! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, of which `b`
+//! are those of the build, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -38,8 +41,9 @@ use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 use crate::runs::{RunsOn, byte_count};
 
-/// Format version of these files. 1: the first. Where added pages go on, which those of segments do from version 2 on
-/// ([`crate::slotted`]), they have more at their end. An earlier version does not get so far: it refuses such segments by their version.
+/// Format version of these files. 1: the first. Where added pages go on, which those of segments do
+/// from version 2 on ([`crate::slotted`]), they have more at their end. An earlier version does not
+/// get so far: it refuses such segments by their version.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;
@@ -59,24 +63,28 @@ pub struct PlacementFile {
     pub pages: u32,
     /// The page of each node; none where it follows from the node's number.
     pub page_of: Vec<u32>,
-    /// The first node of each page of vectors that was added behind those of the last segment: the vectors of all nodes
-    /// from `built` on are on these, where vectors are apart from lists. Else there are none.
+    /// The first node of each page of vectors that was added behind those of the last segment: the
+    /// vectors of all nodes from `built` on are on these, where vectors are apart from lists. Else
+    /// there are none.
     pub added: Vec<u32>,
     /// Those of these pages, counted from the first of them, whose last record goes on on the next.
     pub runs: RunsOn,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
-    /// How many lists lead to each node from `built` on: 0 if that is not known, 255 if they are more.
+    /// How many lists lead to each node from `built` on: 0 if that is not known, 255 if they are
+    /// more.
     pub lists: Vec<u8>,
-    /// Outside ids that came after the build, as ascending disjoint ranges that do not touch: first id, how many.
+    /// Outside ids that came after the build, as ascending disjoint ranges that do not touch: first
+    /// id, how many.
     pub ids: Vec<(u64, u64)>,
-    /// Ids that do not count below a node number: ascending ids; records of `id` on nodes below `bound` are dead.
-    /// `u32::MAX` stands for all nodes.
+    /// Ids that do not count below a node number: ascending ids; records of `id` on nodes below
+    /// `bound` are dead. `u32::MAX` stands for all nodes.
     pub deleted: Vec<(u64, u32)>,
 }
 
 impl PlacementFile {
-    /// Whether the record of an id on a node does not count: the id was deleted or replaced below a later node.
+    /// Whether the record of an id on a node does not count: the id was deleted or replaced below a
+    /// later node.
     pub fn is_dead(&self, id: u64, node: u32) -> bool {
         let at = self.deleted.binary_search_by_key(&id, |&(id, _)| id);
         at.is_ok_and(|at| node < self.deleted[at].1)
@@ -120,11 +128,11 @@ impl PlacementFile {
     /// Reads a payload; `code_bytes` are the bytes of a code, `file` names the file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts; more nodes of the build than nodes; codes that are not
-    /// `code_bytes` for each node that came later; a page that is not below the number of pages; first nodes of added pages
-    /// that do not ascend from the build's end on; ranges of ids that are
-    /// empty, reach beyond the largest number, or are not ascending with an id or more between them; deleted ids that
-    /// are not ascending, or a bound above the number of nodes.
+    /// A length that does not follow from the counts; more nodes of the build than nodes; codes
+    /// that are not `code_bytes` for each node that came later; a page that is not below the number
+    /// of pages; first nodes of added pages that do not ascend from the build's end on; ranges of
+    /// ids that are empty, reach beyond the largest number, or are not ascending with an id or more
+    /// between them; deleted ids that are not ascending, or a bound above the number of nodes.
     pub fn decode(
         mut payload: Vec<u8>,
         code_bytes: usize,
@@ -210,8 +218,9 @@ fn read_runs(
     Ok(runs)
 }
 
-/// Refuses first nodes of added pages, which stand at `at`, that do not ascend, or do not begin where the build ends; the `later` nodes
-/// are those on them. A node or more starts on each, but where it begins with what goes on.
+/// Refuses first nodes of added pages, which stand at `at`, that do not ascend, or do not begin
+/// where the build ends; the `later` nodes are those on them. A node or more starts on each, but
+/// where it begins with what goes on.
 fn check_added(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -224,7 +233,8 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // The first begins where the build ends; where nothing starts behind the last node, nothing comes.
+        // The first begins where the build ends; where nothing starts behind the last node, nothing
+        // comes.
         let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {

@@ -1,7 +1,9 @@
-//! How much of the true nearest a search finds with a list of so many, by how far the k-th of them is: measured when the index was built, or
-//! on queries of a user. A search that is asked for a recall goes by it. Of a cluster index, a list size is a number of probes.
+//! How much of the true nearest a search finds with a list of so many, by how far the k-th of them
+//! is: measured when the index was built, or on queries of a user. A search that is asked for a
+//! recall goes by it. Of a cluster index, a list size is a number of probes.
 //!
-//! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t` tables:
+//! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t`
+//! tables:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -25,7 +27,8 @@
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-/// Format version of these files. 1: the first. 2: how the searches went, and where the queries come from.
+/// Format version of these files. 1: the first. 2: how the searches went, and where the queries
+/// come from.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// The most list sizes, tables, and bands of a table.
@@ -55,7 +58,8 @@ pub struct RecallFile {
     pub queries: u32,
     /// How the searches went.
     pub searched: Searched,
-    /// Whether the queries are rows of the index, which say little of queries that are farther from it.
+    /// Whether the queries are rows of the index, which say little of queries that are farther from
+    /// it.
     pub are_rows: bool,
     /// The list sizes that were tried, rising; of clusters the numbers of probes.
     pub lists: Vec<u32>,
@@ -105,7 +109,8 @@ impl RecallFile {
     /// Reads a payload; `file` names the file in errors.
     ///
     /// # Errors
-    /// Counts beyond their bounds, numbers that do not rise or are no numbers, a length that does not follow from the counts.
+    /// Counts beyond their bounds, numbers that do not rise or are no numbers, a length that does
+    /// not follow from the counts.
     pub fn decode(payload: &[u8], file: &str) -> Result<RecallFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let queries = reader.u32("queries")?;

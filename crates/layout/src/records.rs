@@ -1,6 +1,7 @@
-//! Reads and writes the pages of a [geometry](crate::geometry): their count of records, and of each record
-//! the id, the vector and the list. What stands behind the list is handed over as bytes. A page's two bytes
-//! behind its count are a mark: what they say is the business of the kind, and zero for nearly all.
+//! Reads and writes the pages of a [geometry](crate::geometry): their count of records, and of each
+//! record the id, the vector and the list. What stands behind the list is handed over as bytes. A
+//! page's two bytes behind its count are a mark: what they say is the business of the kind, and
+//! zero for nearly all.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};
@@ -32,7 +33,8 @@ impl RecordsBuilder {
         self.count = 0;
     }
 
-    /// Empties the page, whose records will be of this geometry, and whose bytes behind the count `mark`.
+    /// Empties the page, whose records will be of this geometry, and whose bytes behind the count
+    /// `mark`.
     pub(crate) fn start(&mut self, geometry: Geometry, mark: u16) {
         self.clear();
         self.page.resize(geometry.page_bytes(), 0);
@@ -81,8 +83,8 @@ impl RecordsBuilder {
         behind
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. The records stay: more may be pushed,
-    /// and the page be finished again.
+    /// Seals the page as number `page` of its file and gives its bytes. The records stay: more may
+    /// be pushed, and the page be finished again.
     pub(crate) fn finish(&mut self, page: u64) -> &[u8] {
         let at = 4 * self.geometry.blocks;
         self.page[at..at + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
@@ -116,9 +118,9 @@ pub(crate) struct RecordView<'a> {
 impl<'a> RecordsView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, a count of records that cannot be or is not `expected`, and
-    /// another mark than `mark`, which is zero or what [`mark`] found.
-    /// With `verify` the checksums of its blocks are checked too; without, damaged bytes are still read
+    /// Refuses bytes that are not a page long, a count of records that cannot be or is not
+    /// `expected`, and another mark than `mark`, which is zero or what [`mark`] found. With
+    /// `verify` the checksums of its blocks are checked too; without, damaged bytes are still read
     /// without a panic, but give wrong values.
     #[inline]
     pub(crate) fn open(

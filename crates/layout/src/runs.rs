@@ -1,8 +1,10 @@
-//! Which records run on: they begin on a page and end on one behind it ([`crate::slotted`], version 2 of the kind `Vectors`).
+//! Which records run on: they begin on a page and end on one behind it ([`crate::slotted`], version
+//! 2 of the kind `Vectors`).
 //!
-//! The last record of a page may go on on the next; a bit for each page says whether it does. It ends on the first page behind it that
-//! does not go on, or on which another record starts. In files these bits stand in bytes, eight pages each, the first page in the lowest
-//! bit; the bits behind the last page are 0.
+//! The last record of a page may go on on the next; a bit for each page says whether it does. It
+//! ends on the first page behind it that does not go on, or on which another record starts. In
+//! files these bits stand in bytes, eight pages each, the first page in the lowest bit; the bits
+//! behind the last page are 0.
 
 /// A bit for each page whose last record goes on on the next. None of them takes no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +32,8 @@ impl RunsOn {
         word.is_some_and(|word| word >> (page % 64) & 1 != 0)
     }
 
-    /// Pages that the last record which starts on a page stands on; `starts` says on which pages one does.
+    /// Pages that the last record which starts on a page stands on; `starts` says on which pages
+    /// one does.
     #[inline]
     pub fn pages(&self, page: u64, starts: impl Fn(u64) -> bool) -> u32 {
         let (mut pages, mut last) = (1, page);
@@ -64,7 +67,8 @@ impl RunsOn {
         bytes
     }
 
-    /// Adds those that stand in a file for `pages` pages from `first` on; of bits behind the last page it takes none.
+    /// Adds those that stand in a file for `pages` pages from `first` on; of bits behind the last
+    /// page it takes none.
     pub(crate) fn add(&mut self, bytes: &[u8], first: u32, pages: u32) {
         for page in 0..pages {
             let byte = bytes.get(page as usize / 8).copied().unwrap_or(0);

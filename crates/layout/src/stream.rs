@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All files but those of pages are such byte strings. Both directions work on pieces, so that
-//! megabytes of codes never exist twice in memory: the writer hands out sealed blocks as they fill up, the
-//! reader puts the payload straight into the slice in which it will stay.
+//! megabytes of codes never exist twice in memory: the writer hands out sealed blocks as they fill
+//! up, the reader puts the payload straight into the slice in which it will stay.
 
 use crate::block::{self, BLOCK, PAYLOAD};
 use crate::error::{LayoutError, check_zero};
@@ -16,12 +16,12 @@ use crate::header::{FieldsWriter, FileHeader, FileKind};
 
 /// Format version of [`FileKind::Codes`]. 1: fields of the engine, then `nodes * code_bytes` bytes.
 pub const CODES_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: fields dimension u32 and
-/// bytes of a code u32, so that a codebook says by itself what it is for.
+/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: fields
+/// dimension u32 and bytes of a code u32, so that a codebook says by itself what it is for.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
-/// Blocks that the writer collects before it hands them out: one call for 64 KiB, not for 4 KiB, and memory that allocators give
-/// back and take again without asking the system.
+/// Blocks that the writer collects before it hands them out: one call for 64 KiB, not for 4 KiB,
+/// and memory that allocators give back and take again without asking the system.
 const BATCH: usize = 16;
 
 /// The length in bytes of a file that holds `payload` bytes.
@@ -36,8 +36,8 @@ pub fn file_offset(at: u64) -> u64 {
         .saturating_add(4 + at % PAYLOAD as u64)
 }
 
-/// Cuts a payload into sealed blocks. The sink gets the file's bytes from the first to the last, in whole
-/// blocks, several at a time.
+/// Cuts a payload into sealed blocks. The sink gets the file's bytes from the first to the last, in
+/// whole blocks, several at a time.
 #[derive(Debug)]
 pub struct StreamWriter {
     header: FileHeader,
@@ -158,8 +158,8 @@ impl StreamWriter {
     }
 }
 
-/// Cuts a payload of which nobody knows beforehand how long it will be: the sink gets the file's bytes from block 1 on, and the header, which
-/// comes last, is for the room in front of them.
+/// Cuts a payload of which nobody knows beforehand how long it will be: the sink gets the file's
+/// bytes from block 1 on, and the header, which comes last, is for the room in front of them.
 #[derive(Debug)]
 pub struct GrowingStream {
     pushed: u64,
@@ -235,8 +235,8 @@ pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
-/// Verifies whole blocks, of which the first has a number, and moves their payloads to the front of `bytes`, one behind the other, zeros behind the
-/// end of the whole payload included.
+/// Verifies whole blocks, of which the first has a number, and moves their payloads to the front of
+/// `bytes`, one behind the other, zeros behind the end of the whole payload included.
 ///
 /// # Errors
 /// A checksum that is wrong.
@@ -289,8 +289,8 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Reads the header from the first bytes of the file (a block of them or more). The pieces that follow
-    /// start at block 1.
+    /// Reads the header from the first bytes of the file (a block of them or more). The pieces that
+    /// follow start at block 1.
     pub fn open(kind: FileKind, first: &[u8], file: &str) -> Result<StreamReader, LayoutError> {
         let header = FileHeader::decode_as(kind, first, file)?;
         let payload = header.fields(file).u64("payload length")?;
@@ -317,8 +317,8 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes. It comes from the file: compare it with what the index needs (or
-    /// with the file's length on disk) before allocating that much.
+    /// The length of the payload in bytes. It comes from the file: compare it with what the index
+    /// needs (or with the file's length on disk) before allocating that much.
     pub fn payload_length(&self) -> u64 {
         self.payload
     }
@@ -331,8 +331,8 @@ impl StreamReader {
         fields
     }
 
-    /// Takes the next whole blocks and copies their payload into `out`, which is the slice for the *whole*
-    /// payload: the reader knows where it stands.
+    /// Takes the next whole blocks and copies their payload into `out`, which is the slice for the
+    /// *whole* payload: the reader knows where it stands.
     pub fn push_into(&mut self, piece: &[u8], out: &mut [u8]) -> Result<(), LayoutError> {
         if out.len() as u64 != self.payload {
             return Err(LayoutError::Field {

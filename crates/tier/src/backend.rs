@@ -8,8 +8,8 @@ use crate::error::TierError;
 /// How to read files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
-    /// io_uring, or the pool of threads where the kernel forbids it. The environment variable `STRATANN_IO`
-    /// (`auto`, `uring`, `pread`) overrides it.
+    /// io_uring, or the pool of threads where the kernel forbids it. The environment variable
+    /// `STRATANN_IO` (`auto`, `uring`, `pread`) overrides it.
     #[default]
     Auto,
     /// io_uring, or an error.

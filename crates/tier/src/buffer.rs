@@ -10,11 +10,12 @@
 //!
 //! All pooled buffers are aligned to 4 KiB, as `O_DIRECT` demands, and always initialised.
 //!
-//! **A process that forks while a device writes** to its memory may not get what is written: after a fork both processes
-//! share their pages, and whoever touches one first gets a copy, the device writing on to the other's. So the buffers
-//! that devices write to are mappings of their own which a fork does not share: a child finds zeros there
-//! (`MADV_WIPEONFORK`, Linux 4.14; where it is refused, all is as without it). Not `MADV_DONTFORK`: a child that drops a buffer
-//! would unmap whatever it has at that address by then.
+//! **A process that forks while a device writes** to its memory may not get what is written: after
+//! a fork both processes share their pages, and whoever touches one first gets a copy, the device
+//! writing on to the other's. So the buffers that devices write to are mappings of their own which
+//! a fork does not share: a child finds zeros there (`MADV_WIPEONFORK`, Linux 4.14; where it is
+//! refused, all is as without it). Not `MADV_DONTFORK`: a child that drops a buffer would unmap
+//! whatever it has at that address by then.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -84,17 +85,20 @@ fn allocate(blocks: usize) -> NonNull<u8> {
 /// # Safety
 /// `pointer` must come from [`allocate`] with the same `blocks`, and must not be used afterwards.
 unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
-    // SAFETY: the caller gives a pointer that `allocate` made with this very layout, and gives it up.
+    // SAFETY: the caller gives a pointer that `allocate` made with this very layout, and gives it
+    // up.
     unsafe { dealloc(pointer.as_ptr(), layout(blocks)) }
 }
 
-/// Memory that devices write to: a mapping of its own, of zeros, which a forked process does not share.
+/// Memory that devices write to: a mapping of its own, of zeros, which a forked process does not
+/// share.
 ///
 /// # Errors
 /// The system refuses it.
 fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing
+    // memory.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -113,8 +117,9 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     if start == libc::MAP_FAILED {
         return Err(refused());
     }
-    // SAFETY: the mapping was just made, has this length, and nobody uses it yet; the advice says what becomes of it in a
-    // forked process and changes nothing here. Where the kernel refuses it, reads are as they were without.
+    // SAFETY: the mapping was just made, has this length, and nobody uses it yet; the advice says
+    // what becomes of it in a forked process and changes nothing here. Where the kernel refuses it,
+    // reads are as they were without.
     unsafe { libc::madvise(start, bytes, libc::MADV_WIPEONFORK) };
     NonNull::new(start.cast()).ok_or_else(refused)
 }
@@ -122,11 +127,13 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
 /// # Safety
 /// `pointer` must come from [`map`] with the same `blocks`, and must not be used afterwards.
 unsafe fn unmap(pointer: NonNull<u8>, blocks: usize) {
-    // SAFETY: the caller gives up a mapping of this very length, which a forked process has as well.
+    // SAFETY: the caller gives up a mapping of this very length, which a forked process has as
+    // well.
     unsafe { libc::munmap(pointer.as_ptr().cast(), blocks * BLOCK) };
 }
 
-/// Whether the system would give so many bytes in one piece now. They are mapped and unmapped, and none is touched.
+/// Whether the system would give so many bytes in one piece now. They are mapped and unmapped, and
+/// none is touched.
 pub(crate) fn would_map(bytes: usize) -> bool {
     if isize::try_from(bytes).is_err() {
         return false;
@@ -187,7 +194,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Every Block holds the pool alive, so no buffer of a chunk is in use any more.
         for &chunk in &self.chunks {
-            // SAFETY: chunks come from `map(CHUNK)`; the pool is their only owner and is being dropped.
+            // SAFETY: chunks come from `map(CHUNK)`; the pool is their only owner and is being
+            // dropped.
             unsafe { unmap(chunk, CHUNK) };
         }
         for (blocks, list) in self.larger.iter().enumerate() {
@@ -215,7 +223,8 @@ enum Owner {
 
 /// The bytes that a read brought: a pooled buffer, or a slice of memory without a copy.
 ///
-/// Derefs to `[u8]`. It belongs to its thread; drop it soon, so that its buffer can serve the next read.
+/// Derefs to `[u8]`. It belongs to its thread; drop it soon, so that its buffer can serve the next
+/// read.
 pub struct Block {
     /// Where its buffer begins, and how far behind that its bytes do.
     pointer: NonNull<u8>,
@@ -246,7 +255,8 @@ impl Block {
     /// A slice of memory that `keeper` keeps alive.
     ///
     /// # Safety
-    /// The `len` bytes at `pointer` must be initialised, readable and unchanged for as long as `keeper` lives.
+    /// The `len` bytes at `pointer` must be initialised, readable and unchanged for as long as
+    /// `keeper` lives.
     pub(crate) unsafe fn shared(pointer: NonNull<u8>, len: usize, keeper: Rc<dyn Any>) -> Block {
         Block {
             pointer,
@@ -270,7 +280,8 @@ impl Block {
     /// If they do not lie in it.
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
-        // SAFETY: the block has `len` bytes, of which these are a part, and is borrowed exclusively; `bytes` is somebody else's.
+        // SAFETY: the block has `len` bytes, of which these are a part, and is borrowed
+        // exclusively; `bytes` is somebody else's.
         unsafe {
             self.target()
                 .add(self.skip + at)
@@ -290,10 +301,11 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the owner keeps initialised bytes at `pointer` alive as long as the block (arenas and own allocations
-        // are zeroed when made; `shared`'s caller promised): as many as the block was made with, of which `part` lets
-        // `skip..skip + len` be no more than what was there before. While a device writes to the buffer the block sits
-        // in the slab of pending reads, where nobody derefs it.
+        // SAFETY: the owner keeps initialised bytes at `pointer` alive as long as the block (arenas
+        // and own allocations are zeroed when made; `shared`'s caller promised): as many as the
+        // block was made with, of which `part` lets `skip..skip + len` be no more than what was
+        // there before. While a device writes to the buffer the block sits in the slab of pending
+        // reads, where nobody derefs it.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().add(self.skip), self.len) }
     }
 }
@@ -321,7 +333,8 @@ impl Drop for Block {
                 unsafe { unmap(self.pointer, *blocks as usize) };
             }
             Owner::Own(blocks) => {
-                // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only user.
+                // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only
+                // user.
                 unsafe { free(self.pointer, *blocks as usize) };
             }
             Owner::Shared { .. } => {}
@@ -342,8 +355,8 @@ impl fmt::Debug for Block {
 
 /// A large region of zeroed bytes, on huge pages where the kernel has them.
 ///
-/// For tables that are read at random (codes of all vectors): with 4 KiB pages every access would miss the TLB.
-/// Pages are taken from the system when they are first written.
+/// For tables that are read at random (codes of all vectors): with 4 KiB pages every access would
+/// miss the TLB. Pages are taken from the system when they are first written.
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,
@@ -360,8 +373,9 @@ impl HugeBytes {
         HugeBytes::with_room(len, len)
     }
 
-    /// A region of `len` zero bytes, of which the first `used` will be written soon, and the others perhaps never: they are no part of
-    /// a huge page, which the system would give whole for its first byte. So what is in memory is what was written.
+    /// A region of `len` zero bytes, of which the first `used` will be written soon, and the others
+    /// perhaps never: they are no part of a huge page, which the system would give whole for its
+    /// first byte. So what is in memory is what was written.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),
@@ -375,13 +389,15 @@ impl HugeBytes {
                 mapped: 0,
             });
         }
-        // A region that may get huge pages is mapped with room to align it; what is cut off was never touched.
+        // A region that may get huge pages is mapped with room to align it; what is cut off was
+        // never touched.
         let slack = if len >= HUGE { HUGE } else { 0 };
         let total = len
             .checked_next_multiple_of(BLOCK)
             .and_then(|n| n.checked_add(slack));
         let total = total.ok_or_else(refused)?;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
+        // existing memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -403,8 +419,9 @@ impl HugeBytes {
         };
         let mapped = total - slack;
         let (head, tail) = (aligned - start, start + total - (aligned + mapped));
-        // SAFETY: head and tail are page-aligned parts of the mapping just made, which nobody uses; the rest,
-        // [aligned, aligned + mapped), stays. The advice is for a part of that, and changes no contents.
+        // SAFETY: head and tail are page-aligned parts of the mapping just made, which nobody uses;
+        // the rest, [aligned, aligned + mapped), stays. The advice is for a part of that, and
+        // changes no contents.
         unsafe {
             if head > 0 {
                 libc::munmap(start as *mut _, head);
@@ -432,8 +449,8 @@ impl HugeBytes {
         Ok(region)
     }
 
-    /// Where the bytes are, without borrowing them. The pointer is that of the mapping: it may be written through
-    /// while nobody else accesses the bytes, and is valid as long as self.
+    /// Where the bytes are, without borrowing them. The pointer is that of the mapping: it may be
+    /// written through while nobody else accesses the bytes, and is valid as long as self.
     pub(crate) fn raw(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.pointer, self.len)
     }
@@ -444,7 +461,8 @@ impl Deref for HugeBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has at least `len` readable, zero-initialised bytes and lives as long as self.
+        // SAFETY: the mapping has at least `len` readable, zero-initialised bytes and lives as long
+        // as self.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -452,7 +470,8 @@ impl Deref for HugeBytes {
 impl DerefMut for HugeBytes {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the mapping is writable and private to self, which is borrowed exclusively.
+        // SAFETY: as in `deref`; the mapping is writable and private to self, which is borrowed
+        // exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -472,9 +491,11 @@ impl fmt::Debug for HugeBytes {
     }
 }
 
-// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only owner.
+// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only
+// owner.
 unsafe impl Send for HugeBytes {}
-// SAFETY: through a shared reference the bytes can only be read, except through `raw`, whose users answer for it.
+// SAFETY: through a shared reference the bytes can only be read, except through `raw`, whose users
+// answer for it.
 unsafe impl Sync for HugeBytes {}
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
-//! Any tier as one that is read to the byte: where a device moves blocks, those that a read is in are read.
+//! Any tier as one that is read to the byte: where a device moves blocks, those that a read is in
+//! are read.
 //!
 //! ```text
 //!   asked for          |--- 272 bytes ---|
 //!   read      [ block           ][ block           ]      handed out: the part of them that was asked for, not copied
 //! ```
 //!
-//! What is laid out for memory (rows of a CSR graph, groups of clusters) stands anywhere in its file. On a device that is read to the byte
-//! this changes nothing, and [`bytewise`] gives that device back as it is.
+//! What is laid out for memory (rows of a CSR graph, groups of clusters) stands anywhere in its
+//! file. On a device that is read to the byte this changes nothing, and [`bytewise`] gives that
+//! device back as it is.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +17,8 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// The tier itself if any byte of it can be read, else one that reads the blocks around what is asked for.
+/// The tier itself if any byte of it can be read, else one that reads the blocks around what is
+/// asked for.
 pub fn bytewise(tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
     match tier.alignment() {
         1 => tier,
@@ -72,7 +75,8 @@ struct Parts {
     size: u64,
     alignment: u64,
     queue: Box<dyn ReadQueue>,
-    /// What reads in flight are for; a read's tag below is its place here. Places that are free are reused.
+    /// What reads in flight are for; a read's tag below is its place here. Places that are free are
+    /// reused.
     asked: Vec<Asked>,
     free: Vec<u32>,
 }

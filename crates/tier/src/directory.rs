@@ -5,13 +5,14 @@
 //!                     └── LOCK, while it is written to ── still the file of that name? ── before every change
 //! ```
 //!
-//! **It stays the directory that was opened.** Whatever happens to its path, nothing is read from or written to another
-//! one that takes its place; of a directory that was removed, and of one whose lock was, every change is refused with
-//! [`TierError::Replaced`].
+//! **It stays the directory that was opened.** Whatever happens to its path, nothing is read from
+//! or written to another one that takes its place; of a directory that was removed, and of one
+//! whose lock was, every change is refused with [`TierError::Replaced`].
 //!
-//! **Nothing is written through a link.** Files are made anew, never opened and emptied; those that are opened for
-//! writing are regular files with one name; one that has others is made one of its [own](fn@crate::own) before. Files are *read* through symbolic links: what is only read may stand
-//! elsewhere, for example the large files of an index on another disk.
+//! **Nothing is written through a link.** Files are made anew, never opened and emptied; those that
+//! are opened for writing are regular files with one name; one that has others is made one of its
+//! [own](fn@crate::own) before. Files are *read* through symbolic links: what is only read may
+//! stand elsewhere, for example the large files of an index on another disk.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -71,7 +72,8 @@ fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Whether an error of a sync of a directory says that the file system knows no such thing, and not that it failed.
+/// Whether an error of a sync of a directory says that the file system knows no such thing, and not
+/// that it failed.
 fn is_no_sync(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -97,7 +99,8 @@ impl Directory {
         Self::open_made(path.as_ref(), false, 0o666)
     }
 
-    /// A directory of this user alone, which is made if it is not there (its parent must be); files that are made in it are for this user alone, too.
+    /// A directory of this user alone, which is made if it is not there (its parent must be); files
+    /// that are made in it are for this user alone, too.
     ///
     /// # Errors
     /// [`TierError::NotPrivate`]: it belongs to somebody else, or others can write to it.
@@ -129,7 +132,8 @@ impl Directory {
         })
     }
 
-    /// A directory that is created, with its parents, unless it exists. Whatever was created is durable.
+    /// A directory that is created, with its parents, unless it exists. Whatever was created is
+    /// durable.
     pub fn create(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         let path = path.as_ref();
         let failed =
@@ -162,8 +166,8 @@ impl Directory {
         Self::open_made(path, !missing.is_empty(), 0o666)
     }
 
-    /// Removes the directory if it was created by this handle's [`create`](Directory::create), is empty, and still what its
-    /// path leads to; else nothing happens.
+    /// Removes the directory if it was created by this handle's [`create`](Directory::create), is
+    /// empty, and still what its path leads to; else nothing happens.
     pub fn discard(self) {
         if self.inner.new && self.check_path(&self.inner.path).is_ok() {
             // It fails when anything is in it, as it should.
@@ -277,7 +281,8 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// Says so in its lock file, which this process has locked. Through a descriptor of its own: one that shares the lock would keep it in a process that is forked meanwhile.
+    /// Says so in its lock file, which this process has locked. Through a descriptor of its own:
+    /// one that shares the lock would keep it in a process that is forked meanwhile.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
@@ -423,8 +428,8 @@ impl Volume for Directory {
         Ok(names)
     }
 
-    /// Where the file system cannot sync directories, which some of virtual machines and of servers cannot (vboxsf, SMB), the names are left to it;
-    /// that is told once.
+    /// Where the file system cannot sync directories, which some of virtual machines and of servers
+    /// cannot (vboxsf, SMB), the names are left to it; that is told once.
     fn sync(&self) -> Result<(), TierError> {
         match self.readable("sync")?.sync_all() {
             Err(error) if is_no_sync(&error) => {
@@ -448,7 +453,8 @@ impl Volume for Directory {
         let failed = |error| TierError::io("keep room in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // One with other names is also somebody else's, and one that is not empty has no room that is known.
+        // One with other names is also somebody else's, and one that is not empty has no room that
+        // is known.
         let is_ours = |file: &File| {
             let facts = fstat(file);
             facts.is_ok_and(|facts| {
@@ -477,8 +483,8 @@ impl Volume for Directory {
         }
     }
 
-    /// Against other processes and within this one. The lock ends with its guard or with the process, so that a crash
-    /// leaves none behind; a forked process does not have it.
+    /// Against other processes and within this one. The lock ends with its guard or with the
+    /// process, so that a crash leaves none behind; a forked process does not have it.
     fn lock(&self) -> Result<LockGuard, TierError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(error) if is_without_locks(error) => TierError::Unsupported {
@@ -492,7 +498,8 @@ impl Volume for Directory {
             _ => self.failed("lock", LOCK_FILE, source),
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        // The name may be given to another file, by a build that fails, while this one is opened and locked.
+        // The name may be given to another file, by a build that fails, while this one is opened
+        // and locked.
         for _ in 0..LOCK_TRIES {
             let mut found = None;
             let lock = HeldLock::take(|| {
@@ -517,7 +524,8 @@ impl Volume for Directory {
                 return Err(self.not_plain("lock", LOCK_FILE, found));
             }
             match self.facts(LOCK_FILE, false) {
-                // A backup by hard links has it as well, which is another index: this one gets a lock file of its own.
+                // A backup by hard links has it as well, which is another index: this one gets a
+                // lock file of its own.
                 Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
                     match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => continue,
@@ -602,7 +610,8 @@ impl Drop for Unlock {
         if !self.1.is_here() {
             return; // It was given up in the fork, and another thread of the parent may have been looking at it.
         }
-        // Of an index that nobody has the lock file is empty: what stands there is for who finds it locked.
+        // Of an index that nobody has the lock file is empty: what stands there is for who finds it
+        // locked.
         if self.0.check_held().is_ok() {
             self.0.say_holder(&Holder::default());
         }
@@ -712,7 +721,8 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Gives a file the blocks of another one. Only some file systems can (btrfs, XFS), and only within one of them.
+/// Gives a file the blocks of another one. Only some file systems can (btrfs, XFS), and only within
+/// one of them.
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

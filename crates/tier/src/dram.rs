@@ -56,8 +56,9 @@ impl std::fmt::Debug for DramTier {
     }
 }
 
-// SAFETY: what an Arc holds has a fixed address until the last Arc is gone, and so has the mapping of `HugeBytes`; nobody has mutable
-// access to either: `Arc::get_mut` fails while this handle exists, and who could write through `HugeBytes::raw` gave it away.
+// SAFETY: what an Arc holds has a fixed address until the last Arc is gone, and so has the mapping
+// of `HugeBytes`; nobody has mutable access to either: `Arc::get_mut` fails while this handle
+// exists, and who could write through `HugeBytes::raw` gave it away.
 unsafe impl Region for Held {
     fn bytes(&self) -> &[u8] {
         match self {

@@ -1,7 +1,8 @@
 //! What can go wrong with a place for bytes, said so that a user can act on it.
 //!
-//! Every variant names the place (a file's path, or the name of a region of memory), where in it, what happened
-//! and what would help. [`TierError::io`] turns an operating-system error into the variant that knows its remedy.
+//! Every variant names the place (a file's path, or the name of a region of memory), where in it,
+//! what happened and what would help. [`TierError::io`] turns an operating-system error into the
+//! variant that knows its remedy.
 
 use std::io;
 
@@ -43,7 +44,8 @@ pub enum TierError {
         /// Bytes that were to be written; 0 where that is not known.
         len: u64,
     },
-    /// A file has other names, and the device has no space for the copy that is made before it is written to.
+    /// A file has other names, and the device has no space for the copy that is made before it is
+    /// written to.
     #[error(
         "{place}: its {len} bytes have other names (hard links, as a backup by `cp -al` gives them); a copy is made before vectors are written to it, and no space is left for that on the device, or in this user's quota. Free {len} bytes there, or remove the backup, then insert again; searches go on, and so do deletes while some kB are free for their log"
     )]
@@ -266,7 +268,8 @@ pub enum TierError {
         /// Why not, and what to do instead.
         reason: String,
     },
-    /// A simulated machine has lost power; nothing works any more (see `SimVolume`, feature `testing`).
+    /// A simulated machine has lost power; nothing works any more (see `SimVolume`, feature
+    /// `testing`).
     #[error("{place}: the simulated machine has crashed")]
     Crashed {
         /// The file's name.
@@ -274,7 +277,8 @@ pub enum TierError {
     },
 }
 
-/// `127.0.0.1:7702: the storage server cannot be reached ...`, or `127.0.0.1:7702 is a memory server ...`.
+/// `127.0.0.1:7702: the storage server cannot be reached ...`, or `127.0.0.1:7702 is a memory
+/// server ...`.
 fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String {
     match (fault, protocol) {
         (Fault::Protocol(_), _) => format!("{place} {fault}"),

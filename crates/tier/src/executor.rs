@@ -6,8 +6,9 @@
 //!          none is?               -> start and wait in one system call
 //! ```
 //!
-//! Tasks are futures that never leave the thread. Waking one sets a bit; nothing is allocated after the start. Those that belong
-//! together are a group: a worker of a [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
+//! Tasks are futures that never leave the thread. Waking one sets a bit; nothing is allocated after
+//! the start. Those that belong together are a group: a worker of a
+//! [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -31,7 +32,8 @@ pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// The context of one thread: what tasks on it read with. Neither `Send` nor `Sync`.
 ///
-/// A [`WorkerPool`](crate::WorkerPool) gives one to each of its workers; [`Thread::local`] makes one for the calling thread.
+/// A [`WorkerPool`](crate::WorkerPool) gives one to each of its workers; [`Thread::local`] makes
+/// one for the calling thread.
 #[derive(Debug)]
 pub struct Thread {
     reactor: Rc<Reactor>,
@@ -76,8 +78,9 @@ impl Thread {
 
     /// Runs tasks until all have finished.
     ///
-    /// A task that is woken from another thread runs when this one next turns: at once, or when one of the reads in flight
-    /// comes in. If a task panics, the others are dropped, and the context remains usable.
+    /// A task that is woken from another thread runs when this one next turns: at once, or when one
+    /// of the reads in flight comes in. If a task panics, the others are dropped, and the context
+    /// remains usable.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
         let mut group = Group::new(self, &parking, tasks);
@@ -110,13 +113,15 @@ impl Thread {
             .expect("run_all returns when the task has finished")
     }
 
-    /// Sleeps until `due` while other tasks run. Nobody is kept awake or woken by one that was dropped.
+    /// Sleeps until `due` while other tasks run. Nobody is kept awake or woken by one that was
+    /// dropped.
     pub fn sleep_until(&self, due: Instant) -> Sleep {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Has one of this thread's tasks count as none while it waits for its turn, until what is returned is dropped: how a thread waits for
-    /// reads goes by how many tasks it has, and one that asks for none is not to change it.
+    /// Has one of this thread's tasks count as none while it waits for its turn, until what is
+    /// returned is dropped: how a thread waits for reads goes by how many tasks it has, and one
+    /// that asks for none is not to change it.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));
@@ -187,7 +192,8 @@ impl Drop for Sleep {
     }
 }
 
-/// Tasks that belong together. Dropped before they are done, they are given up, and the reads that they wait for are forgotten.
+/// Tasks that belong together. Dropped before they are done, they are given up, and the reads that
+/// they wait for are forgotten.
 pub(crate) struct Group<'a> {
     tasks: Vec<Option<Task<'a>>>,
     wakers: Vec<Waker>,

@@ -15,10 +15,12 @@ use std::sync::{Mutex, PoisonError};
 use crate::buffer::HugeBytes;
 use crate::error::TierError;
 
-/// Bytes that grow at the end while any number of threads read what is there; on huge pages where the kernel has them.
+/// Bytes that grow at the end while any number of threads read what is there; on huge pages where
+/// the kernel has them.
 ///
-/// For codes of an index that takes inserts. Room is reserved for a capacity, and memory taken from the system as it is
-/// first written. Derefs to the bytes appended by now, which neither change nor move:
+/// For codes of an index that takes inserts. Room is reserved for a capacity, and memory taken from
+/// the system as it is first written. Derefs to the bytes appended by now, which neither change nor
+/// move:
 ///
 /// ```
 /// use stratann_tier::{GrowingBytes, TierError};
@@ -30,7 +32,8 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Never dereferenced once there are readers: that would lend out bytes that an append may be writing.
+    /// Never dereferenced once there are readers: that would lend out bytes that an append may be
+    /// writing.
     room: HugeBytes,
     /// Bytes that readers may see. Grows, under `appending`, and never beyond the room.
     len: AtomicUsize,
@@ -39,8 +42,8 @@ pub struct GrowingBytes {
 }
 
 impl GrowingBytes {
-    /// `len` bytes that `fill` writes (they are zero before), and room for `capacity` altogether, or for `len` if that
-    /// is more.
+    /// `len` bytes that `fill` writes (they are zero before), and room for `capacity` altogether,
+    /// or for `len` if that is more.
     pub fn filled<E: From<TierError>>(
         len: usize,
         capacity: usize,
@@ -55,8 +58,9 @@ impl GrowingBytes {
         })
     }
 
-    /// Appends; readers see either none or all of it. Returns where the bytes begin, or None, with nothing changed, if
-    /// there is no room for them. Appends wait for one another, never for readers.
+    /// Appends; readers see either none or all of it. Returns where the bytes begin, or None, with
+    /// nothing changed, if there is no room for them. Appends wait for one another, never for
+    /// readers.
     pub fn append(&self, bytes: &[u8]) -> Option<usize> {
         // Whoever panicked with the lock held had published nothing, or had finished.
         let _turn = self
@@ -68,10 +72,11 @@ impl GrowingBytes {
         let end = offset
             .checked_add(bytes.len())
             .filter(|&end| end <= self.capacity())?;
-        // SAFETY: offset <= end <= capacity, so [offset, end) lies within the room, which is mapped, writable and alive
-        // as long as self; the pointer is that of the mapping, not of a shared slice. Nobody else accesses these bytes:
-        // readers get slices up to a published length, which is at most `offset` until the store below; other appends
-        // wait for the lock; `room` is not dereferenced any more. So `bytes`, which can be read, does not overlap
+        // SAFETY: offset <= end <= capacity, so [offset, end) lies within the room, which is
+        // mapped, writable and alive as long as self; the pointer is that of the mapping, not of a
+        // shared slice. Nobody else accesses these bytes: readers get slices up to a published
+        // length, which is at most `offset` until the store below; other appends wait for the lock;
+        // `room` is not dereferenced any more. So `bytes`, which can be read, does not overlap
         // them, even if it is a slice of self.
         unsafe {
             self.room
@@ -98,11 +103,11 @@ impl Deref for GrowingBytes {
     #[inline]
     fn deref(&self) -> &[u8] {
         let len = self.len.load(Ordering::Acquire);
-        // SAFETY: `len` is at most the capacity, so these bytes lie within the room, which is alive as long as self,
-        // and initialised: mapped as zeros, filled or appended. All of them were written before `len` was published
-        // (this load acquires what that store released; `filled` had the room to itself), and none is written again:
-        // appends begin at the published length, which never shrinks. The room is no larger than isize::MAX, since it
-        // was mapped.
+        // SAFETY: `len` is at most the capacity, so these bytes lie within the room, which is alive
+        // as long as self, and initialised: mapped as zeros, filled or appended. All of them were
+        // written before `len` was published (this load acquires what that store released; `filled`
+        // had the room to itself), and none is written again: appends begin at the published
+        // length, which never shrinks. The room is no larger than isize::MAX, since it was mapped.
         unsafe { slice::from_raw_parts(self.room.raw().cast::<u8>().as_ptr(), len) }
     }
 }
@@ -135,7 +140,8 @@ mod tests {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
     }
 
-    /// Bytes of these pages that are in memory, as the kernel says: eight bytes a page, of which the last bit is that.
+    /// Bytes of these pages that are in memory, as the kernel says: eight bytes a page, of which
+    /// the last bit is that.
     fn resident(first: *const u8, bytes: usize) -> usize {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -148,7 +154,8 @@ mod tests {
 
     #[test]
     fn what_is_not_written_takes_no_memory() {
-        // A bit more than a huge page, and much room: a second huge page would be nearly all for nothing.
+        // A bit more than a huge page, and much room: a second huge page would be nearly all for
+        // nothing.
         let (len, capacity) = ((2 << 20) + 5_000, 16 << 20);
         let bytes = GrowingBytes::filled::<TierError>(len, capacity, |bytes| {
             bytes.fill(1);

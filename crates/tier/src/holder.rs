@@ -6,9 +6,11 @@
 //!   change the index through it: stratann cluster upsert ...    what others are to do meanwhile
 //! ```
 //!
-//! It is advice and nothing more: the lock itself is the operating system's (`lock.rs`). A line that could not be written is not there; the file is empty when the lock is given back, and what a
-//! process left that was killed counts for nothing, since nobody is kept out by it. Numbers of processes are those of one host or container, and are used again: so what is said of one is said with
-//! a doubt, but of this process.
+//! It is advice and nothing more: the lock itself is the operating system's (`lock.rs`). A line
+//! that could not be written is not there; the file is empty when the lock is given back, and what
+//! a process left that was killed counts for nothing, since nobody is kept out by it. Numbers of
+//! processes are those of one host or container, and are used again: so what is said of one is said
+//! with a doubt, but of this process.
 
 use std::fmt;
 use std::fs::File;
@@ -57,7 +59,8 @@ impl Holder {
         }
     }
 
-    /// Which process it is, as far as its file says so: a number of the host or container that it ran in.
+    /// Which process it is, as far as its file says so: a number of the host or container that it
+    /// ran in.
     pub fn process(&self) -> Option<u32> {
         self.process
     }

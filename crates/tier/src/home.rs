@@ -1,8 +1,9 @@
 //! In which process something was made.
 //!
-//! A forked process has all memory of its parent and none of its threads: a lock that one of them held stays locked for ever, who
-//! waits for one waits for ever, and a file that the parent writes is the same file here. So whoever has threads or owns files
-//! remembers its home, and leaves them alone elsewhere.
+//! A forked process has all memory of its parent and none of its threads: a lock that one of them
+//! held stays locked for ever, who waits for one waits for ever, and a file that the parent writes
+//! is the same file here. So whoever has threads or owns files remembers its home, and leaves them
+//! alone elsewhere.
 
 /// The process in which something was made.
 ///

@@ -1,5 +1,5 @@
-//! Where bytes live: DRAM, mapped files, SSDs; how they are read many at a time, and how files are written so that
-//! they survive a crash. Knows nothing of vectors or graphs.
+//! Where bytes live: DRAM, mapped files, SSDs; how they are read many at a time, and how files are
+//! written so that they survive a crash. Knows nothing of vectors or graphs.
 //!
 //! ```text
 //!   WorkerPool ── worker threads, each with a Thread: ring, executor, buffers
@@ -12,8 +12,8 @@
 //!          RoutedVolume (several ways to one), LoadedVolume and MirrorVolume (copies of its files in memory, or in a folder)
 //! ```
 //!
-//! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads, `Faulty` misbehaves, `SimVolume` crashes on
-//! demand, and `conformance` proves a new one.
+//! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads,
+//! `Faulty` misbehaves, `SimVolume` crashes on demand, and `conformance` proves a new one.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,8 +32,9 @@
 //! # Ok::<(), stratann_tier::TierError>(())
 //! ```
 //!
-//! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
-//! are read, the pool's borrowed jobs, what is done around a fork, and an allocator that remembers refusals.
+//! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings,
+//! bytes that grow while they are read, the pool's borrowed jobs, what is done around a fork, and
+//! an allocator that remembers refusals.
 
 mod backend;
 mod buffer;

@@ -4,9 +4,10 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Opens something. Where the process has as many files open as it may, its soft limit is raised to the hard one: a large
-/// decoupled index has thousands of segments, each with a descriptor, and many systems start programs with 1024.
-/// Not before, since programs that use `select` rely on small numbers.
+/// Opens something. Where the process has as many files open as it may, its soft limit is raised to
+/// the hard one: a large decoupled index has thousands of segments, each with a descriptor, and
+/// many systems start programs with 1024. Not before, since programs that use `select` rely on
+/// small numbers.
 ///
 /// # Errors
 /// Those of `open`.
@@ -27,10 +28,12 @@ fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// Processes that may have more files open than this are not counted: that many are rarely open, and to count takes time.
+/// Processes that may have more files open than this are not counted: that many are rarely open,
+/// and to count takes time.
 const MANY: u64 = 8 << 10;
 
-/// How many files this process may open yet, and how many it may have open. `None` where it may have many thousands, or the system does not say.
+/// How many files this process may open yet, and how many it may have open. `None` where it may
+/// have many thousands, or the system does not say.
 pub fn descriptors_left() -> Option<(u64, u64)> {
     let most = (getrlimit(Resource::Nofile).maximum).filter(|&most| most <= MANY)?;
     let list = || std::fs::read_dir(format!("/proc/{}/fd", std::process::id()));

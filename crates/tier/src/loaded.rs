@@ -1,4 +1,5 @@
-//! A volume whose tiers are copies in memory, made when they are opened, for who only searches: reads hand out the memory itself.
+//! A volume whose tiers are copies in memory, made when they are opened, for who only searches:
+//! reads hand out the memory itself.
 
 use std::sync::Arc;
 
@@ -9,9 +10,10 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume of which each file that is opened as a tier is read into memory, on huge pages where the kernel has them, and stays there as it
-/// was then. What is written to the file later does not show: for files that change there is
-/// [`MemoryVolume::copied`](crate::MemoryVolume::copied), whose reads copy.
+/// A volume of which each file that is opened as a tier is read into memory, on huge pages where
+/// the kernel has them, and stays there as it was then. What is written to the file later does not
+/// show: for files that change there is [`MemoryVolume::copied`](crate::MemoryVolume::copied),
+/// whose reads copy.
 #[derive(Clone, Debug)]
 pub struct LoadedVolume {
     volume: Arc<dyn Volume>,

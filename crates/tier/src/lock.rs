@@ -1,16 +1,19 @@
 //! The lock file of a directory, and who holds it.
 //!
-//! The lock is `flock`'s: it ends with the process, so that a crash leaves none behind, and it is asked for through any
-//! number of descriptors of one process. What it does not do by itself:
+//! The lock is `flock`'s: it ends with the process, so that a crash leaves none behind, and it is
+//! asked for through any number of descriptors of one process. What it does not do by itself:
 //!
-//! - **A forked process inherits it**, and would keep it for as long as it lives, without knowing. So the descriptors of
-//!   all locks are closed in the child of every `fork` (`pthread_atfork`), which leaves the parent's lock as it is. (Locks of
-//!   `fcntl` are not inherited, but end when *any* descriptor of the file is closed, by whomever; its open-file locks
-//!   are inherited as these are.) A process that the program starts gets none of them: they are closed on `exec`.
-//! - **The file may be another one by the time it is locked**: a build that failed removes it before it unlocks, and a
-//!   user may. So the name is looked up again afterwards, and before everything that is written.
-//! - **There are file systems without locks** (some of NFS, FUSE and virtual machines). A lock is refused there, unless the user says with
-//!   [`LOCK`] that one process alone writes: then it holds within this process.
+//! - **A forked process inherits it**, and would keep it for as long as it lives, without knowing.
+//!   So the descriptors of all locks are closed in the child of every `fork` (`pthread_atfork`),
+//!   which leaves the parent's lock as it is. (Locks of `fcntl` are not inherited, but end when
+//!   *any* descriptor of the file is closed, by whomever; its open-file locks are inherited as
+//!   these are.) A process that the program starts gets none of them: they are closed on `exec`.
+//! - **The file may be another one by the time it is locked**: a build that failed removes it
+//!   before it unlocks, and a user may. So the name is looked up again afterwards, and before
+//!   everything that is written.
+//! - **There are file systems without locks** (some of NFS, FUSE and virtual machines). A lock is
+//!   refused there, unless the user says with [`LOCK`] that one process alone writes: then it holds
+//!   within this process.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -21,7 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
-/// The variable that says `none` where one process alone writes to what is on a file system without locks.
+/// The variable that says `none` where one process alone writes to what is on a file system without
+/// locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
 /// What a file is, whatever its name: its device and its number there.
@@ -66,8 +70,9 @@ extern "C" fn in_child() {
     // SAFETY: `before_fork` has entered, in the thread that forked, which is the only one here.
     let held = unsafe { &mut *DESCRIPTORS.held.get() };
     for &(fd, _) in held.iter() {
-        // SAFETY: the descriptor is a copy of one that a `HeldLock` of the parent owns; the one of this process is told apart
-        // by `process`, and does not touch it. Closing it is allowed between fork and exec.
+        // SAFETY: the descriptor is a copy of one that a `HeldLock` of the parent owns; the one of
+        // this process is told apart by `process`, and does not touch it. Closing it is allowed
+        // between fork and exec.
         unsafe { libc::close(fd) };
     }
     held.clear();
@@ -82,15 +87,17 @@ pub(crate) struct HeldLock {
 }
 
 impl HeldLock {
-    /// Opens a file and locks it; `None` if another has locked it. No fork comes between the two. On a file system without locks an error that
-    /// [`is_without_locks`] knows, or a lock of this process alone, if the user has it so.
+    /// Opens a file and locks it; `None` if another has locked it. No fork comes between the two.
+    /// On a file system without locks an error that [`is_without_locks`] knows, or a lock of this
+    /// process alone, if the user has it so.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: the three are functions without captures that live as long as the program, and do what may be done
-            // around a fork: they wait, close descriptors and free nothing. Out of memory, locks are as without it.
+            // SAFETY: the three are functions without captures that live as long as the program,
+            // and do what may be done around a fork: they wait, close descriptors and free nothing.
+            // Out of memory, locks are as without it.
             let refused =
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
             if refused != 0 {
@@ -133,7 +140,8 @@ impl HeldLock {
     }
 }
 
-/// Whether an error of the operating system says that the file system has no locks: of NFS `ENOLCK`, where nobody there keeps any.
+/// Whether an error of the operating system says that the file system has no locks: of NFS
+/// `ENOLCK`, where nobody there keeps any.
 pub(crate) fn is_without_locks(error: i32) -> bool {
     matches!(error, libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)
 }
@@ -164,8 +172,9 @@ impl Drop for HeldLock {
         unsafe { &mut *DESCRIPTORS.held.get() }.retain(|&(fd, _)| fd != self.fd);
         // SAFETY: `take` gave the descriptor up, and this process has closed it nowhere else.
         let file = unsafe { File::from_raw_fd(self.fd) };
-        // Not only closed: a process that was forked in another way than libc's may still have a copy. Closing it unlocks it
-        // in all other cases, so that there is nothing to say if this fails.
+        // Not only closed: a process that was forked in another way than libc's may still have a
+        // copy. Closing it unlocks it in all other cases, so that there is nothing to say if this
+        // fails.
         let _ = flock(&file, FlockOperation::Unlock);
         debug_assert_eq!(file.as_raw_fd(), self.fd);
     }

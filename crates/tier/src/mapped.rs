@@ -1,5 +1,5 @@
-//! A file mapped into memory: of `/dev/shm`, of a file system with DAX, of a tmpfs that is bound to a NUMA node, or one that the page cache
-//! may keep.
+//! A file mapped into memory: of `/dev/shm`, of a file system with DAX, of a tmpfs that is bound to
+//! a NUMA node, or one that the page cache may keep.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,10 +14,11 @@ use crate::tier::{ReadQueue, Tier};
 
 /// A file mapped for reading, handed out without copies after one round of prefetching.
 ///
-/// Where the file is not in memory a read blocks its thread until the page has come, and what the page cache holds
-/// is not counted against a memory budget: for files on an SSD use [`FileTier`](crate::FileTier). Nobody may change
-/// or truncate the file while it is open; truncation kills the process with `SIGBUS`, as with any mapping, and so does
-/// an error of the medium.
+/// Where the file is not in memory a read blocks its thread until the page has come, and what the
+/// page cache holds is not counted against a memory budget: for files on an SSD use
+/// [`FileTier`](crate::FileTier). Nobody may change or truncate the file while it is open;
+/// truncation kills the process with `SIGBUS`, as with any mapping, and so does an error of the
+/// medium.
 #[derive(Clone, Debug)]
 pub struct MappedTier {
     name: Arc<str>,
@@ -53,8 +54,9 @@ impl MappedTier {
         let map = if len == 0 {
             None // The kernel maps no empty files.
         } else {
-            // SAFETY: the mapping is private to this value and only read. That no other process changes the file is
-            // the documented condition of this tier; an index never changes its files in place.
+            // SAFETY: the mapping is private to this value and only read. That no other process
+            // changes the file is the documented condition of this tier; an index never changes its
+            // files in place.
             let map = unsafe { Mmap::map(file) }.map_err(failed("map"))?;
             // A hint; read-ahead would bring neighbours that nobody asked for.
             let _ = map.advise(Advice::Random);
@@ -67,8 +69,8 @@ impl MappedTier {
     }
 }
 
-// SAFETY: a mapping has a fixed address until it is dropped with the last Arc, is never written through, and
-// MappedTier's documented condition is that nobody else writes to the file.
+// SAFETY: a mapping has a fixed address until it is dropped with the last Arc, is never written
+// through, and MappedTier's documented condition is that nobody else writes to the file.
 unsafe impl Region for Arc<Map> {
     fn bytes(&self) -> &[u8] {
         Map::bytes(self)

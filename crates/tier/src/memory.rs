@@ -1,8 +1,8 @@
 //! The queue of places that answer at once: prefetch, yield once, hand out.
 //!
-//! A load that misses the caches costs as much as a few hundred instructions. Submitting a read asks the processor
-//! for its cache lines; the first poll then lets other queries run while they arrive, and the second hands out the
-//! bytes where they are.
+//! A load that misses the caches costs as much as a few hundred instructions. Submitting a read
+//! asks the processor for its cache lines; the first poll then lets other queries run while they
+//! arrive, and the second hands out the bytes where they are.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -25,7 +25,8 @@ pub(crate) trait Source {
     /// Its bytes, looked up again if it may have grown to hold the request.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
-    /// Makes the read cheaper if there is some time until it is fetched. The request lies in the range.
+    /// Makes the read cheaper if there is some time until it is fetched. The request lies in the
+    /// range.
     fn prepare(&self, request: Request);
     /// Carries out a read that lies in the range.
     fn fetch(&self, request: Request) -> Result<Block, TierError>;
@@ -111,8 +112,8 @@ impl<S: Source> ReadQueue for PromptQueue<S> {
 /// Memory that stays where it is and as it is, for as long as it lives.
 ///
 /// # Safety
-/// `bytes` must return the same slice each time, and it must stay valid and unchanged until self is dropped, also
-/// when self is moved.
+/// `bytes` must return the same slice each time, and it must stay valid and unchanged until self is
+/// dropped, also when self is moved.
 pub(crate) unsafe trait Region: 'static {
     fn bytes(&self) -> &[u8];
 }
@@ -120,7 +121,8 @@ pub(crate) unsafe trait Region: 'static {
 /// Hands out slices of a region without copying. `R` is a handle to it, for example an `Arc`.
 pub(crate) struct Slices<R> {
     name: Rc<str>,
-    /// Counted once more for the queue: blocks then count without touching what other threads share.
+    /// Counted once more for the queue: blocks then count without touching what other threads
+    /// share.
     region: Rc<R>,
     start: NonNull<u8>,
     len: usize,
@@ -162,8 +164,8 @@ impl<R: Region> Source for Slices<R> {
         let keeper: Rc<dyn Any> = self.region.clone();
         // Checked again, since memory safety depends on it.
         check(&self.name, self.len as u64, 1, request)?;
-        // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's contract keeps it
-        // valid and unchanged while the keeper lives.
+        // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's
+        // contract keeps it valid and unchanged while the keeper lives.
         Ok(unsafe {
             let pointer = self.start.add(request.offset as usize);
             Block::shared(pointer, request.len as usize, keeper)

@@ -1,4 +1,5 @@
-//! A volume whose files are read from memory: mapped, or as a copy in DRAM. It is written as the volume under it is.
+//! A volume whose files are read from memory: mapped, or as a copy in DRAM. It is written as the
+//! volume under it is.
 //!
 //! ```text
 //!   name ──> File ── image ──> Image (one while any tier has it): a mapping that grows, or a copy
@@ -6,9 +7,11 @@
 //!   write ── files of the volume under it, then the image
 //! ```
 //!
-//! Pages of an index change while it is searched: direct inserts use a page again that nobody reads, add pages behind the last, or,
-//! in the inline layout, write them in their places; and another process may do so. So a read copies its bytes out of the image,
-//! as it does from an SSD, where a [`MappedTier`](crate::MappedTier) hands out the memory itself, and must never see it change.
+//! Pages of an index change while it is searched: direct inserts use a page again that nobody
+//! reads, add pages behind the last, or, in the inline layout, write them in their places; and
+//! another process may do so. So a read copies its bytes out of the image, as it does from an SSD,
+//! where a [`MappedTier`](crate::MappedTier) hands out the memory itself, and must never see it
+//! change.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,10 +33,12 @@ use crate::reactor::Reactor;
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume whose tiers read from memory. Files that are read in pieces ([`Volume::read`]) come from the volume under it.
+/// A volume whose tiers read from memory. Files that are read in pieces ([`Volume::read`]) come
+/// from the volume under it.
 ///
-/// Nobody may cut a file that is open as a tier but through this volume: where it is mapped, that kills the process. Files of pages
-/// never get shorter. What another process writes shows in a mapping, and not in a copy.
+/// Nobody may cut a file that is open as a tier but through this volume: where it is mapped, that
+/// kills the process. Files of pages never get shorter. What another process writes shows in a
+/// mapping, and not in a copy.
 pub struct MemoryVolume {
     volume: Arc<dyn Volume>,
     /// The same volume where files are mapped, which takes a descriptor.
@@ -50,7 +55,8 @@ struct MemoryFile {
 /// What of a file is in memory.
 struct Image {
     name: String,
-    /// Its length when it was opened: a read that lies within it is taken, and finds out if the file was cut.
+    /// Its length when it was opened: a read that lies within it is taken, and finds out if the
+    /// file was cut.
     opened: u64,
     bytes: Bytes,
 }
@@ -109,7 +115,8 @@ impl Image {
         }
     }
 
-    /// Its length, which is looked up again where a read would end behind what is known: another process may add to the file.
+    /// Its length, which is looked up again where a read would end behind what is known: another
+    /// process may add to the file.
     fn len_for(&self, request: Request) -> u64 {
         let len = self.len();
         let end = request.offset.saturating_add(request.len.into());
@@ -154,7 +161,8 @@ impl Image {
 /// Copies `len` bytes that others may write to meanwhile.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, and nobody else may use those at `to` meanwhile.
+/// `from` must be readable and `to` writable for `len` bytes, and nobody else may use those at `to`
+/// meanwhile.
 unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
     const WORD: usize = size_of::<u64>();
     let words = if from.addr().is_multiple_of(WORD) && to.addr().is_multiple_of(WORD) {
@@ -163,7 +171,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
         0
     };
     for word in 0..words {
-        // SAFETY: word * 8 + 8 <= len and both are aligned; a volatile read may meet bytes that another process writes.
+        // SAFETY: word * 8 + 8 <= len and both are aligned; a volatile read may meet bytes that
+        // another process writes.
         unsafe {
             to.cast::<u64>()
                 .add(word)
@@ -177,8 +186,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 }
 
 impl MemoryVolume {
-    /// Files of a directory, mapped: of `/dev/shm`, of a file system on memory that is slower than DRAM and finer than an SSD (DAX), or one
-    /// whose files the page cache may keep.
+    /// Files of a directory, mapped: of `/dev/shm`, of a file system on memory that is slower than
+    /// DRAM and finer than an SSD (DAX), or one whose files the page cache may keep.
     pub fn mapped(directory: Directory) -> MemoryVolume {
         MemoryVolume {
             volume: Arc::new(directory.clone()),
@@ -187,7 +196,8 @@ impl MemoryVolume {
         }
     }
 
-    /// Files of a volume, of which each that is opened as a tier is copied into memory as long as any tier of it is open.
+    /// Files of a volume, of which each that is opened as a tier is copied into memory as long as
+    /// any tier of it is open.
     pub fn copied(volume: Arc<dyn Volume>) -> MemoryVolume {
         MemoryVolume {
             volume,
@@ -296,7 +306,8 @@ impl Volume for MemoryVolume {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let file = self.file(name);
-        // Held until the bytes are there: what is written meanwhile is in them, or comes behind them.
+        // Held until the bytes are there: what is written meanwhile is in them, or comes behind
+        // them.
         let mut held = locked(&file.image);
         let image = match held.upgrade() {
             Some(image) => image,
@@ -525,8 +536,9 @@ impl Source for Door {
             return Err(short());
         }
         let copied = self.mapped(request, |from| {
-            // SAFETY: the mapping has `len` bytes there while `own` holds it, and the file is known to be that long, which it stays but for
-            // a cut through this volume; the new block has `len` bytes, which nobody else uses yet.
+            // SAFETY: the mapping has `len` bytes there while `own` holds it, and the file is known
+            // to be that long, which it stays but for a cut through this volume; the new block has
+            // `len` bytes, which nobody else uses yet.
             unsafe { copy_shared(from, to, len) };
         })?;
         copied.ok_or_else(short)?;

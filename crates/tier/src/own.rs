@@ -1,4 +1,5 @@
-//! Files with other names: a backup by hard links (`cp -al`) has the bytes of the original, and would change with them.
+//! Files with other names: a backup by hard links (`cp -al`) has the bytes of the original, and
+//! would change with them.
 //!
 //! ```text
 //!   graph-000001 ─┐               graph-000001.own       the bytes copied, synced
@@ -6,8 +7,9 @@
 //!   the backup ───┘               the backup ──────────> the bytes as they were
 //! ```
 //!
-//! A crash leaves the name with the old bytes or with their copy, which are the same. What it leaves of a copy is known by its name ([`copy_of`]).
-//! A tier that has the file open goes on with the old bytes until it is told of the new file ([`Tier::reopen`](crate::Tier::reopen)).
+//! A crash leaves the name with the old bytes or with their copy, which are the same. What it
+//! leaves of a copy is known by its name ([`copy_of`]). A tier that has the file open goes on with
+//! the old bytes until it is told of the new file ([`Tier::reopen`](crate::Tier::reopen)).
 
 use crate::error::TierError;
 use crate::volume::{Volume, VolumeFile, VolumeReader};
@@ -34,11 +36,13 @@ pub enum Owned {
     GivenUp,
 }
 
-/// Makes a file of a volume one that has no other name, durably, where it has others: these keep its bytes. The caller holds the volume's lock, and nobody writes to the file.
-/// `copied` is told of each piece, in bytes, and says whether to go on.
+/// Makes a file of a volume one that has no other name, durably, where it has others: these keep
+/// its bytes. The caller holds the volume's lock, and nobody writes to the file. `copied` is told
+/// of each piece, in bytes, and says whether to go on.
 ///
 /// # Errors
-/// The volume fails: then the file is what it was, and the copy is removed. One that has no space for the copy is [`TierError::NoSpaceForCopy`].
+/// The volume fails: then the file is what it was, and the copy is removed. One that has no space
+/// for the copy is [`TierError::NoSpaceForCopy`].
 pub fn own(
     volume: &dyn Volume,
     name: &str,
@@ -93,7 +97,8 @@ fn put(
     written
 }
 
-/// Writes the bytes of a file to another one, durably; shares the blocks where the file system can. False: it was given up.
+/// Writes the bytes of a file to another one, durably; shares the blocks where the file system can.
+/// False: it was given up.
 fn write(
     reader: &dyn VolumeReader,
     file: &mut dyn VolumeFile,

@@ -6,8 +6,9 @@
 //!                                                     set_len, sync ────────────────────┘
 //! ```
 //!
-//! Pages that were written once and will be read by the direct tier would only push others out of memory. The kernel
-//! keeps both ways coherent: before a direct write it writes back what is dirty in the page cache there, and drops it.
+//! Pages that were written once and will be read by the direct tier would only push others out of
+//! memory. The kernel keeps both ways coherent: before a direct write it writes back what is dirty
+//! in the page cache there, and drops it.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +26,8 @@ use crate::volume::VolumeFile;
 /// The bounce buffer grows up to this; longer writes are cut into pieces.
 const PIECE: usize = 256 << 10;
 
-/// A file that is written directly, a block or more at a time; other writes go through the page cache.
+/// A file that is written directly, a block or more at a time; other writes go through the page
+/// cache.
 #[derive(Debug)]
 pub(crate) struct PagesFile {
     plain: RealFile,
@@ -36,7 +38,8 @@ pub(crate) struct PagesFile {
 }
 
 impl PagesFile {
-    /// The file `plain`, which `open` opens once more with the flags that it is given besides, for reading and writing.
+    /// The file `plain`, which `open` opens once more with the flags that it is given besides, for
+    /// reading and writing.
     pub(crate) fn new(
         open: &dyn Fn(OFlags) -> io::Result<File>,
         plain: RealFile,
@@ -58,7 +61,8 @@ impl PagesFile {
         })
     }
 
-    /// Writes blocks: directly, a piece at a time, and from where that is refused on through the page cache.
+    /// Writes blocks: directly, a piece at a time, and from where that is refused on through the
+    /// page cache.
     fn write_blocks(&mut self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(direct) = &self.direct
             && !bytes.is_empty()
@@ -71,8 +75,9 @@ impl PagesFile {
                     offset += piece.len() as u64;
                     bytes = rest;
                 }
-                // Some filesystems find out only now. It is also what comes of a write that ended within a block, as on
-                // a full device: then the ordinary write of the piece, from its start, says what is wrong.
+                // Some filesystems find out only now. It is also what comes of a write that ended
+                // within a block, as on a full device: then the ordinary write of the piece, from
+                // its start, says what is wrong.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
@@ -110,7 +115,8 @@ impl VolumeFile for PagesFile {
         self.plain.set_len(len)
     }
 
-    /// What either descriptor wrote: fsync is of the file, its size and the device's cache, not of the descriptor.
+    /// What either descriptor wrote: fsync is of the file, its size and the device's cache, not of
+    /// the descriptor.
     fn sync(&mut self) -> Result<(), TierError> {
         self.plain.sync()
     }
@@ -130,7 +136,8 @@ mod tests {
     use crate::testing::random::Random;
     use crate::volume::Volume;
 
-    /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if the machine has that.
+    /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if
+    /// the machine has that.
     fn places() -> Vec<TempDir> {
         let tests = std::env::current_exe().unwrap();
         let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];

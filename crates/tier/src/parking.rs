@@ -6,8 +6,8 @@
 //!   WAITING  it waits in the kernel for a socket, nobody knows how long: who wakes it rings the signal of its driver
 //! ```
 //!
-//! A thread that waits in the kernel for reads alone counts as awake: one comes in soon, and to be woken earlier is not worth a
-//! system call.
+//! A thread that waits in the kernel for reads alone counts as awake: one comes in soon, and to be
+//! woken earlier is not worth a system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -76,11 +76,12 @@ impl Parking {
         }
     }
 
-    /// Sleeps until `awake` says so, or until a time; it is asked again after each [`wake`](Parking::wake).
+    /// Sleeps until `awake` says so, or until a time; it is asked again after each
+    /// [`wake`](Parking::wake).
     pub(crate) fn park(&self, until: Option<Instant>, awake: impl Fn() -> bool) {
         self.state.store(PARKED, Ordering::SeqCst);
-        // Either the waker sees the state after it has changed what `awake` looks at, or the change is seen here: all of it is
-        // SeqCst, or under one lock.
+        // Either the waker sees the state after it has changed what `awake` looks at, or the change
+        // is seen here: all of it is SeqCst, or under one lock.
         while !awake() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
@@ -91,7 +92,8 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait` unless `awake` says that there is something to do; `signal` ends it when the thread is woken.
+    /// Calls `wait` unless `awake` says that there is something to do; `signal` ends it when the
+    /// thread is woken.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,

@@ -1,4 +1,5 @@
-//! A thread that watches sockets with poll(2), where io_uring is forbidden: one for all threads of a pool.
+//! A thread that watches sockets with poll(2), where io_uring is forbidden: one for all threads of
+//! a pool.
 //!
 //! ```text
 //!   thread A ─┐ watch(fd)                         ┌─ thread A's answers
@@ -6,8 +7,8 @@
 //!                  rings the signal, which is watched with the others
 //! ```
 //!
-//! A watch ends with its first report, or when it is taken back. What poll(2) says of one that was taken back meanwhile is discarded:
-//! watches are told apart by numbers that are never used again.
+//! A watch ends with its first report, or when it is taken back. What poll(2) says of one that was
+//! taken back meanwhile is discarded: watches are told apart by numbers that are never used again.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -136,8 +137,8 @@ fn work(shared: &Shared) {
                 numbers.push(watch.number);
             }
         }
-        // SAFETY: `polled` is a vector of that many descriptions, which the kernel writes the events of; a descriptor that was closed
-        // meanwhile is an event of its own.
+        // SAFETY: `polled` is a vector of that many descriptions, which the kernel writes the
+        // events of; a descriptor that was closed meanwhile is an event of its own.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
         if ready < 0 {
             let error = io::Error::last_os_error();
@@ -164,7 +165,8 @@ fn work(shared: &Shared) {
     }
 }
 
-/// poll(2) refuses what is watched, for example because the process may have fewer descriptors: whoever waits hears of it.
+/// poll(2) refuses what is watched, for example because the process may have fewer descriptors:
+/// whoever waits hears of it.
 fn give_up(shared: &Shared, errno: i32) {
     let watches = std::mem::take(&mut shared.lock().watches);
     for watch in watches {

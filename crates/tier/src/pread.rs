@@ -6,8 +6,8 @@
 //!                                    └─ worker ─ pread ─┘
 //! ```
 //!
-//! Workers start as they are needed, up to [`WORKERS`], and end with the pool. So does the thread that watches sockets
-//! ([`poller`](crate::poller)).
+//! Workers start as they are needed, up to [`WORKERS`], and end with the pool. So does the thread
+//! that watches sockets ([`poller`](crate::poller)).
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,8 +32,8 @@ struct Job {
     answers: Arc<Answers>,
 }
 
-// SAFETY: the job's raw pointer is a buffer that `Driver::push`'s caller keeps valid and untouched until the answer
-// has been popped; only the one worker that took the job writes to it.
+// SAFETY: the job's raw pointer is a buffer that `Driver::push`'s caller keeps valid and untouched
+// until the answer has been popped; only the one worker that took the job writes to it.
 unsafe impl Send for Job {}
 
 #[derive(Default)]
@@ -191,8 +191,8 @@ fn read(read: &RawRead) -> i32 {
     let Ok(offset) = libc::off_t::try_from(read.offset) else {
         return -libc::EINVAL;
     };
-    // SAFETY: `Driver::push`'s caller keeps the file open and the buffer of `len` bytes valid until the answer has
-    // been popped, and nobody else touches the buffer meanwhile.
+    // SAFETY: `Driver::push`'s caller keeps the file open and the buffer of `len` bytes valid until
+    // the answer has been popped, and nobody else touches the buffer meanwhile.
     let got = unsafe { libc::pread(read.fd, read.target.cast(), read.len as usize, offset) };
     if got < 0 {
         -io::Error::last_os_error()

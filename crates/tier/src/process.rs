@@ -4,8 +4,8 @@ use std::fs;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The largest resident set since the process began, or since [`reset_peak_rss`], in bytes; 0 where `/proc` is not
-/// mounted.
+/// The largest resident set since the process began, or since [`reset_peak_rss`], in bytes; 0 where
+/// `/proc` is not mounted.
 pub fn peak_rss_bytes() -> u64 {
     status_kib("VmHWM:") * 1024
 }
@@ -32,12 +32,13 @@ fn status_kib(key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Gives back the memory that the code and the constants of this program, and of the C library, take; what is needed next is mapped again
-/// from the page cache.
+/// Gives back the memory that the code and the constants of this program, and of the C library,
+/// take; what is needed next is mapped again from the page cache.
 ///
-/// The kernel maps sixteen pages around each one that is run, and never takes them away by itself while there is memory. So the code that
-/// read arguments and opened an index goes on counting as this process' memory, beside the code that searches: two megabytes of it. Where a
-/// budget of ten megabytes bounds the whole process, that is a fifth. Does nothing where `/proc` is not mounted.
+/// The kernel maps sixteen pages around each one that is run, and never takes them away by itself
+/// while there is memory. So the code that read arguments and opened an index goes on counting as
+/// this process' memory, beside the code that searches: two megabytes of it. Where a budget of ten
+/// megabytes bounds the whole process, that is a fifth. Does nothing where `/proc` is not mounted.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
@@ -45,12 +46,14 @@ pub fn release_code_pages() {
     let program = release_code_pages as fn() as usize;
     let library = libc::malloc as *const () as usize;
     for constant in constants(&smaps, [program, library]) {
-        // SAFETY: `constant` is part of a program or library that runs at this moment, so that it is loaded and stays so; its pages are
-        // private, of a file and not writable, and none of them was this process' own just now (`constants` sees to it), so that they hold
-        // what the file holds: dropped, they are mapped again, with the same bytes, when they are next run or read. Code is position
-        // independent, and what the loader relocated is this process' own; who patches code at this very moment loses the patch, which no
-        // part of this project does. Refused where the program is locked in memory, which whoever locked it wanted: nothing is lost but the
-        // memory.
+        // SAFETY: `constant` is part of a program or library that runs at this moment, so that it
+        // is loaded and stays so; its pages are private, of a file and not writable, and none of
+        // them was this process' own just now (`constants` sees to it), so that they hold what the
+        // file holds: dropped, they are mapped again, with the same bytes, when they are next run
+        // or read. Code is position independent, and what the loader relocated is this process'
+        // own; who patches code at this very moment loses the patch, which no part of this project
+        // does. Refused where the program is locked in memory, which whoever locked it wanted:
+        // nothing is lost but the memory.
         unsafe {
             libc::madvise(
                 constant.start as *mut _,
@@ -71,9 +74,10 @@ struct Mapping<'a> {
     has_own: bool,
 }
 
-/// Where the programs and libraries in which `addresses` lie hold what their files hold. A debugger's breakpoints, and whatever else was
-/// written over code, are pages of the process' own, which would be lost. (Dirty pages are not: those of a program that was compiled just now
-/// are, in the page cache.)
+/// Where the programs and libraries in which `addresses` lie hold what their files hold. A
+/// debugger's breakpoints, and whatever else was written over code, are pages of the process' own,
+/// which would be lost. (Dirty pages are not: those of a program that was compiled just now are, in
+/// the page cache.)
 fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for line in smaps.lines() {
@@ -86,7 +90,8 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
             mapping.has_own |= own.trim() != "0 kB";
         }
     }
-    // The parts of a library lie one behind the other; elsewhere its file may be mapped by who only reads it, and unmapped at any time.
+    // The parts of a library lie one behind the other; elsewhere its file may be mapped by who only
+    // reads it, and unmapped at any time.
     mappings
         .chunk_by(|one, next| one.inode == next.inode && one.at.end == next.at.start)
         .filter(|library| {

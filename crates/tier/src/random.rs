@@ -1,4 +1,5 @@
-//! Random bytes of the operating system: by `getrandom`, or from `/dev/urandom` where there is no such call or a sandbox refuses it.
+//! Random bytes of the operating system: by `getrandom`, or from `/dev/urandom` where there is no
+//! such call or a sandbox refuses it.
 
 use std::fs::File;
 use std::io::{self, Read};

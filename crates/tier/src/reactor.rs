@@ -1,8 +1,9 @@
-//! What connects queues to the device: one reactor a thread, with the reads in flight, the sockets that are waited for, their driver
-//! and the timers.
+//! What connects queues to the device: one reactor a thread, with the reads in flight, the sockets
+//! that are waited for, their driver and the timers.
 //!
-//! When the kernel is entered decides how much processor time a read costs, so all of it is decided here. Reads
-//! are started in batches, and completions are let in with the same system call, once for each turn of the executor.
+//! When the kernel is entered decides how much processor time a read costs, so all of it is decided
+//! here. Reads are started in batches, and completions are let in with the same system call, once
+//! for each turn of the executor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -33,8 +34,9 @@ const BATCH: usize = 8;
 /// From so many tasks on, a thread waits for several completions at a time.
 const MANY_TASKS: usize = 8;
 
-/// How long a thread stays awake for the next completion of its only task. Falling asleep and being woken takes longer than
-/// the completion of a pipelined search is away: with it, photo-sift-100k is searched 1.4 times as fast.
+/// How long a thread stays awake for the next completion of its only task. Falling asleep and being
+/// woken takes longer than the completion of a pipelined search is away: with it, photo-sift-100k
+/// is searched 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
 /// How the threads of a pool read, decided once, and what they share for it.
@@ -48,7 +50,8 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    /// Decides how to read. `Auto` takes the pool where the kernel gives no ring; `Uring` fails there.
+    /// Decides how to read. `Auto` takes the pool where the kernel gives no ring; `Uring` fails
+    /// there.
     pub(crate) fn new(
         mode: IoMode,
         forbid_ring: bool,
@@ -207,8 +210,9 @@ impl Reactor {
     fn push(&self, read: RawRead) {
         let mut slot = self.driver.borrow_mut();
         let driver = slot.get_or_insert_with(|| self.io.driver());
-        // SAFETY: the slot in `reads` owns the buffer and, through its inbox, the open file until the driver has
-        // reported the slot; `abandon` leaks buffers whose driver failed, and `drop` waits for the rest.
+        // SAFETY: the slot in `reads` owns the buffer and, through its inbox, the open file until
+        // the driver has reported the slot; `abandon` leaks buffers whose driver failed, and `drop`
+        // waits for the rest.
         match unsafe { driver.push(read) } {
             Ok(true) => {}
             Ok(false) => self.backlog.borrow_mut().push_back(read),
@@ -278,7 +282,8 @@ impl Reactor {
         }
     }
 
-    /// Delivers what has come in, entering the kernel only if it says that this would bring something.
+    /// Delivers what has come in, entering the kernel only if it says that this would bring
+    /// something.
     pub(crate) fn look(&self) {
         self.reap();
         let stirs = self
@@ -323,8 +328,9 @@ impl Reactor {
         self.expire();
     }
 
-    /// One turn while no task is ready: sleeps until something comes in, a timer ends, or the thread is woken and `awake` says
-    /// that there is something to do. Who waits for reads alone is not woken: one comes in soon.
+    /// One turn while no task is ready: sleeps until something comes in, a timer ends, or the
+    /// thread is woken and `awake` says that there is something to do. Who waits for reads alone is
+    /// not woken: one comes in soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -373,7 +379,8 @@ impl Reactor {
         signal
     }
 
-    /// Waits until nothing is left of sockets that nobody waits for any more: the kernel keeps such a socket open.
+    /// Waits until nothing is left of sockets that nobody waits for any more: the kernel keeps such
+    /// a socket open.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));
@@ -383,9 +390,9 @@ impl Reactor {
 
     /// How many completions to wait for: what the task needs, if there is only one.
     ///
-    /// Several at a time save system calls, but a task must not wait for the reads of others while it could compute:
-    /// with few tasks that empties the device's queue, and fewer reads are done. With many, an eighth of what is in
-    /// flight does no harm.
+    /// Several at a time save system calls, but a task must not wait for the reads of others while
+    /// it could compute: with few tasks that empties the device's queue, and fewer reads are done.
+    /// With many, an eighth of what is in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -396,8 +403,9 @@ impl Reactor {
         }
     }
 
-    /// Waits awake for an exact timer that ends too soon to sleep until then, which is at most 50 µs (`timers.rs`): until
-    /// it ends, or something comes in, or `awake` says that there is something to do. False if there is no such timer.
+    /// Waits awake for an exact timer that ends too soon to sleep until then, which is at most 50
+    /// µs (`timers.rs`): until it ends, or something comes in, or `awake` says that there is
+    /// something to do. False if there is no such timer.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;

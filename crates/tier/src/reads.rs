@@ -5,8 +5,9 @@
 //!                                                                       ^ index = user_data of the ring's entry
 //! ```
 //!
-//! The slot owns the buffer and, through the inbox, the open file, until the device is done. A queue that is dropped
-//! or reset merely raises its inbox's epoch: answers to older reads are discarded when they come.
+//! The slot owns the buffer and, through the inbox, the open file, until the device is done. A
+//! queue that is dropped or reset merely raises its inbox's epoch: answers to older reads are
+//! discarded when they come.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,7 +29,8 @@ pub(crate) struct OpenFile {
     pub(crate) name: String,
     /// The last of `files`.
     fd: AtomicI32,
-    /// Those that had the name, one after the other. They stay open: a read of an earlier one may be on its way.
+    /// Those that had the name, one after the other. They stay open: a read of an earlier one may
+    /// be on its way.
     files: Mutex<Vec<File>>,
     /// Its length when somebody last looked; it may have grown since.
     known: AtomicU64,
@@ -62,8 +64,8 @@ impl OpenFile {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its length, which is looked up again only where a read would end behind what is known: a file of pages grows while
-    /// vectors are inserted.
+    /// Its length, which is looked up again only where a read would end behind what is known: a
+    /// file of pages grows while vectors are inserted.
     pub(crate) fn len_for(&self, request: Request) -> u64 {
         let known = self.known.load(Ordering::Relaxed);
         let end = request.offset.saturating_add(request.len.into());
@@ -137,7 +139,8 @@ impl Inbox {
             return;
         }
         self.ready.borrow_mut().push_back(completion);
-        // The waker stays, so that the next wait by the same task need not clone it. Waking twice does no harm.
+        // The waker stays, so that the next wait by the same task need not clone it. Waking twice
+        // does no harm.
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
@@ -257,8 +260,8 @@ impl Reads {
         Outcome::Finished
     }
 
-    /// Fails all reads with `errno`, because their driver is broken. Their buffers are leaked, since the kernel may
-    /// still write to them.
+    /// Fails all reads with `errno`, because their driver is broken. Their buffers are leaked,
+    /// since the kernel may still write to them.
     pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

@@ -1,9 +1,11 @@
-//! Memory that the system refuses: how it is asked for, and how a program ends where nobody can ask.
+//! Memory that the system refuses: how it is asked for, and how a program ends where nobody can
+//! ask.
 //!
-//! Memory that grows with a collection is asked for before the work that needs it ([`ask_for_memory`]), and a refusal is an
-//! error. The standard library and other crates make small allocations everywhere; where one of these is refused, the standard
-//! library aborts the process. A program that has the allocator of this module and calls [`explain_aborts`] ends instead as
-//! after any other failure: a line that begins with `error:`, and exit status 1.
+//! Memory that grows with a collection is asked for before the work that needs it
+//! ([`ask_for_memory`]), and a refusal is an error. The standard library and other crates make
+//! small allocations everywhere; where one of these is refused, the standard library aborts the
+//! process. A program that has the allocator of this module and calls [`explain_aborts`] ends
+//! instead as after any other failure: a line that begins with `error:`, and exit status 1.
 //!
 //! ```text
 //!   RecordingAllocator ── refused? ──> the thread remembers how many bytes were refused
@@ -11,11 +13,12 @@
 //!   standard library aborts: SIGABRT ──> the handler of `explain_aborts` reads it, says so, exits
 //! ```
 //!
-//! Under a limit of address space it also matters how much of that the allocator reserves ([`share_arenas_under_a_limit`]).
+//! Under a limit of address space it also matters how much of that the allocator reserves
+//! ([`share_arenas_under_a_limit`]).
 //!
-//! Nothing is tidied up on that way, as when the process is killed: a committed index is whole, and the next change or
-//! build of it removes unfinished files. A process that has not called [`explain_aborts`], such as the interpreter of
-//! Python, aborts as ever.
+//! Nothing is tidied up on that way, as when the process is killed: a committed index is whole, and
+//! the next change or build of it removes unfinished files. A process that has not called
+//! [`explain_aborts`], such as the interpreter of Python, aborts as ever.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -30,9 +33,10 @@ use rustix::process::{Resource, getrlimit};
 use crate::buffer::would_map;
 use crate::error::TierError;
 
-/// Asks the system for so many bytes in one piece, and gives them back at once: whether work that will take them may begin. None
-/// of them is touched, so that it takes microseconds, and no RAM. The message names their use, `what`, and an order that helps,
-/// `instead`, beside that to raise the limit of the process.
+/// Asks the system for so many bytes in one piece, and gives them back at once: whether work that
+/// will take them may begin. None of them is touched, so that it takes microseconds, and no RAM.
+/// The message names their use, `what`, and an order that helps, `instead`, beside that to raise
+/// the limit of the process.
 ///
 /// # Errors
 /// [`TierError::NoMemory`]: the system refused them.
@@ -57,7 +61,8 @@ thread_local! {
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which remembers for each thread how many bytes it was refused last. For `#[global_allocator]`.
+/// The system's allocator, which remembers for each thread how many bytes it was refused last. For
+/// `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordingAllocator;
 
@@ -71,8 +76,9 @@ fn recorded(pointer: *mut u8, bytes: usize) -> *mut u8 {
     pointer
 }
 
-// SAFETY: each method hands its arguments to the same method of the system's allocator, whose contract is the same, and
-// gives back its result. A refusal is noted down without allocations and panics.
+// SAFETY: each method hands its arguments to the same method of the system's allocator, whose
+// contract is the same, and gives back its result. A refusal is noted down without allocations and
+// panics.
 unsafe impl GlobalAlloc for RecordingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
@@ -85,23 +91,26 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from the system's allocator.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from
+        // the system's allocator.
         recorded(unsafe { System.realloc(pointer, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from the system's allocator.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from
+        // the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// Address space that the C library reserves for an arena, in bytes. A thread whose arena it cannot reserve has each of its allocations
-/// on pages of their own.
+/// Address space that the C library reserves for an arena, in bytes. A thread whose arena it cannot
+/// reserve has each of its allocations on pages of their own.
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
-/// Has all threads share one arena of the allocator where the limit of the process' address space (`ulimit -v`) has no room for
-/// an arena each. To be called before there are threads. Does nothing without a limit, or with another C library than glibc.
+/// Has all threads share one arena of the allocator where the limit of the process' address space
+/// (`ulimit -v`) has no room for an arena each. To be called before there are threads. Does nothing
+/// without a limit, or with another C library than glibc.
 pub fn share_arenas_under_a_limit() {
     #[cfg(target_env = "gnu")]
     {
@@ -117,11 +126,13 @@ pub fn share_arenas_under_a_limit() {
     }
 }
 
-/// The exit status of a program that was refused memory: that of every failure of a call that was right.
+/// The exit status of a program that was refused memory: that of every failure of a call that was
+/// right.
 const FAILED: libc::c_int = 1;
 
-/// From now on an abort of a thread that was refused memory ends the program with exit status 1 and a line on standard error
-/// that says so. Other aborts are as ever. Of use in a program whose allocator is [`RecordingAllocator`].
+/// From now on an abort of a thread that was refused memory ends the program with exit status 1 and
+/// a line on standard error that says so. Other aborts are as ever. Of use in a program whose
+/// allocator is [`RecordingAllocator`].
 ///
 /// # Errors
 /// The system installs no handler.
@@ -132,7 +143,8 @@ pub fn explain_aborts() -> io::Result<()> {
     action.sa_sigaction = handler as libc::sighandler_t;
     // On the stack that the standard library gives each thread for signals, where there is one.
     action.sa_flags = libc::SA_ONSTACK;
-    // SAFETY: `action` is valid, and its handler does what may be done in one: it neither allocates nor locks.
+    // SAFETY: `action` is valid, and its handler does what may be done in one: it neither allocates
+    // nor locks.
     match unsafe { libc::sigaction(libc::SIGABRT, &action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -142,7 +154,8 @@ pub fn explain_aborts() -> io::Result<()> {
 /// Whether a thread is about to say so.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Handles SIGABRT. If it returns, the C library's `abort` goes on to end the process by the signal.
+/// Handles SIGABRT. If it returns, the C library's `abort` goes on to end the process by the
+/// signal.
 extern "C" fn aborted(_: libc::c_int) {
     let refused = REFUSED.try_with(Cell::get).unwrap_or(0);
     if refused == 0 {
@@ -157,7 +170,8 @@ extern "C" fn aborted(_: libc::c_int) {
     line.add(b"error: memory of ");
     line.add_number(refused);
     line.add(REMEDY);
-    // SAFETY: the buffer is valid for its length; the descriptor may be closed, and then nothing is written.
+    // SAFETY: the buffer is valid for its length; the descriptor may be closed, and then nothing is
+    // written.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
     // SAFETY: ends the process at once, and may be called in a handler.
     unsafe { libc::_exit(FAILED) }
@@ -259,7 +273,8 @@ mod tests {
         });
         assert_eq!(REFUSED.get(), 0);
         let layout = Layout::new::<[u64; 4]>();
-        // SAFETY: the layout's size is not zero; what is allocated is freed with the layout that it has by then.
+        // SAFETY: the layout's size is not zero; what is allocated is freed with the layout that it
+        // has by then.
         unsafe {
             let some = allocator.alloc_zeroed(layout);
             let some = allocator.realloc(some, layout, 64);

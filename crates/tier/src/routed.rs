@@ -5,8 +5,9 @@
 //!                 └─> Some(n) ──> ways[n] ──> the same volume, and what the way has beside it: a copy in memory, on a faster device ...
 //! ```
 //!
-//! Unlike the parts of a [`SplitVolume`](crate::SplitVolume), the ways lead to one set of files: what one of them writes is in the
-//! volume, and what is listed, synced and locked is the volume. So it is whole without them.
+//! Unlike the parts of a [`SplitVolume`](crate::SplitVolume), the ways lead to one set of files:
+//! what one of them writes is in the volume, and what is listed, synced and locked is the volume.
+//! So it is whole without them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub struct RoutedVolume {
 }
 
 impl RoutedVolume {
-    /// Ways to `home`, each a volume of the same files. Files that are renamed to each other must have one route.
+    /// Ways to `home`, each a volume of the same files. Files that are renamed to each other must
+    /// have one route.
     pub fn new(
         home: Arc<dyn Volume>,
         ways: Vec<Arc<dyn Volume>>,

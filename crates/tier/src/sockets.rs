@@ -5,9 +5,10 @@
 //!                            <── woken ── its one report: what poll(2) would say, or an error
 //! ```
 //!
-//! A slot belongs to its wait until the driver has reported it, also when the future is dropped before: then it is given up, and the
-//! driver is told to watch no more, which reports it soon. So no report meets a slot that means something else by now. Nothing of
-//! a wait is written to by the kernel.
+//! A slot belongs to its wait until the driver has reported it, also when the future is dropped
+//! before: then it is given up, and the driver is told to watch no more, which reports it soon. So
+//! no report meets a slot that means something else by now. Nothing of a wait is written to by the
+//! kernel.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -22,11 +23,12 @@ use crate::executor::Thread;
 use crate::reactor::Reactor;
 
 impl Thread {
-    /// Waits until a socket (a pipe, an `eventfd`, whatever poll(2) can watch) has bytes to read, a connection to accept, or an end:
-    /// then a read of it does not block. The task sleeps meanwhile, and the thread serves others.
+    /// Waits until a socket (a pipe, an `eventfd`, whatever poll(2) can watch) has bytes to read, a
+    /// connection to accept, or an end: then a read of it does not block. The task sleeps
+    /// meanwhile, and the thread serves others.
     ///
-    /// One that fails, or whose peer is gone, counts as readable: the read says what is wrong. Any number of tasks may wait for
-    /// one socket.
+    /// One that fails, or whose peer is gone, counts as readable: the read says what is wrong. Any
+    /// number of tasks may wait for one socket.
     ///
     /// # Errors
     /// The future gives [`TierError::Socket`] where the system cannot watch it.
@@ -74,7 +76,8 @@ impl<'fd> SocketReady<'fd> {
     }
 }
 
-/// The future of [`Thread::readable`] and [`Thread::writable`]. One that is dropped leaves the socket unwatched.
+/// The future of [`Thread::readable`] and [`Thread::writable`]. One that is dropped leaves the
+/// socket unwatched.
 #[derive(Debug)]
 pub struct SocketReady<'fd> {
     reactor: Rc<Reactor>,

@@ -5,14 +5,16 @@
 //!                 └─> Some(n) ──> others[n]
 //! ```
 //!
-//! **A commit stays one rename.** The manifest is at home, and names files on the others. So [`sync`](Volume::sync) makes names
-//! durable on all others before it does at home, and stops at the first that fails: a manifest that is durable names no file that a
-//! crash can take away. Files that it no longer names are removed behind it, as on one volume, and a removal that a crash undoes
-//! leaves a file that nothing names.
+//! **A commit stays one rename.** The manifest is at home, and names files on the others. So
+//! [`sync`](Volume::sync) makes names durable on all others before it does at home, and stops at
+//! the first that fails: a manifest that is durable names no file that a crash can take away. Files
+//! that it no longer names are removed behind it, as on one volume, and a removal that a crash
+//! undoes leaves a file that nothing names.
 //!
-//! **A volume belongs to one index.** Whoever first locks a composite writes a mark into each of its volumes, of random digits and
-//! whether it is the home or a part. The others must be empty by then; later they must have the mark of the home. So a file that
-//! nothing names is certainly a leftover of this index. (The mark goes with a copy of the home: two copies of one index share
+//! **A volume belongs to one index.** Whoever first locks a composite writes a mark into each of
+//! its volumes, of random digits and whether it is the home or a part. The others must be empty by
+//! then; later they must have the mark of the home. So a file that nothing names is certainly a
+//! leftover of this index. (The mark goes with a copy of the home: two copies of one index share
 //! the others.)
 
 use std::fmt;
@@ -24,7 +26,8 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Says which of the other volumes a file is on by its name; `None` is at home, and so is a number that none has.
+/// Says which of the other volumes a file is on by its name; `None` is at home, and so is a number
+/// that none has.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 /// Name of the file that says to which index a volume belongs; [`Volume::list`] leaves it out.
@@ -41,7 +44,8 @@ pub struct SplitVolume {
 }
 
 impl SplitVolume {
-    /// The volumes of one index. Files that are named for each other (a file that is renamed to another) must have one route.
+    /// The volumes of one index. Files that are named for each other (a file that is renamed to
+    /// another) must have one route.
     pub fn new(
         home: Arc<dyn Volume>,
         others: Vec<Arc<dyn Volume>>,
@@ -76,7 +80,8 @@ impl SplitVolume {
         let marks = self.others.iter().map(|other| mark_of(&**other));
         let marks = marks.collect::<Result<Vec<_>, _>>()?;
         let known = home.as_ref().map(|mark| mark.digits.clone());
-        // The home is marked first. Where it has files and no mark, that was lost, and the others say what it was.
+        // The home is marked first. Where it has files and no mark, that was lost, and the others
+        // say what it was.
         let lost = match known.is_none() && !self.home.list()?.is_empty() {
             true => marks.iter().flatten().find(|mark| !mark.home),
             false => None,
@@ -212,7 +217,8 @@ impl Volume for SplitVolume {
         self.volume(name).remove(name)
     }
 
-    /// The files of all volumes, each where its name leads: a file that stands elsewhere cannot be reached, and is none.
+    /// The files of all volumes, each where its name leads: a file that stands elsewhere cannot be
+    /// reached, and is none.
     fn list(&self) -> Result<Vec<String>, TierError> {
         let mut names = Vec::new();
         let others = self.others.iter().enumerate();

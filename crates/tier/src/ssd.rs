@@ -22,9 +22,11 @@ use crate::reactor::Reactor;
 use crate::reads::{Inbox, OpenFile};
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// A file, read with `O_DIRECT` in multiples of 4 KiB; through the page cache where the filesystem refuses that.
+/// A file, read with `O_DIRECT` in multiples of 4 KiB; through the page cache where the filesystem
+/// refuses that.
 ///
-/// Needs no permission but to read the file. A tail of less than 4 KiB cannot be read: files of an index have none.
+/// Needs no permission but to read the file. A tail of less than 4 KiB cannot be read: files of an
+/// index have none.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
@@ -94,8 +96,8 @@ fn no_read_ahead(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// Opens a file past the page cache with `open`, which lets it be read; None where the filesystem refuses that, or
-/// demands more than blocks.
+/// Opens a file past the page cache with `open`, which lets it be read; None where the filesystem
+/// refuses that, or demands more than blocks.
 pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
     match open(OFlags::DIRECT) {
         Ok(file) => {
@@ -107,12 +109,14 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// Whether blocks of a file can be read directly, as far as the kernel says so (Linux 6.1; not for every filesystem). It
-/// saves the read that finds out, which takes longer than all else that opening a small index does.
+/// Whether blocks of a file can be read directly, as far as the kernel says so (Linux 6.1; not for
+/// every filesystem). It saves the read that finds out, which takes longer than all else that
+/// opening a small index does.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the structure that the
-    // kernel fills in. Called by its number, since C libraries before 2018 have no name for it.
+    // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
+    // structure that the kernel fills in. Called by its number, since C libraries before 2018 have
+    // no name for it.
     let done = unsafe {
         libc::syscall(
             libc::SYS_statx,
@@ -136,7 +140,8 @@ fn says_direct(file: &File) -> Option<bool> {
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
 
-/// Some filesystems accept `O_DIRECT` when a file is opened, and refuse the read, or demand more than 4 KiB.
+/// Some filesystems accept `O_DIRECT` when a file is opened, and refuse the read, or demand more
+/// than 4 KiB.
 fn reads_directly(file: &File) -> bool {
     // Reads through the page cache need no such buffer.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {

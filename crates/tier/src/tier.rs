@@ -5,9 +5,9 @@
 //!         <── completion(tag, bytes) ────       in whatever order they come in
 //! ```
 //!
-//! A search owns one [`ReadQueue`] for each place it reads from. It submits as many reads as it likes, may compute
-//! meanwhile, and takes completions as they come. It never blocks: where nothing has come in yet, it awaits
-//! [`next`] and its thread serves other queries.
+//! A search owns one [`ReadQueue`] for each place it reads from. It submits as many reads as it
+//! likes, may compute meanwhile, and takes completions as they come. It never blocks: where nothing
+//! has come in yet, it awaits [`next`] and its thread serves other queries.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -55,13 +55,15 @@ pub trait Tier: Send + Sync + Debug {
     /// Bytes that the device moves at least for any read: 64 for memory, 4096 for an SSD.
     fn granularity(&self) -> u32;
 
-    /// What offsets and lengths of reads must be multiples of. Memory has a granularity, but demands no alignment.
+    /// What offsets and lengths of reads must be multiples of. Memory has a granularity, but
+    /// demands no alignment.
     fn alignment(&self) -> u32 {
         self.granularity()
     }
 
-    /// Has the reads that begin from now on go to the file which has the name now, and has the same bytes: a copy may have taken the name
-    /// ([`own`](fn@crate::own)). Queues that are open go on with it as well. Nothing is to be done for a tier that does not read the file.
+    /// Has the reads that begin from now on go to the file which has the name now, and has the same
+    /// bytes: a copy may have taken the name ([`own`](fn@crate::own)). Queues that are open go on
+    /// with it as well. Nothing is to be done for a tier that does not read the file.
     ///
     /// # Errors
     /// The file cannot be opened: reads go on as before.
@@ -69,7 +71,8 @@ pub trait Tier: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Opens one query's queue of reads from it. Queues belong to the thread that they were opened on.
+    /// Opens one query's queue of reads from it. Queues belong to the thread that they were opened
+    /// on.
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
@@ -79,11 +82,13 @@ pub trait Tier: Send + Sync + Debug {
 pub trait ReadQueue {
     /// Queues a read. Never blocks, and allocates nothing in the steady state.
     ///
-    /// A read that is out of range or misaligned is refused here; what the device says comes with the completion.
+    /// A read that is out of range or misaligned is refused here; what the device says comes with
+    /// the completion.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
-    /// A hint: start what is queued now, because the caller is about to compute. A thread with enough reads at the
-    /// device may ignore it and start them together with others. Reads start without it once the task awaits.
+    /// A hint: start what is queued now, because the caller is about to compute. A thread with
+    /// enough reads at the device may ignore it and start them together with others. Reads start
+    /// without it once the task awaits.
     fn flush(&mut self);
 
     /// Reads submitted whose completion has not been taken.
@@ -92,9 +97,9 @@ pub trait ReadQueue {
     /// Takes a completion that has already come in; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
-    /// A hint: the task goes on only when so many completions have come in (one, unless it says so before it waits). A
-    /// thread that serves no other task then sleeps once for all of them; for a single one, which will not be long, it
-    /// stays awake a while.
+    /// A hint: the task goes on only when so many completions have come in (one, unless it says so
+    /// before it waits). A thread that serves no other task then sleeps once for all of them; for a
+    /// single one, which will not be long, it stays awake a while.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }
@@ -105,8 +110,8 @@ pub trait ReadQueue {
     /// If nothing is in flight: the task would sleep for ever.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
-    /// Forgets all reads in flight, so that the queue can serve another query. Their buffers stay alive until the
-    /// device is done with them.
+    /// Forgets all reads in flight, so that the queue can serve another query. Their buffers stay
+    /// alive until the device is done with them.
     fn reset(&mut self);
 }
 

@@ -1,4 +1,5 @@
-//! What is to be woken when, of one thread: plain timers, for which it sleeps, and exact ones, before which it is awake.
+//! What is to be woken when, of one thread: plain timers, for which it sleeps, and exact ones,
+//! before which it is awake.
 //!
 //! ```text
 //!   plain   ──────── sleeps ──────────────────────> due, and later by what the kernel takes to wake it
@@ -6,17 +7,20 @@
 //!                                  └── early ───────┘
 //! ```
 //!
-//! A thread that is asleep is back 27 to 40 µs after its time on the machine where this was measured (2 virtual cores, the kernel's
-//! own slack of 50 µs taken away; 75 to 89 µs with it), and elsewhere after a few. What has to come at its microsecond, as the answers of a
-//! modelled device do, is therefore waited for awake at last: as long as this thread was late before, [`EARLY`] at most.
+//! A thread that is asleep is back 27 to 40 µs after its time on the machine where this was
+//! measured (2 virtual cores, the kernel's own slack of 50 µs taken away; 75 to 89 µs with it), and
+//! elsewhere after a few. What has to come at its microsecond, as the answers of a modelled device
+//! do, is therefore waited for awake at last: as long as this thread was late before, [`EARLY`] at
+//! most.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long before an exact timer ends its thread is to be awake at most, and therefore the longest that it may spin for it. It is
-/// a little more than what a thread is late by when it is woken (module documentation), until this one knows better.
+/// How long before an exact timer ends its thread is to be awake at most, and therefore the longest
+/// that it may spin for it. It is a little more than what a thread is late by when it is woken
+/// (module documentation), until this one knows better.
 pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
 /// How a timer is waited for.
@@ -56,7 +60,8 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// The thread slept until an alarm, and was late. What it is late by counts at once if it is more than was allowed for, and slowly if it is less.
+    /// The thread slept until an alarm, and was late. What it is late by counts at once if it is
+    /// more than was allowed for, and slowly if it is less.
     pub(crate) fn woke(&mut self, late: Duration) {
         let with_room = late + late / 4;
         self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
@@ -67,7 +72,8 @@ impl Timers {
         self.early
     }
 
-    /// Has `waker` woken at a time, by the timer that has this number or by a new one; gives its number.
+    /// Has `waker` woken at a time, by the timer that has this number or by a new one; gives its
+    /// number.
     pub(crate) fn set(
         &mut self,
         due: Instant,
@@ -81,8 +87,9 @@ impl Timers {
         });
         if precision == Precision::Exact && !self.punctual {
             self.punctual = true;
-            // The kernel may delay the end of a sleep by 50 µs, to wake several threads at once. It does so to other sleeps of this
-            // thread no more either. Where it refuses, sleeps are late, which costs accuracy and nothing else.
+            // The kernel may delay the end of a sleep by 50 µs, to wake several threads at once. It
+            // does so to other sleeps of this thread no more either. Where it refuses, sleeps are
+            // late, which costs accuracy and nothing else.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         match self.of(precision).get_mut(&(due, number)) {
@@ -99,7 +106,8 @@ impl Timers {
         }
     }
 
-    /// Takes a timer back, if it has not ended. The waker is foreign code: drop it when nothing is borrowed.
+    /// Takes a timer back, if it has not ended. The waker is foreign code: drop it when nothing is
+    /// borrowed.
     pub(crate) fn forget(&mut self, timer: Timer, precision: Precision) -> Option<Waker> {
         self.of(precision).remove(&timer)
     }

@@ -1,4 +1,5 @@
-//! What is done once for all work that ended in one turn of a worker: for instance one write for all answers.
+//! What is done once for all work that ended in one turn of a worker: for instance one write for
+//! all answers.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,8 +12,9 @@ thread_local! {
     static WAITS: RefCell<Option<Vec<Then>>> = const { RefCell::new(None) };
 }
 
-/// Runs `then` when this worker of a [`WorkerPool`](crate::WorkerPool) has told of all work that has ended in its turn ([`Work::ended`](crate::Work::ended)), which is soon: no read is
-/// waited for before. On any other thread, and at any other time, runs it now.
+/// Runs `then` when this worker of a [`WorkerPool`](crate::WorkerPool) has told of all work that
+/// has ended in its turn ([`Work::ended`](crate::Work::ended)), which is soon: no read is waited
+/// for before. On any other thread, and at any other time, runs it now.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {

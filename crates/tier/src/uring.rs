@@ -1,11 +1,13 @@
 //! Reads through io_uring, and waits for sockets: one ring a thread, used by that thread only.
 //!
-//! The flags matter more than anything else. `SINGLE_ISSUER` and `DEFER_TASKRUN` let the kernel post completions
-//! only when this thread enters it, in one batch and without interrupting its computing; `TASKRUN_FLAG` makes it say,
-//! in shared memory, that there is something to enter for. Older kernels refuse them with `EINVAL` and get fewer.
+//! The flags matter more than anything else. `SINGLE_ISSUER` and `DEFER_TASKRUN` let the kernel
+//! post completions only when this thread enters it, in one batch and without interrupting its
+//! computing; `TASKRUN_FLAG` makes it say, in shared memory, that there is something to enter for.
+//! Older kernels refuse them with `EINVAL` and get fewer.
 //!
-//! Registered files and registered buffers were tried with `examples/randread` and left out: over a dozen alternating
-//! runs each their processor time a read could not be told from that without them, and buffers cost locked memory.
+//! Registered files and registered buffers were tried with `examples/randread` and left out: over a
+//! dozen alternating runs each their processor time a read could not be told from that without
+//! them, and buffers cost locked memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +30,8 @@ pub(crate) const DEPTH: usize = 1024;
 pub(crate) enum Event {
     /// Of a read: the bytes that it brought, or a negated errno.
     Read(u32, i32),
-    /// Of a socket that was watched: the events that it is ready for, as poll(2) gives them, or a negated errno.
+    /// Of a socket that was watched: the events that it is ready for, as poll(2) gives them, or a
+    /// negated errno.
     Socket(u32, i32),
 }
 
@@ -37,14 +40,15 @@ pub(crate) trait Driver {
     /// Queues a read. Returns false if no more can be in flight; nothing has been queued then.
     ///
     /// # Safety
-    /// The read's file and buffer must stay valid, and the buffer untouched, until [`pop`](Driver::pop) has returned
-    /// its slot or the process ends.
+    /// The read's file and buffer must stay valid, and the buffer untouched, until
+    /// [`pop`](Driver::pop) has returned its slot or the process ends.
     unsafe fn push(&mut self, read: RawRead) -> io::Result<bool>;
     /// Starts what is queued, without waiting, and lets completions come in that can.
     fn start(&mut self) -> io::Result<()>;
     /// Starts what is queued and waits until `want` completions can be popped or the time is over.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
-    /// Starts what is queued and stays awake until a completion can be popped, which it says, or the time is over.
+    /// Starts what is queued and stays awake until a completion can be popped, which it says, or
+    /// the time is over.
     fn spin(&mut self, limit: Duration) -> io::Result<bool> {
         let _ = limit;
         Ok(false)
@@ -55,8 +59,8 @@ pub(crate) trait Driver {
     fn stirs(&mut self) -> bool;
     /// What is queued and not started.
     fn queued(&self) -> usize;
-    /// Has a descriptor watched for events of poll(2), until [`pop`](Driver::pop) has returned its slot, once. It is not touched,
-    /// whatever it is by then.
+    /// Has a descriptor watched for events of poll(2), until [`pop`](Driver::pop) has returned its
+    /// slot, once. It is not touched, whatever it is by then.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
     /// Watches a slot no more: `pop` returns it soon, if it has not yet.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
@@ -139,8 +143,9 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Has the kernel carry out an entry that does nothing. A sandbox may let a ring be made and refuse to have it entered: who reads through such
-    /// a ring would be told that the file cannot be read.
+    /// Has the kernel carry out an entry that does nothing. A sandbox may let a ring be made and
+    /// refuse to have it entered: who reads through such a ring would be told that the file cannot
+    /// be read.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
         while self.ring.completion().next().is_none() {
@@ -166,7 +171,8 @@ impl Ring {
     /// Queues what waits for room, as far as there is some.
     fn add_later(&mut self) {
         while let Some(entry) = self.later.front() {
-            // SAFETY: only `add` fills the queue, with entries that name descriptors and slots, and no memory.
+            // SAFETY: only `add` fills the queue, with entries that name descriptors and slots, and
+            // no memory.
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
             }
@@ -176,7 +182,8 @@ impl Ring {
     }
 }
 
-/// An enter that was interrupted, or for which the kernel has no room now, is simply done again later.
+/// An enter that was interrupted, or for which the kernel has no room now, is simply done again
+/// later.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -242,7 +249,8 @@ impl Driver for Ring {
         }
         let start = Instant::now();
         loop {
-            // The kernel says in shared memory that it has something, so that looking costs no system call.
+            // The kernel says in shared memory that it has something, so that looking costs no
+            // system call.
             if self.stirs() {
                 self.start()?;
             }
@@ -297,7 +305,8 @@ impl Driver for Ring {
     }
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
-        // Where POLL_REMOVE finds that the socket stirs, it leaves it to itself, which may go on to wait; this ends it.
+        // Where POLL_REMOVE finds that the socket stirs, it leaves it to itself, which may go on to
+        // wait; this ends it.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

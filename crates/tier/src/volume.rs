@@ -1,8 +1,10 @@
-//! Where an index is written: a directory of files with exactly the promises that a file system makes.
+//! Where an index is written: a directory of files with exactly the promises that a file system
+//! makes.
 //!
-//! What survives a crash: bytes written before a [`VolumeFile::sync`] that succeeded; names (a creation, a rename, a
-//! removal) before a [`Volume::sync`] that succeeded. All else may be lost, kept, kept in part, or kept in another
-//! order. [`Directory`](crate::Directory) is the real thing, `SimVolume` (feature `testing`) one that crashes when told to.
+//! What survives a crash: bytes written before a [`VolumeFile::sync`] that succeeded; names (a
+//! creation, a rename, a removal) before a [`Volume::sync`] that succeeded. All else may be lost,
+//! kept, kept in part, or kept in another order. [`Directory`](crate::Directory) is the real thing,
+//! `SimVolume` (feature `testing`) one that crashes when told to.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -23,15 +25,16 @@ pub trait Volume: Send + Sync + Debug {
         format!("{}/{name}", self.name())
     }
 
-    /// Creates a file, empty, in place of any that has the name: that one loses the name, and is not emptied.
+    /// Creates a file, empty, in place of any that has the name: that one loses the name, and is
+    /// not emptied.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens a file that exists, for writing. What is not a regular file of this volume alone (a link to another place, a
-    /// file with other names) is [`TierError::NotPlain`].
+    /// Opens a file that exists, for writing. What is not a regular file of this volume alone (a
+    /// link to another place, a file with other names) is [`TierError::NotPlain`].
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens a file that exists for writing blocks here and there, past the page cache where the file system can do
-    /// that. It behaves as one that [`open`](Volume::open) gives.
+    /// Opens a file that exists for writing blocks here and there, past the page cache where the
+    /// file system can do that. It behaves as one that [`open`](Volume::open) gives.
     fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         self.open(name)
     }
@@ -39,7 +42,8 @@ pub trait Volume: Send + Sync + Debug {
     /// All bytes of a file.
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError>;
 
-    /// Fills `out` from `offset`; a file that ends earlier is an error. For large files that are read in pieces.
+    /// Fills `out` from `offset`; a file that ends earlier is an error. For large files that are
+    /// read in pieces.
     fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
     /// Opens a file for reading it in pieces, which goes on whatever becomes of its name.
@@ -60,8 +64,8 @@ pub trait Volume: Send + Sync + Debug {
     /// Opens a file for random reads.
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError>;
 
-    /// Whether a file has other names as well, in this volume or elsewhere (hard links): then it is not opened for writing, before it is made one of
-    /// its [own](fn@crate::own).
+    /// Whether a file has other names as well, in this volume or elsewhere (hard links): then it is
+    /// not opened for writing, before it is made one of its [own](fn@crate::own).
     fn has_other_names(&self, _name: &str) -> Result<bool, TierError> {
         Ok(false)
     }
@@ -78,9 +82,11 @@ pub trait Volume: Send + Sync + Debug {
     /// Makes names durable: what was created, renamed and removed.
     fn sync(&self) -> Result<(), TierError>;
 
-    /// Keeps room on storage for `bytes` bytes: an empty file of this name, with blocks beyond its end. Once the file is opened, what is written below that needs no
-    /// more room, whatever name it has by then. A file that has the room already keeps it; one of this name that is not empty is replaced. False, and nothing is kept, where the file
-    /// system does not give blocks ahead.
+    /// Keeps room on storage for `bytes` bytes: an empty file of this name, with blocks beyond its
+    /// end. Once the file is opened, what is written below that needs no more room, whatever name
+    /// it has by then. A file that has the room already keeps it; one of this name that is not
+    /// empty is replaced. False, and nothing is kept, where the file system does not give blocks
+    /// ahead.
     ///
     /// # Errors
     /// [`TierError::NoSpace`]: there is not so much; what was kept before stays. Or the volume fails.
@@ -89,7 +95,8 @@ pub trait Volume: Send + Sync + Debug {
         Ok(false)
     }
 
-    /// Bytes of storage that a file has beyond its end, since [`keep_room`](Volume::keep_room) gave them to it; 0 where there is no such file.
+    /// Bytes of storage that a file has beyond its end, since [`keep_room`](Volume::keep_room) gave
+    /// them to it; 0 where there is no such file.
     ///
     /// # Errors
     /// The volume fails.
@@ -101,23 +108,25 @@ pub trait Volume: Send + Sync + Debug {
     /// Locks the volume for writing; [`TierError::InUse`] if it is locked. Readers need no lock.
     fn lock(&self) -> Result<LockGuard, TierError>;
 
-    /// Says to whom the lock keeps out what has it, and what they are to do meanwhile: a line each, with which [`TierError::InUse`] is told. Of a volume that is not locked through this handle
+    /// Says to whom the lock keeps out what has it, and what they are to do meanwhile: a line each,
+    /// with which [`TierError::InUse`] is told. Of a volume that is not locked through this handle
     /// nothing is said; nor where it cannot be, since nothing hangs on it.
     fn held_as(&self, what: &str, remedy: &str) {
         let _ = (what, remedy);
     }
 
-    /// Whether what this handle has locked is still what stands there, if it has locked anything: what changes names asks
-    /// by itself.
+    /// Whether what this handle has locked is still what stands there, if it has locked anything:
+    /// what changes names asks by itself.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] where the volume, or its lock, has been removed since; [`TierError::Forked`] in a process
-    /// that was forked from the one that took the lock.
+    /// [`TierError::Replaced`] where the volume, or its lock, has been removed since;
+    /// [`TierError::Forked`] in a process that was forked from the one that took the lock.
     fn check_held(&self) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Whether the volume is (still) what a path leads to: before something is written by its path, as scratch files are.
+    /// Whether the volume is (still) what a path leads to: before something is written by its path,
+    /// as scratch files are.
     ///
     /// # Errors
     /// [`TierError::Replaced`] if it is not.
@@ -125,12 +134,14 @@ pub trait Volume: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Device and inode of a directory, which tell it from all others for as long as it is open, wherever it is moved; `None` of a volume that is none.
+    /// Device and inode of a directory, which tell it from all others for as long as it is open,
+    /// wherever it is moved; `None` of a volume that is none.
     fn identity(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// What the holder of the lock keeps in mind, empty at first; `None` while this handle has not locked it.
+    /// What the holder of the lock keeps in mind, empty at first; `None` while this handle has not
+    /// locked it.
     fn note(&self) -> Option<Arc<Note>> {
         None
     }
@@ -147,7 +158,8 @@ pub trait VolumeReader: Send + Sync + Debug {
     /// Fills `out` from `offset`; a file that ends earlier is an error.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
-    /// The file of the operating system that is read, where it is one: [`VolumeFile::share`] asks for it.
+    /// The file of the operating system that is read, where it is one: [`VolumeFile::share`] asks
+    /// for it.
     fn as_file(&self) -> Option<&File> {
         None
     }
@@ -172,8 +184,9 @@ pub trait VolumeFile: Send + Debug {
     /// Makes the file's bytes and length durable.
     fn sync(&mut self) -> Result<(), TierError>;
 
-    /// Makes the file what `source` is now, with the same blocks on storage until one of the two is written to (a reflink). False, and
-    /// nothing is changed, where the file system cannot do that: then the bytes are to be copied.
+    /// Makes the file what `source` is now, with the same blocks on storage until one of the two is
+    /// written to (a reflink). False, and nothing is changed, where the file system cannot do that:
+    /// then the bytes are to be copied.
     ///
     /// # Errors
     /// A forked process.

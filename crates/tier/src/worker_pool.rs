@@ -1,8 +1,10 @@
-//! Persistent worker threads, and two ways to run work on them: borrowed, while the caller waits, or owned.
+//! Persistent worker threads, and two ways to run work on them: borrowed, while the caller waits,
+//! or owned.
 //!
-//! A ring belongs to one thread for its life, so threads are kept, and work travels to them: [`WorkerPool::run`] calls a
-//! closure on so many workers and returns when all are done, as `std::thread::scope` would. [`WorkerPool::submit`] returns at once;
-//! the pool owns what it was given, and says when it has ended.
+//! A ring belongs to one thread for its life, so threads are kept, and work travels to them:
+//! [`WorkerPool::run`] calls a closure on so many workers and returns when all are done, as
+//! `std::thread::scope` would. [`WorkerPool::submit`] returns at once; the pool owns what it was
+//! given, and says when it has ended.
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
@@ -11,9 +13,9 @@
 //!                                                                      the last one gone: work.ended(), on its worker
 //! ```
 //!
-//! Any number of runs go on at once. A share goes to a worker with nothing to do, if there is one; else to the first that comes by:
-//! each looks whether something waits once a turn, while its own tasks wait for reads. No two shares of a run are taken by
-//! one worker.
+//! Any number of runs go on at once. A share goes to a worker with nothing to do, if there is one;
+//! else to the first that comes by: each looks whether something waits once a turn, while its own
+//! tasks wait for reads. No two shares of a run are taken by one worker.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -40,16 +42,17 @@ pub trait Work: Send + Sync {
     /// The tasks of a share, which run on the thread that asks for them.
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
 
-    /// All tasks of all shares are gone, one of them with a panic perhaps. Called once, on the worker that had the last one: so it
-    /// should be short. The pool keeps nothing of the work any more.
+    /// All tasks of all shares are gone, one of them with a panic perhaps. Called once, on the
+    /// worker that had the last one: so it should be short. The pool keeps nothing of the work any
+    /// more.
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
 /// A job whose lifetime has been erased.
 struct Erased(*const Job<'static>);
 
-// SAFETY: the job is `Sync`, so a pointer to it may be used from other threads; that it lives long enough is
-// proved where it is made, in `WorkerPool::run_tasks`.
+// SAFETY: the job is `Sync`, so a pointer to it may be used from other threads; that it lives long
+// enough is proved where it is made, in `WorkerPool::run_tasks`.
 unsafe impl Send for Erased {}
 // SAFETY: as above; the pointer itself is only read.
 unsafe impl Sync for Erased {}
@@ -92,7 +95,8 @@ impl Run {
     /// The tasks of a share.
     fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
         if let Some(job) = &self.job {
-            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted down.
+            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted
+            // down.
             let job = unsafe { &*job.0 };
             return job(thread, index);
         }
@@ -139,7 +143,8 @@ enum Doing {
     Tasks,
     /// It has none, and sleeps.
     Nothing,
-    /// It has none, and is awake: it has just begun, or was woken for a share, or is about to look for one.
+    /// It has none, and is awake: it has just begun, or was woken for a share, or is about to look
+    /// for one.
     Called,
 }
 
@@ -158,8 +163,8 @@ struct State {
 }
 
 impl State {
-    /// For the first shares in the queue a worker without tasks each, while there are any; calls those that sleep. Shares behind
-    /// them are for whoever comes by.
+    /// For the first shares in the queue a worker without tasks each, while there are any; calls
+    /// those that sleep. Shares behind them are for whoever comes by.
     fn assign(&mut self) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = self
             .workers
@@ -186,7 +191,8 @@ impl State {
         assigned
     }
 
-    /// Takes a share for a worker: the oldest that it may have, and that no worker with nothing to do is to have.
+    /// Takes a share for a worker: the oldest that it may have, and that no worker with nothing to
+    /// do is to have.
     fn take(&mut self, me: usize) -> Option<Share> {
         let assigned = self.assign();
         let at = (0..self.queue.len()).find(|&at| match assigned.get(at).copied().flatten() {
@@ -248,7 +254,8 @@ impl Shared {
             index,
         }));
         self.waiting.store(state.queue.len(), Ordering::SeqCst);
-        // Workers that sleep though they have tasks wait for other threads: they can take something up meanwhile.
+        // Workers that sleep though they have tasks wait for other threads: they can take something
+        // up meanwhile.
         let assigned = state.assign();
         if assigned.len() < state.queue.len() || assigned.contains(&None) {
             for worker in state.workers.values() {
@@ -257,7 +264,8 @@ impl Shared {
         }
     }
 
-    /// Sleeps until there is a share for a worker without tasks. None: the pool ends, and nothing is left that the worker may do.
+    /// Sleeps until there is a share for a worker without tasks. None: the pool ends, and nothing
+    /// is left that the worker may do.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
         parking.park(None, || {
@@ -277,7 +285,8 @@ impl Shared {
     }
 }
 
-/// Shares that a worker takes up in one turn, at most: reads of these go to the kernel together, and what ends together is told together.
+/// Shares that a worker takes up in one turn, at most: reads of these go to the kernel together,
+/// and what ends together is told together.
 const TAKEN: usize = 8;
 
 /// Worker threads, each with a context of its own: ring, executor, buffers.
@@ -341,10 +350,12 @@ impl WorkerPool {
         self.io.backend()
     }
 
-    /// Calls `job(thread, i)` for `i < threads`, each on a worker of its own, and returns when all calls have returned.
+    /// Calls `job(thread, i)` for `i < threads`, each on a worker of its own, and returns when all
+    /// calls have returned.
     ///
-    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. A job that computes or waits keeps its worker from the
-    /// tasks of others: what searches is for [`run_tasks`](WorkerPool::run_tasks).
+    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. A job that
+    /// computes or waits keeps its worker from the tasks of others: what searches is for
+    /// [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
     /// As [`run_tasks`](WorkerPool::run_tasks).
@@ -355,16 +366,16 @@ impl WorkerPool {
         })
     }
 
-    /// Runs the tasks that `job(thread, i)` gives for `i < threads`, each share on a worker of its own, and returns when all
-    /// have finished.
+    /// Runs the tasks that `job(thread, i)` gives for `i < threads`, each share on a worker of its
+    /// own, and returns when all have finished.
     ///
-    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. The tasks of several runs take turns on a worker, so
-    /// that runs of several host threads go on at once.
+    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. The tasks of
+    /// several runs take turns on a worker, so that runs of several host threads go on at once.
     ///
     /// # Panics
-    /// With the panic of a job or a task, when the other shares of this run have finished; other runs and the pool go on. Also
-    /// when called from one of the pool's own jobs, which would never end, and in a process forked from the one that made
-    /// the pool.
+    /// With the panic of a job or a task, when the other shares of this run have finished; other
+    /// runs and the pool go on. Also when called from one of the pool's own jobs, which would never
+    /// end, and in a process forked from the one that made the pool.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -376,13 +387,15 @@ impl WorkerPool {
         );
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
-        // SAFETY: only the lifetime changes: that of the job, of the thread's context that it is given, and of the tasks that it
-        // gives. A worker uses the pointer and has such tasks between here and the moment when it counts down `left`, whether
-        // anything panics or not (`Member`); the context lives until the worker ends, which is after that. This function
-        // returns only when `left` is 0, and nothing between here and there can unwind: locks ignore poisoning, waiting on a
-        // condition variable panics only with two different mutexes, and what is allocated is small. So no use outlives
-        // the borrow. (That the job keeps the reference to the context is out of the question: it is `Sync`, and a reference
-        // to a context is not `Send`.)
+        // SAFETY: only the lifetime changes: that of the job, of the thread's context that it is
+        // given, and of the tasks that it gives. A worker uses the pointer and has such tasks
+        // between here and the moment when it counts down `left`, whether anything panics or not
+        // (`Member`); the context lives until the worker ends, which is after that. This function
+        // returns only when `left` is 0, and nothing between here and there can unwind: locks
+        // ignore poisoning, waiting on a condition variable panics only with two different mutexes,
+        // and what is allocated is small. So no use outlives the borrow. (That the job keeps the
+        // reference to the context is out of the question: it is `Sync`, and a reference to a
+        // context is not `Send`.)
         let job =
             Erased(unsafe { std::mem::transmute::<*const Job<'a>, *const Job<'static>>(job) });
         let run = Run::new(Some(job), None, wanted);
@@ -399,11 +412,13 @@ impl WorkerPool {
         wanted
     }
 
-    /// Has workers run the tasks that `work` gives for each share, as [`run_tasks`](WorkerPool::run_tasks) does, and returns at once:
-    /// [`Work::ended`] says when they have finished. Returns how many workers take part.
+    /// Has workers run the tasks that `work` gives for each share, as
+    /// [`run_tasks`](WorkerPool::run_tasks) does, and returns at once: [`Work::ended`] says when
+    /// they have finished. Returns how many workers take part.
     ///
-    /// The pool may be dropped meanwhile: it ends when all that was submitted has ended. Who drops it waits for that, unless
-    /// it is a worker of the same pool. A panic of a task reaches `ended`; other work and the pool go on.
+    /// The pool may be dropped meanwhile: it ends when all that was submitted has ended. Who drops
+    /// it waits for that, unless it is a worker of the same pool. A panic of a task reaches
+    /// `ended`; other work and the pool go on.
     ///
     /// # Panics
     /// In a process forked from the one that made the pool.
@@ -428,7 +443,8 @@ impl WorkerPool {
     }
 }
 
-/// Whether the calling thread is a worker of any pool: it must not wait there for what other tasks of its pool are to do.
+/// Whether the calling thread is a worker of any pool: it must not wait there for what other tasks
+/// of its pool are to do.
 pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }
@@ -485,7 +501,8 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // Not a task but the context itself: whoever has tasks here hears of it, and a new one waits for its reads and starts afresh.
+        // Not a task but the context itself: whoever has tasks here hears of it, and a new one
+        // waits for its reads and starts afresh.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic
@@ -504,8 +521,8 @@ fn serve(
     me: usize,
     members: &mut Vec<Member>,
 ) {
-    // SAFETY: `work` keeps the context until `members` is empty, and only tasks of members have the reference (see
-    // `WorkerPool::run_tasks`).
+    // SAFETY: `work` keeps the context until `members` is empty, and only tasks of members have the
+    // reference (see `WorkerPool::run_tasks`).
     let thread: &'static Thread = unsafe { &*std::ptr::from_ref(thread) };
     let reactor = thread.reactor();
     let taken = Cell::new(None);
@@ -537,8 +554,9 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // Before the callers hear of it: what they ask for next may be for this worker. But not where it tells itself of the end of
-        // what was submitted, which may take long, and may even wait for a share that would be kept for it.
+        // Before the callers hear of it: what they ask for next may be for this worker. But not
+        // where it tells itself of the end of what was submitted, which may take long, and may even
+        // wait for a share that would be kept for it.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }

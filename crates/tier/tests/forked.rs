@@ -1,5 +1,6 @@
-//! What a forked process has of its parent. A program of its own with one test, so that nothing else runs in it when it forks: a child has
-//! all locks that other threads held, and none of the threads.
+//! What a forked process has of its parent. A program of its own with one test, so that nothing
+//! else runs in it when it forks: a child has all locks that other threads held, and none of the
+//! threads.
 
 use std::fs;
 

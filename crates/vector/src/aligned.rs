@@ -1,4 +1,5 @@
-//! Floats that start on a cache line, so that a load of 16 of them is a load of one line, not of parts of two.
+//! Floats that start on a cache line, so that a load of 16 of them is a load of one line, not of
+//! parts of two.
 
 use std::ops::{Deref, DerefMut};
 
@@ -21,7 +22,8 @@ impl AlignedFloats {
         floats
     }
 
-    /// Changes the length. What was there stays, as far as it fits; what is new is arbitrary but initialised.
+    /// Changes the length. What was there stays, as far as it fits; what is new is arbitrary but
+    /// initialised.
     pub(crate) fn resize(&mut self, len: usize) {
         self.lines.resize(len.div_ceil(16), Line([0.0; 16]));
         self.len = len;
@@ -32,7 +34,8 @@ impl Deref for AlignedFloats {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: a `Line` is 16 floats without padding, and there are at least `len / 16` of them, rounded up.
+        // SAFETY: a `Line` is 16 floats without padding, and there are at least `len / 16` of them,
+        // rounded up.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }

@@ -1,4 +1,5 @@
-//! Element types, and what can be said of raw rows without a metric: conversion to `f32`, and whether all is finite.
+//! Element types, and what can be said of raw rows without a metric: conversion to `f32`, and
+//! whether all is finite.
 //!
 //! | element | bytes | code | read as |
 //! |---|---|---|---|
@@ -81,7 +82,8 @@ impl fmt::Display for Element {
 impl FromStr for Element {
     type Err = UnknownElement;
 
-    /// Reads a name, in any case; `float32`, `float16`, `uint8` and `int8` (numpy's names) are understood too.
+    /// Reads a name, in any case; `float32`, `float16`, `uint8` and `int8` (numpy's names) are
+    /// understood too.
     fn from_str(text: &str) -> Result<Element, UnknownElement> {
         match text.to_ascii_lowercase().as_str() {
             "f32" | "float32" | "float" => Ok(Element::F32),
@@ -97,8 +99,8 @@ impl FromStr for Element {
 #[inline(always)]
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     let half = u32::from(half);
-    // The exponent and fraction land where binary32 has them, with a bias that is 112 too small; the multiplication
-    // puts the bias right, and makes normal numbers of binary16's subnormals.
+    // The exponent and fraction land where binary32 has them, with a bias that is 112 too small;
+    // the multiplication puts the bias right, and makes normal numbers of binary16's subnormals.
     let magnitude = f32::from_bits((half & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
     let infinite = if half & 0x7c00 == 0x7c00 {
         0x7f80_0000
@@ -144,8 +146,8 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Converts numbers to elements: integers are rounded, and bounded by their type; binary16 is rounded towards 0.
-/// NaN becomes 0 as an integer or binary16.
+/// Converts numbers to elements: integers are rounded, and bounded by their type; binary16 is
+/// rounded towards 0. NaN becomes 0 as an integer or binary16.
 ///
 /// # Panics
 ///
@@ -181,9 +183,10 @@ fn f32_to_half(number: f32) -> u16 {
     at | u16::from(number.is_sign_negative()) << 15
 }
 
-/// The position (in elements) of the first element that is farther from 0 than `most`, NaN and infinity included; `None` if there
-/// is none. `most` is finite and not negative. Integers are never too large: they are bounded by their type. Bytes after the last
-/// whole element are not looked at.
+/// The position (in elements) of the first element that is farther from 0 than `most`, NaN and
+/// infinity included; `None` if there is none. `most` is finite and not negative. Integers are
+/// never too large: they are bounded by their type. Bytes after the last whole element are not
+/// looked at.
 pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> {
     match element {
         // Their largest is 65,504.
@@ -210,10 +213,11 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
     }
 }
 
-/// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are finite. Integers
-/// always are. Bytes after the last whole element are not looked at.
+/// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are
+/// finite. Integers always are. Bytes after the last whole element are not looked at.
 pub fn first_invalid(element: Element, bytes: &[u8]) -> Option<usize> {
-    // A run at a time without an early exit, which vectorises; only a run with an offender is searched.
+    // A run at a time without an early exit, which vectorises; only a run with an offender is
+    // searched.
     const RUN: usize = 64;
     let invalid32 = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7f80_0000 == 0x7f80_0000;
     let invalid16 = |v: &[u8; 2]| u16::from_le_bytes(*v) & 0x7c00 == 0x7c00;

@@ -23,8 +23,9 @@ pub enum InstructionSet {
 pub struct UnknownInstructionSet(pub String);
 
 impl InstructionSet {
-    /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the best that the processor has, but none above the one
-    /// named by the environment variable `STRATANN_ISA` (`plain`, `avx2`, `avx512` or `neon`). Read once a process.
+    /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the best that the
+    /// processor has, but none above the one named by the environment variable `STRATANN_ISA`
+    /// (`plain`, `avx2`, `avx512` or `neon`). Read once a process.
     pub fn current() -> InstructionSet {
         static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
         *CURRENT.get_or_init(|| {

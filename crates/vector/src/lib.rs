@@ -1,9 +1,10 @@
 //! What a vector is: element types, metrics, distance kernels and the product quantiser.
 //!
-//! A vector is a *row*: `dim` elements of one [`Element`] type, little-endian, at any alignment, as it lies in a
-//! file or a page. A [`Kernel`] measures the distance between two rows; it is made once for a metric, an element type
-//! and a dimension, and then costs one indirect call a use. A [`ProductQuantizer`] replaces a vector by a code of a
-//! few bytes, and a [`DistanceTable`] estimates the distance of one query to many codes.
+//! A vector is a *row*: `dim` elements of one [`Element`] type, little-endian, at any alignment, as
+//! it lies in a file or a page. A [`Kernel`] measures the distance between two rows; it is made
+//! once for a metric, an element type and a dimension, and then costs one indirect call a use. A
+//! [`ProductQuantizer`] replaces a vector by a code of a few bytes, and a [`DistanceTable`]
+//! estimates the distance of one query to many codes.
 //!
 //! ```text
 //!   bytes ──Kernel──────────────────────────> exact distance
@@ -13,9 +14,10 @@
 //!
 //! **Smaller is nearer**, for every metric (see [`Metric`]).
 //!
-//! **Every instruction set gives the same bits.** Integer kernels are exact. Floating-point kernels fix the order of
-//! summation (see the private module `kernel::body`) and never fuse a multiplication with an addition, so an index that
-//! was built with AVX-512 is the index that a plain processor would have built, and answers alike.
+//! **Every instruction set gives the same bits.** Integer kernels are exact. Floating-point kernels
+//! fix the order of summation (see the private module `kernel::body`) and never fuse a
+//! multiplication with an addition, so an index that was built with AVX-512 is the index that a
+//! plain processor would have built, and answers alike.
 //!
 //! No I/O, no async; `unsafe` only for SIMD.
 

@@ -20,15 +20,16 @@ pub enum Metric {
     Cosine,
 }
 
-/// What brings the neighbours under a metric to those under the Euclidean distance, for which graphs are built and codes are
-/// trained.
+/// What brings the neighbours under a metric to those under the Euclidean distance, for which
+/// graphs are built and codes are trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// Nothing: vectors count as they are.
     None,
     /// Vectors are brought to length 1. One of length 0 has no direction and is refused.
     Normalised,
-    /// Vectors get one element more, that makes all as long as the longest; queries get 0. A vector need not be its own nearest.
+    /// Vectors get one element more, that makes all as long as the longest; queries get 0. A vector
+    /// need not be its own nearest.
     Lifted,
 }
 
@@ -79,11 +80,12 @@ impl Metric {
         }
     }
 
-    /// The largest magnitude of an element of vectors of `dim` dimensions whose distances are all finite, with a margin for what a
-    /// build multiplies them with. Under cosine, whose distances do not depend on lengths, that of any finite number.
+    /// The largest magnitude of an element of vectors of `dim` dimensions whose distances are all
+    /// finite, with a margin for what a build multiplies them with. Under cosine, whose distances
+    /// do not depend on lengths, that of any finite number.
     ///
-    /// Two vectors of such elements are nowhere farther apart than twice that: `dim * (2 * largest)^2` is a sixteenth of
-    /// [`f32::MAX`], and their inner product is less.
+    /// Two vectors of such elements are nowhere farther apart than twice that: `dim * (2 *
+    /// largest)^2` is a sixteenth of [`f32::MAX`], and their inner product is less.
     pub fn largest_magnitude(self, dim: usize) -> f32 {
         match self {
             Metric::Cosine => f32::MAX,

@@ -1,7 +1,8 @@
 //! Lengths of vectors, for the cosine metric.
 
-/// The Euclidean length of `v`, computed in `f64`, so that squares neither overflow nor vanish. It is 0 only if all elements are;
-/// and infinite if no `f32` can hold it, which takes elements near the largest.
+/// The Euclidean length of `v`, computed in `f64`, so that squares neither overflow nor vanish. It
+/// is 0 only if all elements are; and infinite if no `f32` can hold it, which takes elements near
+/// the largest.
 pub fn norm(v: &[f32]) -> f32 {
     length(v) as f32
 }
@@ -22,7 +23,8 @@ fn length(v: &[f32]) -> f64 {
     (((a + b) + (c + d)) + ((e + f) + (g + h))).sqrt()
 }
 
-/// Scales `v` to length 1 and returns the length that it had. A zero vector has no direction and stays zero.
+/// Scales `v` to length 1 and returns the length that it had. A zero vector has no direction and
+/// stays zero.
 pub fn normalize(v: &mut [f32]) -> f32 {
     let length = length(v);
     let norm = length as f32;

@@ -1,8 +1,11 @@
 //! Codes of two precisions: a *low* code of half the bytes, and a *high* one.
 //!
-//! A search that goes from coarse to fine (PRESS, DistVS §3.1) wants a short code of every vector and a longer one of the few that the short one does
-//! not rule out. There are two ways to have both ([`LowCodes`]). *Separate* codes are of two quantisers, each trained by itself, and memory pays for both. *Nested*
-//! codes share: the high code goes on where the low one ends, a first product quantiser gives the low part, and a second one codes what the first leaves over, the *rest*.
+//! A search that goes from coarse to fine (PRESS, DistVS §3.1) wants a short code of every vector
+//! and a longer one of the few that the short one does not rule out. There are two ways to have
+//! both ([`LowCodes`]). *Separate* codes are of two quantisers, each trained by itself, and memory
+//! pays for both. *Nested* codes share: the high code goes on where the low one ends, a first
+//! product quantiser gives the low part, and a second one codes what the first leaves over, the
+//! *rest*.
 //!
 //! ```text
 //!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes       b bytes, as a code of one precision
@@ -14,11 +17,14 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes             one and a half times as many
 //! ```
 //!
-//! Any vector would do for m; with that one nothing is lost to rounding where vectors lie far from the origin and near each other.
+//! Any vector would do for m; with that one nothing is lost to rounding where vectors lie far from
+//! the origin and near each other.
 //!
-//! So a nested low part is ranked as any product-quantised code is, and the whole one too, by the same kernel, once its correction is added. Ranking photo-sift-100k by 32
-//! bytes, 98.2 % of the ten nearest are among the first twenty by such a code, 97.3 % by a code of one precision; package-text by 96 bytes,
-//! 98.0 and 98.7 % (`bench/sketches/press_codes.py`, which also says what was tried before: low parts of four bits of each byte).
+//! So a nested low part is ranked as any product-quantised code is, and the whole one too, by the
+//! same kernel, once its correction is added. Ranking photo-sift-100k by 32 bytes, 98.2 % of the
+//! ten nearest are among the first twenty by such a code, 97.3 % by a code of one precision;
+//! package-text by 96 bytes, 98.0 and 98.7 % (`bench/sketches/press_codes.py`, which also says what
+//! was tried before: low parts of four bits of each byte).
 
 use std::fmt;
 use std::str::FromStr;
@@ -124,8 +130,10 @@ impl std::fmt::Debug for PairedQuantizer {
 }
 
 impl PairedQuantizer {
-    /// Learns from a sample of `n * dim` floats: centroids for low codes, then others for what these leave over, or for high codes by themselves. `code_bytes` are those
-    /// [of both together](LowCodes::stored_bytes). The result depends on the sample and the seed, not on the threads nor on the processor.
+    /// Learns from a sample of `n * dim` floats: centroids for low codes, then others for what
+    /// these leave over, or for high codes by themselves. `code_bytes` are those [of both
+    /// together](LowCodes::stored_bytes). The result depends on the sample and the seed, not on the
+    /// threads nor on the processor.
     ///
     /// # Errors
     /// As [`ProductQuantizer::train`]; high codes of a single byte, of which there is no half.
@@ -164,10 +172,12 @@ impl PairedQuantizer {
         }
     }
 
-    /// The quantiser of which the [centroids](PairedQuantizer::centroids) are known, for instance from a file.
+    /// The quantiser of which the [centroids](PairedQuantizer::centroids) are known, for instance
+    /// from a file.
     ///
     /// # Errors
-    /// High codes of fewer than 2 bytes or of more than there are dimensions; not `512 * dim` floats; one that is not finite.
+    /// High codes of fewer than 2 bytes or of more than there are dimensions; not `512 * dim`
+    /// floats; one that is not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -213,13 +223,15 @@ impl PairedQuantizer {
         &self.rounding
     }
 
-    /// The centroids of low codes, then those of rests or high codes: each as those of a [`ProductQuantizer`], `512 * dim` floats together.
+    /// The centroids of low codes, then those of rests or high codes: each as those of a
+    /// [`ProductQuantizer`], `512 * dim` floats together.
     pub fn centroids(&self) -> impl Iterator<Item = f32> + '_ {
         let rest = std::iter::once_with(|| self.rest.centroids()).flatten();
         self.low.centroids().into_iter().chain(rest)
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads` threads.
+    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads`
+    /// threads.
     ///
     /// # Panics
     /// If `vectors` and `codes` are not for the same number of whole vectors.
@@ -245,8 +257,10 @@ impl PairedQuantizer {
         }
     }
 
-    /// Fills `table` so that a sum of its entries over a whole nested code, plus the code's [correction](PairedQuantizer::correction), estimates the distance as
-    /// [`ProductQuantizer::table`] says; or the sum over a separate high code, which stands behind the low one.
+    /// Fills `table` so that a sum of its entries over a whole nested code, plus the code's
+    /// [correction](PairedQuantizer::correction), estimates the distance as
+    /// [`ProductQuantizer::table`] says; or the sum over a separate high code, which stands behind
+    /// the low one.
     ///
     /// # Panics
     /// If `query` is not as long as a vector.
@@ -261,9 +275,10 @@ impl PairedQuantizer {
         self.fill_rest(metric, query, second);
     }
 
-    /// Fills `table` for the rests of nested codes alone, half of the work: a sum of its entries over the rest of a code, plus what the [low part](PairedQuantizer::low) by itself
-    /// estimates, plus the code's [correction](PairedQuantizer::correction), is the estimate by the whole code. For who is told what low parts say. Of separate codes the high one
-    /// needs neither.
+    /// Fills `table` for the rests of nested codes alone, half of the work: a sum of its entries
+    /// over the rest of a code, plus what the [low part](PairedQuantizer::low) by itself estimates,
+    /// plus the code's [correction](PairedQuantizer::correction), is the estimate by the whole
+    /// code. For who is told what low parts say. Of separate codes the high one needs neither.
     ///
     /// # Panics
     /// If `query` is not as long as a vector.
@@ -284,7 +299,8 @@ impl PairedQuantizer {
             .map(|(q, m)| q - m)
             .collect();
         self.rest.fill(metric, &centered, entries);
-        // The length of what is left of the query is in each chunk's entries, and in none of the sum.
+        // The length of what is left of the query is in each chunk's entries, and in none of the
+        // sum.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];
@@ -293,7 +309,8 @@ impl PairedQuantizer {
         }
     }
 
-    /// What is to be added to the sum of a nested code's entries: what the query has no part in. Nothing to that of a separate one. `scratch` is two vectors long when this returns.
+    /// What is to be added to the sum of a nested code's entries: what the query has no part in.
+    /// Nothing to that of a separate one. `scratch` is two vectors long when this returns.
     ///
     /// # Panics
     /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
@@ -316,7 +333,8 @@ impl PairedQuantizer {
     /// The vector that a code stands for, the high one where they are separate.
     ///
     /// # Panics
-    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not [`dim`](PairedQuantizer::dim).
+    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
+    /// [`dim`](PairedQuantizer::dim).
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         let (low, rest) = code.split_at(self.low.code_bytes());
         if self.low_codes == LowCodes::Separate {

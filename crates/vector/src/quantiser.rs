@@ -22,7 +22,8 @@ use crate::{DistanceTable, InstructionSet, Metric};
 /// Centroids of a chunk: as many as a byte can name.
 pub const CENTROIDS: usize = 256;
 
-/// Vectors that a thread encodes at a time: few enough to stay in the cache while the chunks are gone through.
+/// Vectors that a thread encodes at a time: few enough to stay in the cache while the chunks are
+/// gone through.
 const TILE: usize = 64;
 
 /// Why there is no quantiser.
@@ -55,7 +56,8 @@ pub enum QuantizerError {
         /// The dimensions of the vectors.
         dim: usize,
     },
-    /// There is not one weight for each vector of the sample, or one of them is no positive, finite number.
+    /// There is not one weight for each vector of the sample, or one of them is no positive, finite
+    /// number.
     #[error(
         "{weights} weights for a sample of {vectors} vectors: give one for each, positive and finite"
     )]
@@ -75,13 +77,14 @@ pub enum QuantizerError {
     },
 }
 
-/// Turns vectors into codes of a few bytes and back, and makes the tables that estimate distances from codes.
+/// Turns vectors into codes of a few bytes and back, and makes the tables that estimate distances
+/// from codes.
 #[derive(Clone)]
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them: in this order alone, since they are in memory as long as an
-    /// index is.
+    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them: in this order
+    /// alone, since they are in memory as long as an index is.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
@@ -127,7 +130,8 @@ fn check_weights(weights: Option<&[f32]>, vectors: usize) -> Result<(), Quantize
     }
 }
 
-/// Writes points, `[n][width]`, component after component: `[width][stride]`, where `stride` is `n` or more.
+/// Writes points, `[n][width]`, component after component: `[width][stride]`, where `stride` is `n`
+/// or more.
 pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
     let stride = out.len() / width;
     for (i, point) in points.chunks_exact(width).enumerate() {
@@ -138,13 +142,15 @@ pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
 }
 
 impl ProductQuantizer {
-    /// Learns centroids from a sample of `n * dim` floats: k-means++ on each chunk, then Lloyd's iterations. The result
-    /// depends on the sample and the seed, not on the threads nor on the processor. A sample of fewer than 256 distinct
-    /// vectors works, and gives fewer distinct centroids.
+    /// Learns centroids from a sample of `n * dim` floats: k-means++ on each chunk, then Lloyd's
+    /// iterations. The result depends on the sample and the seed, not on the threads nor on the
+    /// processor. A sample of fewer than 256 distinct vectors works, and gives fewer distinct
+    /// centroids.
     ///
     /// # Errors
     ///
-    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or not whole vectors, a float is not finite, or weights do not fit the sample.
+    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or not whole vectors, a float is
+    /// not finite, or weights do not fit the sample.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -230,7 +236,8 @@ impl ProductQuantizer {
     ///
     /// # Errors
     ///
-    /// If `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or one is not finite.
+    /// If `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or one is
+    /// not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -324,7 +331,8 @@ impl ProductQuantizer {
         }
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads` threads.
+    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads`
+    /// threads.
     ///
     /// # Panics
     ///
@@ -379,9 +387,10 @@ impl ProductQuantizer {
                     stride: self.dim,
                     count,
                 };
-                // SAFETY: the book has `width * 256` floats; each of the `count` vectors has `width` floats from `first`
-                // on; each of the `count` codes has a byte `chunk`; no distances are asked for; `Routines::of` saw that
-                // the processor has the instruction set.
+                // SAFETY: the book has `width * 256` floats; each of the `count` vectors has
+                // `width` floats from `first` on; each of the `count` codes has a byte `chunk`; no
+                // distances are asked for; `Routines::of` saw that the processor has the
+                // instruction set.
                 unsafe {
                     (self.routines.assign)(
                         self.book(first, width),
@@ -399,7 +408,8 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If `code` is not [`ProductQuantizer::code_bytes`] long or `out` not [`ProductQuantizer::dim`].
+    /// If `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
+    /// [`ProductQuantizer::dim`].
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         assert_eq!(code.len(), self.code_bytes, "a code of the wrong length");
         assert_eq!(out.len(), self.dim, "a vector of the wrong length");
@@ -413,8 +423,8 @@ impl ProductQuantizer {
         }
     }
 
-    /// Appends to `out` the vectors that the codes of some vectors stand for, as f32 in little-endian bytes, one after the
-    /// other: rows for a [`Kernel`](crate::Kernel).
+    /// Appends to `out` the vectors that the codes of some vectors stand for, as f32 in
+    /// little-endian bytes, one after the other: rows for a [`Kernel`](crate::Kernel).
     ///
     /// # Panics
     ///
@@ -423,7 +433,8 @@ impl ProductQuantizer {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // All vectors chunk by chunk: a chunk's centroids stay in the cache, and component after component they are far apart.
+        // All vectors chunk by chunk: a chunk's centroids stay in the cache, and component after
+        // component they are far apart.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
@@ -437,9 +448,10 @@ impl ProductQuantizer {
         }
     }
 
-    /// Fills `table` with the partial distances of `query` to all centroids, so that a sum of entries estimates the
-    /// distance by `metric`: the squared distance for L2, the negated inner product, and for cosine half the squared
-    /// distance, which is right if the query and the encoded vectors have length 1 (see [`normalize`](crate::normalize)).
+    /// Fills `table` with the partial distances of `query` to all centroids, so that a sum of
+    /// entries estimates the distance by `metric`: the squared distance for L2, the negated inner
+    /// product, and for cosine half the squared distance, which is right if the query and the
+    /// encoded vectors have length 1 (see [`normalize`](crate::normalize)).
     ///
     /// # Panics
     ///
@@ -460,8 +472,8 @@ impl ProductQuantizer {
             let (first, width) = self.chunk(chunk);
             let point = query[first..first + width].as_ptr();
             let book = self.book(first, width);
-            // SAFETY: the book has `width * 256` floats, the point `width`, and there is room for 256 entries;
-            // `Routines::of` saw that the processor has the instruction set.
+            // SAFETY: the book has `width * 256` floats, the point `width`, and there is room for
+            // 256 entries; `Routines::of` saw that the processor has the instruction set.
             unsafe {
                 match metric {
                     Metric::L2 => (self.routines.squares)(book, point, 1.0, entries.as_mut_ptr()),

@@ -1,13 +1,17 @@
-//! Vectors of floats rounded to a byte for each dimension: what a query needs to be ranked by codes, and no more.
+//! Vectors of floats rounded to a byte for each dimension: what a query needs to be ranked by
+//! codes, and no more.
 //!
-//! Whoever has a quantiser's centroids knows where vectors lie in each dimension, and how far apart. So a query is said in steps of that:
+//! Whoever has a quantiser's centroids knows where vectors lie in each dimension, and how far
+//! apart. So a query is said in steps of that:
 //!
 //! ```text
 //!   0: factor f32   4: one i8 a dimension, q          stands for  mean + q * (factor * spread)     of each dimension
 //! ```
 //!
-//! with mean and spread (standard deviation) those of the centroids in that dimension, and the smallest factor with which no q is beyond 127. Dimensions of other scales
-//! or far from 0 lose no more than others; one in which all centroids are the same says nothing about which is nearer, and is their value.
+//! with mean and spread (standard deviation) those of the centroids in that dimension, and the
+//! smallest factor with which no q is beyond 127. Dimensions of other scales or far from 0 lose no
+//! more than others; one in which all centroids are the same says nothing about which is nearer,
+//! and is their value.
 
 use crate::quantiser::chunk_of;
 use crate::{CENTROIDS, ProductQuantizer};
@@ -17,7 +21,8 @@ const FACTOR: usize = 4;
 /// The largest step either way.
 const MOST: f32 = 127.0;
 
-/// Rounds vectors as they lie among the centroids of a quantiser. Two of the same centroids do the same to the bit.
+/// Rounds vectors as they lie among the centroids of a quantiser. Two of the same centroids do the
+/// same to the bit.
 #[derive(Clone, Debug)]
 pub struct Rounding {
     mean: Vec<f32>,
@@ -86,7 +91,8 @@ impl Rounding {
         }));
     }
 
-    /// What was [appended](Rounding::append), as the vector that it stands for. False where the bytes are of another number, or stand for none: then it is not to be used.
+    /// What was [appended](Rounding::append), as the vector that it stands for. False where the
+    /// bytes are of another number, or stand for none: then it is not to be used.
     ///
     /// # Panics
     /// If `vector` is not as long as those of the quantiser.
@@ -159,7 +165,8 @@ mod tests {
             assert_eq!(bytes.len(), 1 + Rounding::bytes_of(dim));
             assert!(rounding.read(&bytes[1..], &mut vector));
             for (at, (x, y)) in row.iter().zip(&vector).enumerate() {
-                // Rows are within 2 spreads, and a step is a 127th of that; floats at 100 times their spread are exact to less.
+                // Rows are within 2 spreads, and a step is a 127th of that; floats at 100 times
+                // their spread are exact to less.
                 let scale = if at + 1 == dim {
                     0.0
                 } else {

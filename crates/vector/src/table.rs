@@ -9,8 +9,8 @@ use crate::InstructionSet;
 use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
-/// A table of partial distances, filled by [`ProductQuantizer::table`](crate::ProductQuantizer::table). Refilling it
-/// does not allocate.
+/// A table of partial distances, filled by
+/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). Refilling it does not allocate.
 #[derive(Clone)]
 pub struct DistanceTable {
     /// `code_bytes` times 256.
@@ -55,12 +55,13 @@ impl DistanceTable {
         &mut self.entries
     }
 
-    /// Estimates for many vectors: `out[i]` is that for the `ids[i]`-th code of the dense matrix `codes`. Prefetches
-    /// codes ahead.
+    /// Estimates for many vectors: `out[i]` is that for the `ids[i]`-th code of the dense matrix
+    /// `codes`. Prefetches codes ahead.
     ///
     /// # Panics
     ///
-    /// If the table is not filled, an id is not below the number of codes, or `out` is not as long as `ids`.
+    /// If the table is not filled, an id is not below the number of codes, or `out` is not as long
+    /// as `ids`.
     #[inline]
     pub fn score(&self, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         assert!(self.code_bytes > 0, "the table is not filled");
@@ -70,8 +71,9 @@ impl DistanceTable {
             all_below(ids, count),
             "an id is not below {count}, the number of codes"
         );
-        // SAFETY: there are 256 entries for each byte of a code, each id is that of a whole code, `out` is as long as
-        // `ids`, and `Routines::of` saw that the processor has the instruction set.
+        // SAFETY: there are 256 entries for each byte of a code, each id is that of a whole code,
+        // `out` is as long as `ids`, and `Routines::of` saw that the processor has the instruction
+        // set.
         unsafe {
             (self.routines.score)(
                 self.entries.as_ptr(),

@@ -1,8 +1,8 @@
-//! How the centroids of one chunk are learned: k-means++ chooses points that lie apart, Lloyd's iterations move each
-//! centroid to the mean of its points.
+//! How the centroids of one chunk are learned: k-means++ chooses points that lie apart, Lloyd's
+//! iterations move each centroid to the mean of its points.
 //!
-//! Every random choice comes from the seed and the chunk, and every sum has a fixed order, so that threads and
-//! processors do not matter.
+//! Every random choice comes from the seed and the chunk, and every sum has a fixed order, so that
+//! threads and processors do not matter.
 
 use std::sync::Arc;
 
@@ -17,13 +17,15 @@ use crate::quantiser::{CENTROIDS, transpose};
 pub struct Training {
     /// Lloyd's iterations at most; it stops early when nothing changes.
     pub iterations: usize,
-    /// It also stops after the first iteration that takes less than this share of the squared error away; 0 for never.
+    /// It also stops after the first iteration that takes less than this share of the squared error
+    /// away; 0 for never.
     pub least_gain: f64,
     /// Chooses the first centroids.
     pub seed: u64,
     /// Threads that share the chunks; 0 counts as 1.
     pub threads: usize,
-    /// How much the squared error of each vector of the sample counts, positive and finite; none for all alike.
+    /// How much the squared error of each vector of the sample counts, positive and finite; none
+    /// for all alike.
     pub weights: Option<Arc<[f32]>>,
 }
 
@@ -77,7 +79,8 @@ impl Chunk<'_> {
     }
 }
 
-/// The 256 centroids, `[256][width]`, of the dimensions `first .. first + width` of a sample of finite vectors.
+/// The 256 centroids, `[256][width]`, of the dimensions `first .. first + width` of a sample of
+/// finite vectors.
 pub(crate) fn train_chunk(
     routines: &Routines,
     sample: &[f32],
@@ -117,8 +120,9 @@ pub(crate) fn train_chunk(
             stride: width,
             count: chunk.count,
         };
-        // SAFETY: the book has `width * 256` floats, there are `count` points of `width` floats, a code and a distance
-        // for each; `Routines::of` saw that the processor has the instruction set.
+        // SAFETY: the book has `width * 256` floats, there are `count` points of `width` floats, a
+        // code and a distance for each; `Routines::of` saw that the processor has the instruction
+        // set.
         unsafe { (routines.assign)(book, points, codes.as_mut_ptr(), 1, distances.as_mut_ptr()) }
         if codes == previous {
             break;
@@ -144,8 +148,9 @@ fn scale(distances: &mut [f32], weights: &[f32]) {
     }
 }
 
-/// k-means++: each next centroid is a point, chosen with a probability proportional to its squared distance from the
-/// nearest so far, times its weight. When all points are centroids, the first one fills the rest: it never is the lowest of those that tie.
+/// k-means++: each next centroid is a point, chosen with a probability proportional to its squared
+/// distance from the nearest so far, times its weight. When all points are centroids, the first one
+/// fills the rest: it never is the lowest of those that tie.
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let Chunk {
         count,
@@ -166,8 +171,9 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let mut centroids = chunk.point(chosen).to_vec();
     while centroids.len() < CENTROIDS * width {
         let centre = chunk.point(chosen);
-        // SAFETY: `padded` is a multiple of 16; there are as many points of `width` components, component after
-        // component; `least` is as long, and `sums` has one for each block; the processor has the instruction set.
+        // SAFETY: `padded` is a multiple of 16; there are as many points of `width` components,
+        // component after component; `least` is as long, and `sums` has one for each block; the
+        // processor has the instruction set.
         unsafe {
             (routines.approach)(
                 transposed.as_ptr(),
@@ -206,8 +212,8 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     centroids
 }
 
-/// An index, with a probability proportional to its weight, whose sums over blocks are given; `None` if all weights are
-/// zero.
+/// An index, with a probability proportional to its weight, whose sums over blocks are given;
+/// `None` if all weights are zero.
 fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
     if total.is_infinite() {
@@ -269,8 +275,8 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     last
 }
 
-/// Moves each centroid to the mean of its points. One that has none moves to the point that is farthest from its own
-/// centroid (`distances`, times its weight), a different one each time.
+/// Moves each centroid to the mean of its points. One that has none moves to the point that is
+/// farthest from its own centroid (`distances`, times its weight), a different one each time.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];

@@ -1,17 +1,18 @@
 //! Elias–Fano codes (section 3.2 of the DecoupleVS paper): ids as they are, in any order of nodes.
 //!
-//! Of n ascending ids below N, each is split after its `l` lowest bits. The low parts stand one after the
-//! other; of the high parts, which do not decrease, only the steps are kept: a 1 for each id, after as many 0 as
-//! its high part is above the one before.
+//! Of n ascending ids below N, each is split after its `l` lowest bits. The low parts stand one
+//! after the other; of the high parts, which do not decrease, only the steps are kept: a 1 for each
+//! id, after as many 0 as its high part is above the one before.
 //!
 //! ```text
 //! bit 0       n*l                    n*l + n + (last id >> l)
 //!   | low parts | 0..0 1 0..0 1 .. 1 |  zeros up to a full byte
 //! ```
 //!
-//! With `l = floor(log2(N / n))` ([`low_bits`]) this takes at most `2n + n * ceil(log2(N / n))` bits, the bound
-//! of the paper's section 3.4, which sizes the slots of its cache ([`slot_bytes`]). The number of ids and `l` stand
-//! in front of it in a list's header (see [`ListModel`](super::ListModel)).
+//! With `l = floor(log2(N / n))` ([`low_bits`]) this takes at most `2n + n * ceil(log2(N / n))`
+//! bits, the bound of the paper's section 3.4, which sizes the slots of its cache ([`slot_bytes`]).
+//! The number of ids and `l` stand in front of it in a list's header (see
+//! [`ListModel`](super::ListModel)).
 
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
@@ -35,8 +36,8 @@ pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     }
 }
 
-/// The paper's bound for a list of `degree` ids below `nodes`, in bits: `2R + R * ceil(log2(N / R))`, with
-/// R at most N. No list of as many or fewer ids takes more.
+/// The paper's bound for a list of `degree` ids below `nodes`, in bits: `2R + R * ceil(log2(N /
+/// R))`, with R at most N. No list of as many or fewer ids takes more.
 pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     let degree = degree.min(nodes as usize);
     if degree == 0 {
@@ -50,9 +51,9 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     degree * (2 + ceil)
 }
 
-/// Bytes of a cache slot that holds any list of at most `degree` ids below `nodes`, header included, as
-/// [`ListModel::elias_fano`](super::ListModel::elias_fano) writes it, and so as any model writes it that was made
-/// for the same number of nodes.
+/// Bytes of a cache slot that holds any list of at most `degree` ids below `nodes`, header
+/// included, as [`ListModel::elias_fano`](super::ListModel::elias_fano) writes it, and so as any
+/// model writes it that was made for the same number of nodes.
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }
@@ -77,8 +78,8 @@ pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` ids from the start of `bytes`; gives the bytes that they took. The ids ascend, whatever
-/// the bytes are.
+/// Decodes `out.len()` ids from the start of `bytes`; gives the bytes that they took. The ids
+/// ascend, whatever the bytes are.
 pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, CodecError> {
     const WHAT: &str = "adjacency list, Elias-Fano";
     let count = out.len();
@@ -140,7 +141,8 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     Ok(taken)
 }
 
-/// Joins the high parts in `out` with the low parts at the start of `bytes`, of which a window holds `TOGETHER`.
+/// Joins the high parts in `out` with the low parts at the start of `bytes`, of which a window
+/// holds `TOGETHER`.
 #[inline(always)]
 fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
     let mask = (1u32 << low) - 1;

@@ -1,10 +1,11 @@
 //! Gaps outward from the node's own id, for graphs whose nodes are numbered in locality order.
 //!
-//! There, many neighbours of a node have numbers close to its own. From the own id downwards and from there
-//! upwards, each neighbour is given by its distance to the one before. A distance is split into the place of its
-//! leading one, 0 to 31, which is Huffman-coded, and the bits below it, as many, which stand as they are. The
-//! places of 64 distances stand together before their bits, so that a lookup gives up to three places, and the
-//! bits are fetched without waiting for a lookup.
+//! There, many neighbours of a node have numbers close to its own. From the own id downwards and
+//! from there upwards, each neighbour is given by its distance to the one before. A distance is
+//! split into the place of its leading one, 0 to 31, which is Huffman-coded, and the bits below it,
+//! as many, which stand as they are. The places of 64 distances stand together before their bits,
+//! so that a lookup gives up to three places, and the bits are fetched without waiting for a
+//! lookup.
 //!
 //! ```text
 //! own id 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
@@ -15,10 +16,10 @@
 //!       block.. until all ids are there, then zeros up to a full byte
 //! ```
 //!
-//! A file has up to [`MAX_TABLES`] Huffman tables, learned by grouping a sample of lists by the table that codes
-//! them best; a list's header says which is its own. Lists near and lists far differ by more than one table
-//! can serve: on a graph over a million SIFT descriptors, four tables took 2 % less than one, and 32 another
-//! 0.7 % (`examples/ratios.rs`).
+//! A file has up to [`MAX_TABLES`] Huffman tables, learned by grouping a sample of lists by the
+//! table that codes them best; a list's header says which is its own. Lists near and lists far
+//! differ by more than one table can serve: on a graph over a million SIFT descriptors, four tables
+//! took 2 % less than one, and 32 another 0.7 % (`examples/ratios.rs`).
 
 use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
@@ -51,7 +52,8 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The profile of a list; none if the node is its own neighbour, which distances cannot express.
+    /// The profile of a list; none if the node is its own neighbour, which distances cannot
+    /// express.
     pub(super) fn new(own: u32, ids: &[u32]) -> Option<Profile> {
         let mut profile = Profile {
             places: [0; PLACES],
@@ -176,8 +178,8 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` ids from the start of `bytes`; gives the bytes that they took. The ids ascend, whatever
-/// the bytes are.
+/// Decodes `out.len()` ids from the start of `bytes`; gives the bytes that they took. The ids
+/// ascend, whatever the bytes are.
 pub(super) fn decode(
     own: u32,
     bytes: &[u8],
@@ -196,7 +198,8 @@ pub(super) fn decode(
     }
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
-    // Ids are followed in 64 bits, and looked at once: distances are positive, so the last is the extreme.
+    // Ids are followed in 64 bits, and looked at once: distances are positive, so the last is the
+    // extreme.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
@@ -274,7 +277,8 @@ fn read_places(
     bit
 }
 
-/// Reads the bits of distances below their leading ones, and stores to `ids` what `step` makes of the distances.
+/// Reads the bits of distances below their leading ones, and stores to `ids` what `step` makes of
+/// the distances.
 #[inline(always)]
 fn read_distances<'a>(
     bytes: &[u8],

@@ -9,8 +9,8 @@
 //!      .     .  the code of the list; see elias_fano and gaps
 //! ```
 //!
-//! A code says itself where it ends. It needs no more than its own bytes, but is decoded faster when the slice
-//! goes on for 8 bytes or more, as that of a page does.
+//! A code says itself where it ends. It needs no more than its own bytes, but is decoded faster
+//! when the slice goes on for 8 bytes or more, as that of a page does.
 
 pub mod elias_fano;
 pub mod gaps;
@@ -33,7 +33,8 @@ pub enum ListCodec {
     Gaps = 1,
 }
 
-/// What is known of the lists of a file: how many ids they usually have, and the Huffman tables of [`gaps`].
+/// What is known of the lists of a file: how many ids they usually have, and the Huffman tables of
+/// [`gaps`].
 ///
 /// ```text
 /// offset  size  what (the model's bytes)
@@ -68,8 +69,8 @@ pub struct ListTrainer {
 }
 
 impl ListTrainer {
-    /// Lists of ids below `nodes`; a list of exactly `usual` ids (the degree bound R, where most lists are full)
-    /// is stored without its count.
+    /// Lists of ids below `nodes`; a list of exactly `usual` ids (the degree bound R, where most
+    /// lists are full) is stored without its count.
     pub fn new(nodes: u32, usual: u32) -> ListTrainer {
         ListTrainer {
             nodes,
@@ -86,8 +87,8 @@ impl ListTrainer {
         Ok(())
     }
 
-    /// The model with (at most [`gaps::MAX_TABLES`]) `tables` tables; 4 is a good number. Without a sample it has
-    /// none, and is that of [`ListModel::elias_fano`].
+    /// The model with (at most [`gaps::MAX_TABLES`]) `tables` tables; 4 is a good number. Without a
+    /// sample it has none, and is that of [`ListModel::elias_fano`].
     pub fn finish(self, tables: usize) -> ListModel {
         ListModel {
             nodes: self.nodes,
@@ -107,14 +108,15 @@ impl ListModel {
         }
     }
 
-    /// Ids are expected to be below this. Larger ones (after inserts) are coded as well, in more bits.
+    /// Ids are expected to be below this. Larger ones (after inserts) are coded as well, in more
+    /// bits.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// Appends the code of the neighbours of node `own`, which must ascend, to `out`; says which codec was the
-    /// shortest. Takes at most [`elias_fano::slot_bytes`] of the list's length and the model's nodes, if the ids
-    /// are below that.
+    /// Appends the code of the neighbours of node `own`, which must ascend, to `out`; says which
+    /// codec was the shortest. Takes at most [`elias_fano::slot_bytes`] of the list's length and
+    /// the model's nodes, if the ids are below that.
     pub fn encode(
         &self,
         own: u32,
@@ -157,13 +159,15 @@ impl ListModel {
         Ok(codec)
     }
 
-    /// Decodes the list that `bytes` start with into `out` (what was there is dropped) and gives the bytes that
-    /// it took. The ids ascend, whatever the bytes are, so that the last one tells whether all are nodes.
+    /// Decodes the list that `bytes` start with into `out` (what was there is dropped) and gives
+    /// the bytes that it took. The ids ascend, whatever the bytes are, so that the last one tells
+    /// whether all are nodes.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;
         let body = &bytes[header.bytes..];
-        // A word and a one have a bit or more, so this bounds what damaged bytes can make us allocate.
+        // A word and a one have a bit or more, so this bounds what damaged bytes can make us
+        // allocate.
         if header.count > body.len().saturating_mul(8) {
             return Err(CodecError::Truncated {
                 what: "adjacency list",

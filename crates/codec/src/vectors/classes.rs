@@ -1,8 +1,10 @@
-//! Bytes: which of a few Huffman tables codes a byte depends on its position and on the vector's *group*.
+//! Bytes: which of a few Huffman tables codes a byte depends on its position and on the vector's
+//! *group*.
 //!
-//! The bytes of descriptors are small in some positions and large in others, and which ones depends on the
-//! vector. A model knows some kinds of vectors (groups). A group gives each position a *class*, the number
-//! of a table. A vector is coded with the group that makes it shortest, whose number stands in front.
+//! The bytes of descriptors are small in some positions and large in others, and which ones depends
+//! on the vector. A model knows some kinds of vectors (groups). A group gives each position a
+//! *class*, the number of a table. A vector is coded with the group that makes it shortest, whose
+//! number stands in front.
 //!
 //! ```text
 //! offset  size  what (vector)
@@ -16,12 +18,12 @@
 //!      .  g*n/2  classes of the n positions in each group, a nibble each, rounded up to bytes
 //! ```
 //!
-//! Training starts with groups by k-means and classes by the groups' mean bytes, then a few times learns the tables
-//! from the classes, the classes from the tables and the groups from both, always by the length of the
-//! code.
+//! Training starts with groups by k-means and classes by the groups' mean bytes, then a few times
+//! learns the tables from the classes, the classes from the tables and the groups from both, always
+//! by the length of the code.
 //!
-//! Words have at most 10 bits and rarer bytes are escaped, so that the tables stay in the processor's first
-//! cache: 2 KiB each.
+//! Words have at most 10 bits and rarer bytes are escaped, so that the tables stay in the
+//! processor's first cache: 2 KiB each.
 
 use super::{Element, lanes};
 use crate::error::CodecError;

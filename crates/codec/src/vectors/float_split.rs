@@ -1,5 +1,5 @@
-//! Floats: the exponents of a vector are much alike and are Huffman-coded; signs and mantissas are as good as
-//! random and stand as they are, in planes that are put together again without a branch.
+//! Floats: the exponents of a vector are much alike and are Huffman-coded; signs and mantissas are
+//! as good as random and stand as they are, in planes that are put together again without a branch.
 //!
 //! ```text
 //!                      f32                        f16
@@ -18,8 +18,8 @@
 //!      1   129  code of the exponents
 //! ```
 //!
-//! `z` is for floats that once were shorter: 16 for f32 made from bfloat16, 13 from f16 and 15 or more for small
-//! integers. A vector with a one among those bits is stored as it is.
+//! `z` is for floats that once were shorter: 16 for f32 made from bfloat16, 13 from f16 and 15 or
+//! more for small integers. A vector with a one among those bits is stored as it is.
 
 use super::{Element, lanes};
 use crate::bits::{BitWriter, window};
@@ -47,7 +47,8 @@ fn low_plane_bits(half: bool) -> u32 {
     if half { 3 } else { 16 }
 }
 
-/// The bits of the floats of a vector, as those of f32: sign, exponent and mantissa keep their own widths.
+/// The bits of the floats of a vector, as those of f32: sign, exponent and mantissa keep their own
+/// widths.
 fn floats(half: bool, vector: &[u8]) -> impl Iterator<Item = u32> {
     vector
         .chunks_exact(if half { 2 } else { 4 })
@@ -159,8 +160,9 @@ impl FloatSplit {
         }
         let (high, rest) = rest.split_at_checked(self.dim).ok_or(truncated)?;
         let (low, exponents) = rest.split_at_checked(self.low_bytes()).ok_or(truncated)?;
-        // The exponents are decoded to the end of `out` and overtaken by the floats there: float i is written to
-        // bytes up to s*(i+1), and its exponent stands at (s-1)*dim + i, which is no less for any i below dim.
+        // The exponents are decoded to the end of `out` and overtaken by the floats there: float i
+        // is written to bytes up to s*(i+1), and its exponent stands at (s-1)*dim + i, which is no
+        // less for any i below dim.
         let at = out.len() - self.dim;
         lanes::decode(WHAT, exponents, 0, &self.triples, &mut out[at..])?;
         if self.half {
@@ -173,7 +175,8 @@ impl FloatSplit {
         Ok(())
     }
 
-    /// f32 with all 16 bits of the low plane: the common case, which the compiler turns into vector code.
+    /// f32 with all 16 bits of the low plane: the common case, which the compiler turns into vector
+    /// code.
     #[inline(always)]
     fn join_f32_full(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;

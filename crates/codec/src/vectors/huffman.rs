@@ -1,5 +1,5 @@
-//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper), after the chunk's base
-//! vector was taken off by [XOR](super::xor_delta) where the chunk has one.
+//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper), after the
+//! chunk's base vector was taken off by [XOR](super::xor_delta) where the chunk has one.
 //!
 //! ```text
 //! bit 0 of byte 0      0: coded      1: byte 0 is 1, then the vector as it is (where coding it would be longer)

@@ -1,13 +1,15 @@
-//! Two streams in one slice: the first half of the symbols from the front, the second half from the back.
+//! Two streams in one slice: the first half of the symbols from the front, the second half from the
+//! back.
 //!
 //! ```text
 //! byte 0                                             last byte
 //!   | first half, rounded up to bytes --> <-- second half, rounded up |
 //! ```
 //!
-//! Each word's place is known only when the one before is decoded, so that a single stream makes the processor
-//! wait; two are decoded side by side. From both ends they need no field that says where the second starts, only
-//! that the slice ends where the vector does. That the streams meet exactly is checked.
+//! Each word's place is known only when the one before is decoded, so that a single stream makes
+//! the processor wait; two are decoded side by side. From both ends they need no field that says
+//! where the second starts, only that the slice ends where the vector does. That the streams meet
+//! exactly is checked.
 
 use crate::bits::{BitWriter, window, window_backward};
 use crate::error::CodecError;
@@ -66,7 +68,8 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.bit.div_ceil(8)
     }
 
-    /// Decodes up to three symbols to `out[at..]`, where 4 bytes must be left, though fewer may be filled.
+    /// Decodes up to three symbols to `out[at..]`, where 4 bytes must be left, though fewer may be
+    /// filled.
     #[inline(always)]
     fn triple<const SIZE: usize>(&mut self, table: &Triples<SIZE>, out: &mut [u8], at: &mut usize) {
         let entry = table.entry(self.buffer);
@@ -116,8 +119,8 @@ fn window_from<const BACK: bool>(bytes: &[u8], bit: usize) -> u64 {
     }
 }
 
-/// The byte at `bit`, and the window behind it. Takes no [`Lane`], which would then have to be in memory and not
-/// in registers.
+/// The byte at `bit`, and the window behind it. Takes no [`Lane`], which would then have to be in
+/// memory and not in registers.
 #[cold]
 #[inline(never)]
 fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
@@ -127,7 +130,8 @@ fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
     )
 }
 
-/// Decodes `out.len()` symbols of one code from all of `bytes`, whose first `skip` bits are something else.
+/// Decodes `out.len()` symbols of one code from all of `bytes`, whose first `skip` bits are
+/// something else.
 #[inline]
 pub(super) fn decode<const SIZE: usize>(
     what: &'static str,
@@ -175,8 +179,8 @@ pub(super) fn check_meet(
     })
 }
 
-/// Appends two streams, of `symbols` positions: `put` writes the symbol of a position. The first stream starts
-/// with the `lead` bits of `value`.
+/// Appends two streams, of `symbols` positions: `put` writes the symbol of a position. The first
+/// stream starts with the `lead` bits of `value`.
 pub(super) fn encode(
     symbols: usize,
     (value, lead): (u64, u32),

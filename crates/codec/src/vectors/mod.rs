@@ -10,8 +10,8 @@
 //!      8     .  what the codec needs; see its module
 //! ```
 //!
-//! A coded vector does not say where it ends: whoever stores it knows, since codes differ in length. No code is
-//! longer than the vector by more than one byte.
+//! A coded vector does not say where it ends: whoever stores it knows, since codes differ in
+//! length. No code is longer than the vector by more than one byte.
 
 mod classes;
 mod float_split;
@@ -140,10 +140,11 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// The codec that makes vectors like those of the sample the shortest: all that suit the element are
-    /// trained on seven of eight vectors and measured on the eighth. One that is slower to decode must be
-    /// shorter by one in a hundred. `sample` holds whole vectors, one after the
-    /// other, from all over the segment; about 4 MiB are plenty, and of more only as much is looked at.
+    /// The codec that makes vectors like those of the sample the shortest: all that suit the
+    /// element are trained on seven of eight vectors and measured on the eighth. One that is slower
+    /// to decode must be shorter by one in a hundred. `sample` holds whole vectors, one after the
+    /// other, from all over the segment; about 4 MiB are plenty, and of more only as much is looked
+    /// at.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         // A few vectors are better spent on training than kept for measuring.
@@ -187,9 +188,10 @@ impl SegmentModel {
         best
     }
 
-    /// Whether classes are worth training in full, which takes longer than all else: of floats, whether with few groups, of few vectors,
-    /// they make others a little shorter than this model does. On package-text they differ by less than a thousandth with any number of
-    /// groups. Of bytes they mostly win.
+    /// Whether classes are worth training in full, which takes longer than all else: of floats,
+    /// whether with few groups, of few vectors, they make others a little shorter than this model
+    /// does. On package-text they differ by less than a thousandth with any number of groups. Of
+    /// bytes they mostly win.
     fn classes_may_win(&self, training: &[u8]) -> bool {
         const FEW: usize = 8;
         const VECTORS: usize = 4 * classes::FEWEST_SAMPLES / 3 + 1;
@@ -228,7 +230,8 @@ impl SegmentModel {
         size(&few) < size(self) / 500 * 499
     }
 
-    /// A model of the codec that is asked for; none if the elements do not suit it or the sample is too small.
+    /// A model of the codec that is asked for; none if the elements do not suit it or the sample is
+    /// too small.
     pub fn train_codec(shape: Shape, codec: VectorCodec, sample: &[u8]) -> Option<SegmentModel> {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         SegmentModel::train_on(shape, codec, &[training, held_out].concat())
@@ -255,8 +258,8 @@ impl SegmentModel {
         Some(SegmentModel { shape, codec })
     }
 
-    /// The paper's: one Huffman table for bytes that occur so often, which were counted after each chunk's base
-    /// was taken off. Chunks with and without a base share it.
+    /// The paper's: one Huffman table for bytes that occur so often, which were counted after each
+    /// chunk's base was taken off. Chunks with and without a base share it.
     pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
         SegmentModel {
             shape,
@@ -306,8 +309,8 @@ impl SegmentModel {
         }
     }
 
-    /// Decodes the vector whose code is all of `bytes` into `out`, which must have the vector's length. After an
-    /// error, `out` holds anything.
+    /// Decodes the vector whose code is all of `bytes` into `out`, which must have the vector's
+    /// length. After an error, `out` holds anything.
     #[inline]
     pub fn decode(
         &self,

@@ -1,10 +1,11 @@
-//! Nested precision: a vector in two parts, a *leading part* that is near enough to rank by, and a *trailing part* that gives back
-//! every bit with it.
+//! Nested precision: a vector in two parts, a *leading part* that is near enough to rank by, and a
+//! *trailing part* that gives back every bit with it.
 //!
-//! An element's *step number* is how many steps it lies from zero, rounded down; a step is a power of two, so that the number is a
-//! float's sign and the first bits behind its leading one, and what is left of it is a known number of bits: nothing but the number says
-//! how many. The leading part has the step numbers, less the dimension's median, Huffman-coded; whoever has it alone takes each element to
-//! lie in the middle of its step. The trailing part has the rest of each element:
+//! An element's *step number* is how many steps it lies from zero, rounded down; a step is a power
+//! of two, so that the number is a float's sign and the first bits behind its leading one, and what
+//! is left of it is a known number of bits: nothing but the number says how many. The leading part
+//! has the step numbers, less the dimension's median, Huffman-coded; whoever has it alone takes
+//! each element to lie in the middle of its step. The trailing part has the rest of each element:
 //!
 //! ```text
 //!   element                       leading                 trailing
@@ -37,8 +38,8 @@
 //!      .   129  code of exponents below a step
 //! ```
 //!
-//! Both parts together are about as long as what the other codecs make of floats: a mantissa is random, and
-//! which part has its bits makes no difference.
+//! Both parts together are about as long as what the other codecs make of floats: a mantissa is
+//! random, and which part has its bits makes no difference.
 
 mod division;
 
@@ -61,7 +62,8 @@ const FAR: u8 = 2;
 const GIVEN: u8 = 4;
 /// Bytes in front of an element that is given: its dimension.
 const DIMENSION: usize = 2;
-/// The largest median: an element that is farther from zero is no element whose distance from it says much.
+/// The largest median: an element that is farther from zero is no element whose distance from it
+/// says much.
 const MOST_MEDIAN: i32 = 1 << 14;
 /// Elements that are put together at a time.
 const BATCH: usize = 64;
@@ -93,8 +95,8 @@ fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 impl NestedModel {
-    /// For vectors like those of the sample, whole vectors one after the other. `step` is one of [`steps`](Self::steps), or another
-    /// one like these; none if the element has no such step.
+    /// For vectors like those of the sample, whole vectors one after the other. `step` is one of
+    /// [`steps`](Self::steps), or another one like these; none if the element has no such step.
     pub fn train(shape: Shape, step: u8, sample: &[u8]) -> Option<NestedModel> {
         let division = Division::of(shape.element(), step)?;
         let (size, dim) = (shape.element().size(), shape.dim());
@@ -139,9 +141,11 @@ impl NestedModel {
         ))
     }
 
-    /// Steps that are worth a try for vectors like those of the sample, the coarsest first: for floats from about half a standard
-    /// deviation of an element from its dimension's mean on, each half the one before, down to a sixteenth: of finer ones some elements
-    /// would be too far. The deviation is the median of those of all dimensions, since a few may be much wider. At least one.
+    /// Steps that are worth a try for vectors like those of the sample, the coarsest first: for
+    /// floats from about half a standard deviation of an element from its dimension's mean on, each
+    /// half the one before, down to a sixteenth: of finer ones some elements would be too far. The
+    /// deviation is the median of those of all dimensions, since a few may be much wider. At least
+    /// one.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
@@ -257,7 +261,8 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Appends the leading part of a vector. Returns whether it gives the elements that are too far from the median, if there are any.
+    /// Appends the leading part of a vector. Returns whether it gives the elements that are too far
+    /// from the median, if there are any.
     fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
         let (start, size) = (out.len(), self.shape.element().size());
         let far = |&i: &usize| is_far(coded[i]);
@@ -337,13 +342,15 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a leading part, which is all of `leading`, into a vector each of whose elements is the middle of its step; `out` must have
-    /// the vector's length. Returns whether all elements are within [`error`](Self::error) of the vector's, as [`is_near`](Self::is_near)
-    /// does. After an error, `out` holds anything.
+    /// Decodes a leading part, which is all of `leading`, into a vector each of whose elements is
+    /// the middle of its step; `out` must have the vector's length. Returns whether all elements
+    /// are within [`error`](Self::error) of the vector's, as [`is_near`](Self::is_near) does. After
+    /// an error, `out` holds anything.
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
-        // The numbers are decoded to the end of `out` and overtaken by the elements there, as in split floats.
+        // The numbers are decoded to the end of `out` and overtaken by the elements there, as in
+        // split floats.
         let given = self.numbers(leading, out)?;
         match self.division {
             Division::Float { mantissa: 23, .. } => self.middles_f32(out),
@@ -367,8 +374,8 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Whether a leading part says of all elements where they are to within [`error`](Self::error): it does, unless more of them are very
-    /// far from the dimensions' medians than it has room for.
+    /// Whether a leading part says of all elements where they are to within [`error`](Self::error):
+    /// it does, unless more of them are very far from the dimensions' medians than it has room for.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
@@ -431,8 +438,8 @@ impl NestedModel {
         }
     }
 
-    /// Decodes the vector whose parts are all of `leading` and all of `trailing` into `out`, which must have the vector's length. After
-    /// an error, `out` holds anything.
+    /// Decodes the vector whose parts are all of `leading` and all of `trailing` into `out`, which
+    /// must have the vector's length. After an error, `out` holds anything.
     pub fn decode(
         &self,
         leading: &[u8],
@@ -485,7 +492,8 @@ impl NestedModel {
         Ok(())
     }
 
-    /// The element of a coded step number, whose rest stands at `bit`; none if there is no such element.
+    /// The element of a coded step number, whose rest stands at `bit`; none if there is no such
+    /// element.
     #[inline(always)]
     fn element(
         &self,

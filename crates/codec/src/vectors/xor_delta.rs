@@ -1,16 +1,17 @@
 //! XOR against a chunk's base vector (sections 3.2 and 3.3 of the DecoupleVS paper).
 //!
-//! The base vector has, at each position, the byte that is the most frequent there in the chunk. Whether it helps
-//! is decided a chunk by the entropy of the bytes of a sample, with and without it: the first tenth of the
-//! chunk's vectors. The base belongs to the chunk's metadata; the layout stores it and hands it to
-//! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The segment's one Huffman table is made
-//! from the chunks' vectors as they are after this step ([`ByteCounts`]).
+//! The base vector has, at each position, the byte that is the most frequent there in the chunk.
+//! Whether it helps is decided a chunk by the entropy of the bytes of a sample, with and without
+//! it: the first tenth of the chunk's vectors. The base belongs to the chunk's metadata; the layout
+//! stores it and hands it to [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`.
+//! The segment's one Huffman table is made from the chunks' vectors as they are after this step
+//! ([`ByteCounts`]).
 
 /// The share of a chunk's vectors that decides: one of this many.
 const SAMPLE: usize = 10;
 
-/// The most frequent byte of each position in a chunk of vectors of `vector_bytes` bytes; the smaller one of two
-/// that are equally frequent.
+/// The most frequent byte of each position in a chunk of vectors of `vector_bytes` bytes; the
+/// smaller one of two that are equally frequent.
 ///
 /// # Panics
 /// When `vector_bytes` is zero.

@@ -1,4 +1,5 @@
-//! Nested precision: both parts give back the bits of any vector, and the leading part alone is within half a step of it.
+//! Nested precision: both parts give back the bits of any vector, and the leading part alone is
+//! within half a step of it.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -100,7 +101,8 @@ fn parts(model: &NestedModel, vector: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (leading.split_off(2), trailing.split_off(3))
 }
 
-/// Bytes of both parts of a vector, which come back as it was. Whether the leading part is within its error is as it says.
+/// Bytes of both parts of a vector, which come back as it was. Whether the leading part is within
+/// its error is as it says.
 fn round_trip(model: &NestedModel, vector: &[u8]) -> (usize, usize) {
     let (leading, trailing) = parts(model, vector);
     assert!(leading.len() <= model.max_leading_bytes());

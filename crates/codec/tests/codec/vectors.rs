@@ -263,7 +263,8 @@ fn what_does_not_fit_the_model_is_refused() {
                 ..
             })
         ));
-        // The code must be all of the slice: another length may by chance be that of another vector's.
+        // The code must be all of the slice: another length may by chance be that of another
+        // vector's.
         for other in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
             let outcome = model.decode(other, None, &mut out);
             assert!(outcome.is_err() || out != rows[..32]);

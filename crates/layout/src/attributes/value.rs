@@ -78,7 +78,8 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A value of an attribute. That there is none is no value: it is missing in its [`Row`](super::Row).
+/// A value of an attribute. That there is none is no value: it is missing in its
+/// [`Row`](super::Row).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// True or false.

@@ -41,7 +41,8 @@ const SPAN: SegmentSpan = SegmentSpan {
     pages: 6,
 };
 
-/// The same, kept: slots 0 and 2 of the first page are dead, all of page 3, and the last record. Nodes 0 to 5.
+/// The same, kept: slots 0 and 2 of the first page are dead, all of page 3, and the last record.
+/// Nodes 0 to 5.
 fn kept() -> ChunksFile {
     sample().with_dead(100, 0, &[(0, 0), (0, 2), (3, 0), (5, 1)])
 }
@@ -270,7 +271,8 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
-/// Nodes 100 to 109 on the same pages, of which the third and the fourth go on: no record starts on the fifth, nor on a last one.
+/// Nodes 100 to 109 on the same pages, of which the third and the fourth go on: no record starts on
+/// the fifth, nor on a last one.
 fn running_on() -> (ChunksFile, SegmentSpan) {
     let mut file = sample();
     file.chunks[1].boundaries = vec![104, 107, 107];
@@ -287,7 +289,8 @@ fn what_runs_on_stands_where_the_table_says() {
     let (file, span) = running_on();
     assert!(file.counts(100).eq([3, 1, 1, 3, 0, 2, 0]));
     let bytes = file.encode();
-    // Chunk 1 begins at 40: bits, three boundaries, and a bit for each page, of which the first two are set.
+    // Chunk 1 begins at 40: bits, three boundaries, and a bit for each page, of which the first two
+    // are set.
     assert_eq!(bytes[48..52], [4, 0, 0, 0]);
     assert_eq!(bytes[64..65], [0b11]);
     assert_eq!(bytes[65 + 8..65 + 12], [5, 0, 0, 0]);
@@ -510,7 +513,8 @@ proptest! {
         to in 0u32..1000,
         fates in prop::collection::vec(0u8..4, 1..500),
     ) {
-        // Of each record, by page and slot, whether it dies in the first merge, in the second, or in none.
+        // Of each record, by page and slot, whether it dies in the first merge, in the second, or
+        // in none.
         let mut records = Vec::new();
         for (page, count) in (0u32..).zip(file.counts(span.first)) {
             for slot in 0..count {

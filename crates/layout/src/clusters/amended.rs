@@ -1,14 +1,17 @@
-//! What came of a cluster index since its build: clusters that were written anew, clusters that were split off, and new vectors.
+//! What came of a cluster index since its build: clusters that were written anew, clusters that
+//! were split off, and new vectors.
 //!
-//! The files of the build stay as they are. Each checkpoint that moves vectors into clusters adds a *segment*: a file of extents, of the same
-//! kind as that of the build, with the clusters that changed, and where vectors stand once a file of [members](super::member) with those that
-//! are new. This table says what is in all of them. The last extent of a cluster counts, in the order of segments and within a segment.
+//! The files of the build stay as they are. Each checkpoint that moves vectors into clusters adds a
+//! *segment*: a file of extents, of the same kind as that of the build, with the clusters that
+//! changed, and where vectors stand once a file of [members](super::member) with those that are
+//! new. This table says what is in all of them. The last extent of a cluster counts, in the order
+//! of segments and within a segment.
 //!
-//! Vectors go on to be numbered where those of the build end. A file of members begins with its first number, not with 0: number `n` stands
-//! `n - first` members behind the header.
+//! Vectors go on to be numbered where those of the build end. A file of members begins with its
+//! first number, not with 0: number `n` stands `n - first` members behind the header.
 //!
-//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of extents, `e` extents in all of them, `m` files of
-//! members:
+//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of extents,
+//! `e` extents in all of them, `m` files of members:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -55,7 +58,8 @@ pub struct AmendedExtent {
 pub struct MemberSegment {
     /// The number that its file's role has.
     pub number: u32,
-    /// The number of the first vector in it; it goes on to the first of the next, or to the last vector of all.
+    /// The number of the first vector in it; it goes on to the first of the next, or to the last
+    /// vector of all.
     pub first: u32,
 }
 
@@ -112,11 +116,13 @@ impl AmendedFile {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Reads a payload of an index whose build had `built` vectors and which has `vectors` now; `file` names the file in errors.
+    /// Reads a payload of an index whose build had `built` vectors and which has `vectors` now;
+    /// `file` names the file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, no cluster, segments whose numbers do not ascend or that are empty, an extent of a
-    /// cluster that there is not or that is too short, or vectors of files of members that do not ascend from those of the build on.
+    /// A length that does not follow from the counts, no cluster, segments whose numbers do not
+    /// ascend or that are empty, an extent of a cluster that there is not or that is too short, or
+    /// vectors of files of members that do not ascend from those of the build on.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

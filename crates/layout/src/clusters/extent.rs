@@ -4,7 +4,8 @@
 //! file: | header block | extent 0 | zeros | extent 1 | zeros | ...        to whole blocks at the end
 //! ```
 //!
-//! Each extent begins at a multiple of [`ExtentKind::alignment`], in the order of the clusters. An extent, little-endian, of cluster `c`:
+//! Each extent begins at a multiple of [`ExtentKind::alignment`], in the order of the clusters. An
+//! extent, little-endian, of cluster `c`:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -15,7 +16,8 @@
 //! | 16 | a | that code: an ascending list, by the model of the [table](super::table) |
 //! | 16 + a | … | the vectors |
 //!
-//! In a replicated file `a` is 0, a vector is an *entry*, and the checksum covers all of the extent:
+//! In a replicated file `a` is 0, a vector is an *entry*, and the checksum covers all of the
+//! extent:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -23,8 +25,9 @@
 //! | v | 4 | its number |
 //! | v + 4 | 0, 4 or 8 | its outside id |
 //!
-//! In a grouped file a vector is a [member](super::member) with a checksum of its own, whose number follows from where it stands; that of the
-//! extent covers what is in front. In a file of postings `r` is 0.
+//! In a grouped file a vector is a [member](super::member) with a checksum of its own, whose number
+//! follows from where it stands; that of the extent covers what is in front. In a file of postings
+//! `r` is 0.
 
 use super::ClusterShape;
 use super::member::Members;
@@ -57,7 +60,8 @@ impl ExtentKind {
         }
     }
 
-    /// What the offsets of extents are multiples of: blocks where whole clusters are read from an SSD, else lines of memory.
+    /// What the offsets of extents are multiples of: blocks where whole clusters are read from an
+    /// SSD, else lines of memory.
     pub fn alignment(self) -> u64 {
         match self {
             Self::Replicated => BLOCK as u64,
@@ -117,8 +121,8 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`; `own` says whether it has no nearer cluster. Those that have none come first. In a group they come in the
-    /// order of their numbers, and all are its own.
+    /// Appends vector `node`; `own` says whether it has no nearer cluster. Those that have none
+    /// come first. In a group they come in the order of their numbers, and all are its own.
     ///
     /// # Panics
     /// When it is a file of postings, or the vector has the wrong length.
@@ -153,7 +157,8 @@ impl ExtentBuilder {
     }
 }
 
-/// Bytes from the start of an extent up to where its checksum ends; the caller knows that the fixed part is there.
+/// Bytes from the start of an extent up to where its checksum ends; the caller knows that the fixed
+/// part is there.
 fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     match kind {
         ExtentKind::Replicated => bytes.len(),
@@ -186,7 +191,8 @@ pub struct ExtentPlace<'a> {
 }
 
 impl<'a> ExtentView<'a> {
-    /// Reads the extent that `bytes` are, from the first to the last; `check` verifies its checksum.
+    /// Reads the extent that `bytes` are, from the first to the last; `check` verifies its
+    /// checksum.
     ///
     /// # Errors
     /// A checksum that is wrong, or a length that does not follow from the counts.

@@ -6,8 +6,8 @@
 //! | v | 0, 4 or 8 | its outside id |
 //! | … | 4 | crc32c of its number as u64, then of the bytes before |
 //!
-//! In a grouped file members stand in the [extents](super::extent) of their clusters. A file of members alone, in the order of their
-//! numbers:
+//! In a grouped file members stand in the [extents](super::extent) of their clusters. A file of
+//! members alone, in the order of their numbers:
 //!
 //! ```text
 //! file: | header block | member 0 | member 1 | ... | zeros to whole blocks
@@ -33,7 +33,8 @@ impl Members {
         Members { shape, first: 0 }
     }
 
-    /// The same, of a file that begins with vector `first`: what came after the build ([`amended`](super::amended)).
+    /// The same, of a file that begins with vector `first`: what came after the build
+    /// ([`amended`](super::amended)).
     pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
         Members { shape, first }
     }
@@ -76,8 +77,9 @@ impl Members {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// The outside id and the vector of a member, from its bytes; `check` verifies its checksum. They stand at `offset` of `file`, which
-    /// is asked for only if they are damaged: to find out may take longer than to read them.
+    /// The outside id and the vector of a member, from its bytes; `check` verifies its checksum.
+    /// They stand at `offset` of `file`, which is asked for only if they are damaged: to find out
+    /// may take longer than to read them.
     ///
     /// # Errors
     /// The checksum is wrong, or there are more or fewer bytes.

@@ -1,7 +1,9 @@
-//! Files of a cluster index: vectors by the clusters that they are in, and what says where each cluster stands.
+//! Files of a cluster index: vectors by the clusters that they are in, and what says where each
+//! cluster stands.
 //!
-//! A *cluster* has a head, one of the vectors, and *members*: the vectors that are near it. A vector may be a member of several clusters.
-//! What is read when a cluster is probed stands together, as an *extent*:
+//! A *cluster* has a head, one of the vectors, and *members*: the vectors that are near it. A
+//! vector may be a member of several clusters. What is read when a cluster is probed stands
+//! together, as an *extent*:
 //!
 //! | layout | file of extents | an extent holds | the vectors |
 //! |---|---|---|---|
@@ -9,16 +11,17 @@
 //! | addressed | `postings-…` | the numbers of all members | `addressed-…`, each once, in the order of their numbers |
 //! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members | each once, in the group of one of its clusters |
 //!
-//! Vectors are numbered in the order in which they stand. So a group is a range of numbers, and a number says by itself where a vector
-//! stands: nothing else is an address.
+//! Vectors are numbered in the order in which they stand. So a group is a range of numbers, and a
+//! number says by itself where a vector stands: nothing else is an address.
 //!
 //! - [`extent`]: extents, and files of them
 //! - [`member`]: a vector that stands by itself, and can be read and checked by itself
 //! - [`table`]: how long each extent is, which is in memory
 //! - [`amended`]: what was written anew since the build, and what came after it
 //!
-//! These files are read to the byte, on memory that is finer than blocks: an extent has a checksum of its own, seeded with the number of its
-//! cluster, and so has each vector that may be read alone, seeded with its number. Zeros stand between them. Only the header is a block.
+//! These files are read to the byte, on memory that is finer than blocks: an extent has a checksum
+//! of its own, seeded with the number of its cluster, and so has each vector that may be read
+//! alone, seeded with its number. Zeros stand between them. Only the header is a block.
 //!
 //! All of these files have the same fields in their header:
 //!
@@ -56,12 +59,14 @@ pub struct ClusterShape {
     pub id_bytes: usize,
     /// Clusters, 1 or more.
     pub clusters: u32,
-    /// Vectors, as many as clusters or more. In a file that came after the build: those that there were when it was written.
+    /// Vectors, as many as clusters or more. In a file that came after the build: those that there
+    /// were when it was written.
     pub vectors: u32,
 }
 
 impl ClusterShape {
-    /// Bytes of an outside id below `next`, in an index whose ids may also be the numbers of the vectors.
+    /// Bytes of an outside id below `next`, in an index whose ids may also be the numbers of the
+    /// vectors.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,

@@ -1,4 +1,5 @@
-//! The table of a cluster index: how long each extent is, and how many vectors stand in it. It is in memory while the index is open.
+//! The table of a cluster index: how long each extent is, and how many vectors stand in it. It is
+//! in memory while the index is open.
 //!
 //! Payload of a [stream](crate::stream) of kind `Clusters`, little-endian; `c` clusters:
 //!

@@ -1,7 +1,9 @@
-//! The index part of a segment of columns: which nodes have which values. It is made of the segment's rows, and can be made of them again.
+//! The index part of a segment of columns: which nodes have which values. It is made of the
+//! segment's rows, and can be made of them again.
 //!
-//! Payload of a [stream] of kind `Columns`, little-endian; its fields say where in it two parts stand, each an offset u64 and a length u32: the
-//! nodes that have a row in the segment, and the directory. Sets of nodes are Roaring bitmaps in their portable format.
+//! Payload of a [stream] of kind `Columns`, little-endian; its fields say where in it two parts
+//! stand, each an offset u64 and a length u32: the nodes that have a row in the segment, and the
+//! directory. Sets of nodes are Roaring bitmaps in their portable format.
 //!
 //! ```text
 //! postings, groups, sets   in any order; the directory says where
@@ -20,9 +22,11 @@
 //!   u64 key, u32 node
 //! ```
 //!
-//! **Keys.** Those of strings are their bytes, those of booleans one byte, 0 or 1. Those of integers, also in lists, and of times are their 64 bits
-//! with the sign turned, so that they ascend as the numbers do; those of floats their bits, all of them turned where the sign is set, and else the
-//! sign: minus zero counts as zero. In a dictionary the 8 bytes of a number stand with the highest first.
+//! **Keys.** Those of strings are their bytes, those of booleans one byte, 0 or 1. Those of
+//! integers, also in lists, and of times are their 64 bits with the sign turned, so that they
+//! ascend as the numbers do; those of floats their bits, all of them turned where the sign is set,
+//! and else the sign: minus zero counts as zero. In a dictionary the 8 bytes of a number stand with
+//! the highest first.
 
 use crate::attributes::{MOST_COLUMNS, MOST_NAME};
 use crate::block::{u32_at, u64_at};
@@ -101,10 +105,12 @@ impl PartFile {
         of(of(FieldsWriter::new(), self.nodes), self.directory).finish()
     }
 
-    /// What the first bytes of a file (a block of them or more) say, and the header that they are; `file` names the file in errors.
+    /// What the first bytes of a file (a block of them or more) say, and the header that they are;
+    /// `file` names the file in errors.
     ///
     /// # Errors
-    /// A header that is damaged or of another kind or version, or parts that do not stand in the payload.
+    /// A header that is damaged or of another kind or version, or parts that do not stand in the
+    /// payload.
     pub fn open(first: &[u8], file: &str) -> Result<(PartFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Columns, first, file)?;
         let payload = reader.payload_length();
@@ -206,7 +212,8 @@ pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
 /// Reads a directory, which stands where `at` says in the payload of a file.
 ///
 /// # Errors
-/// Columns or groups that are out of order or twice, names that are none, or parts that do not stand in the payload.
+/// Columns or groups that are out of order or twice, names that are none, or parts that do not
+/// stand in the payload.
 pub fn decode_directory(
     bytes: &[u8],
     at: &PartFile,
@@ -342,7 +349,8 @@ pub struct Terms<'a> {
 }
 
 impl<'a> Terms<'a> {
-    /// Of a group whose bytes are given, and which stands where `span` says in the payload of a file, which is so long.
+    /// Of a group whose bytes are given, and which stands where `span` says in the payload of a
+    /// file, which is so long.
     pub fn new(bytes: &'a [u8], span: Span, payload: u64, file: &'a str) -> Terms<'a> {
         Terms {
             reader: PayloadReader::part(bytes, span.offset, file),
@@ -597,7 +605,8 @@ mod tests {
             (terms[2].nodes, terms[2].posting),
             (9, Posting::Apart(apart))
         );
-        // A set that does not stand in the payload, keys and nodes out of order, a key of no node, a cut.
+        // A set that does not stand in the payload, keys and nodes out of order, a key of no node,
+        // a cut.
         let last = |bytes: &[u8], payload| match Terms::new(bytes, span, payload, "f").last() {
             Some(term) => term.map(drop),
             None => Ok(()),

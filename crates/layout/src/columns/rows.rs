@@ -1,7 +1,7 @@
 //! The rows of a segment of columns: what nodes have beside their vectors.
 //!
-//! Payload of a [stream] of kind `Rows`, little-endian; its fields are the number of rows N (u64) and the bytes B of all of them (u64). Each of
-//! the three parts begins a block:
+//! Payload of a [stream] of kind `Rows`, little-endian; its fields are the number of rows N (u64)
+//! and the bytes B of all of them (u64). Each of the three parts begins a block:
 //!
 //! | part | bytes | what |
 //! |---|---|---|
@@ -9,8 +9,9 @@
 //! | entries | 22 N | of each row, in the same order: outside id u64, node u32, where it begins among the rows u48, its bytes u32 |
 //! | ids | 12 N | by ascending outside id: the id u64, the number of its entry u32 |
 //!
-//! 186 entries are the payload of a block to the byte, and 341 ids are: so each block can be read, verified and searched alone. A node is in
-//! a segment once, and so is an id: of one that was replaced, the newest.
+//! 186 entries are the payload of a block to the byte, and 341 ids are: so each block can be read,
+//! verified and searched alone. A node is in a segment once, and so is an id: of one that was
+//! replaced, the newest.
 
 use crate::block::{PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -94,10 +95,12 @@ impl RowsFile {
         FieldsWriter::new().u64(self.rows).u64(self.bytes).finish()
     }
 
-    /// What the first bytes of a file (a block of them or more) say, and the header that they are; `file` names the file in errors.
+    /// What the first bytes of a file (a block of them or more) say, and the header that they are;
+    /// `file` names the file in errors.
     ///
     /// # Errors
-    /// A header that is damaged, of another kind or version, or of a payload that is not as long as its rows need.
+    /// A header that is damaged, of another kind or version, or of a payload that is not as long as
+    /// its rows need.
     pub fn open(first: &[u8], file: &str) -> Result<(RowsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Rows, first, file)?;
         let mut fields = reader.fields();

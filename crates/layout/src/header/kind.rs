@@ -1,5 +1,5 @@
-//! The kinds of files: a row for each. What asks about files of one form, or of one role, asks this table, and a new kind that is such
-//! a file is met there.
+//! The kinds of files: a row for each. What asks about files of one form, or of one role, asks this
+//! table, and a new kind that is such a file is met there.
 
 /// What a file holds. The numbers are part of the format; numbers that are not listed are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,10 +19,11 @@ pub enum FileKind {
     Adjacency = 6,
     /// Slotted pages of encoded vectors; one file for each segment.
     Vectors = 7,
-    /// What a segment of vectors needs in memory, a byte string ([`crate::chunks`]); one file for each
-    /// segment.
+    /// What a segment of vectors needs in memory, a byte string ([`crate::chunks`]); one file for
+    /// each segment.
     Chunks = 8,
-    /// Which page holds which node, and how the lists are encoded, a byte string ([`crate::directory`]).
+    /// Which page holds which node, and how the lists are encoded, a byte string
+    /// ([`crate::directory`]).
     Directory = 9,
     /// How often the pages were read by a sample of queries, a byte string ([`crate::heat`]).
     Heat = 10,
@@ -32,8 +33,8 @@ pub enum FileKind {
     Entries = 12,
     /// Inserts and deletes in their order ([`crate::log`]); one file for each number.
     Log = 13,
-    /// Where the nodes stand whose records were written anew, and what came after the build, a byte string
-    /// ([`crate::placement`]).
+    /// Where the nodes stand whose records were written anew, and what came after the build, a byte
+    /// string ([`crate::placement`]).
     Placement = 14,
     /// Changes that wait for their pages to be written, a byte string ([`crate::pending`]).
     Pending = 15,
@@ -41,10 +42,11 @@ pub enum FileKind {
     Journal = 16,
     /// Which node has which outside id, a byte string ([`crate::ids`]).
     Ids = 17,
-    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; their trailing parts are in files of kind
-    /// [`Vectors`](FileKind::Vectors).
+    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; their
+    /// trailing parts are in files of kind [`Vectors`](FileKind::Vectors).
     Layered = 18,
-    /// Rows of a CSR graph: id, vector and adjacency list, one node after the other ([`crate::csr`]).
+    /// Rows of a CSR graph: id, vector and adjacency list, one node after the other
+    /// ([`crate::csr`]).
     Csr = 19,
     /// How long the extents of a cluster index are, a byte string ([`crate::clusters::table`]).
     Clusters = 20,
@@ -52,15 +54,20 @@ pub enum FileKind {
     Replicated = 21,
     /// Extents of clusters with the numbers of all members.
     Postings = 22,
-    /// The vectors of a cluster index, each once, in the order of their numbers ([`crate::clusters::member`]).
+    /// The vectors of a cluster index, each once, in the order of their numbers
+    /// ([`crate::clusters::member`]).
     Addressed = 23,
-    /// Extents of clusters with the vectors of their groups, and the numbers of their other members.
+    /// Extents of clusters with the vectors of their groups, and the numbers of their other
+    /// members.
     Grouped = 24,
-    /// Which clusters were written anew since the build, and where, a byte string ([`crate::clusters::amended`]).
+    /// Which clusters were written anew since the build, and where, a byte string
+    /// ([`crate::clusters::amended`]).
     Amended = 25,
-    /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]); one file for each segment.
+    /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]); one file for
+    /// each segment.
     Rows = 26,
-    /// Which nodes of a segment of columns have which values, a byte string ([`crate::columns::part`]); one file for each segment.
+    /// Which nodes of a segment of columns have which values, a byte string
+    /// ([`crate::columns::part`]); one file for each segment.
     Columns = 27,
     /// How much of the nearest searches find with which list, a byte string ([`crate::recall`]).
     Recall = 28,
@@ -69,7 +76,8 @@ pub enum FileKind {
 /// What of an index a file is for: each role may be on a tier of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A node's neighbours, and what stands beside them: where its page is, what waits for it, how often it was read.
+    /// A node's neighbours, and what stands beside them: where its page is, what waits for it, how
+    /// often it was read.
     Topology,
     /// Estimates of distances: codes and what they mean.
     Codes,
@@ -79,7 +87,8 @@ pub enum Role {
     Ids,
     /// What vectors have beside them.
     Columns,
-    /// Changes since the checkpoint. The log stays where the manifest is: both are renamed into place.
+    /// Changes since the checkpoint. The log stays where the manifest is: both are renamed into
+    /// place.
     Log,
 }
 
@@ -90,8 +99,8 @@ pub enum Form {
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
-    /// Vectors by their clusters, and what leads to them ([`crate::clusters`]): a file that is read to the byte. Where it has the vectors it
-    /// says the name of the layout.
+    /// Vectors by their clusters, and what leads to them ([`crate::clusters`]): a file that is read
+    /// to the byte. Where it has the vectors it says the name of the layout.
     Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,
@@ -115,7 +124,8 @@ pub struct ListPages {
 pub enum Beside {
     /// All of it, and the outside id.
     Vector,
-    /// Its leading part, and the outside id; the trailing part is in a segment, with the id once more.
+    /// Its leading part, and the outside id; the trailing part is in a segment, with the id once
+    /// more.
     LeadingPart,
     /// Nothing: vector and outside id are in a segment.
     Nothing,
@@ -229,7 +239,8 @@ impl FileKind {
         self.row().0
     }
 
-    /// The kind that begins the name of a file, `kind-…`, as those of an index do but for its manifest.
+    /// The kind that begins the name of a file, `kind-…`, as those of an index do but for its
+    /// manifest.
     pub fn of_name(name: &str) -> Option<FileKind> {
         let (first, _) = name.split_once('-')?;
         FileKind::ALL.into_iter().find(|kind| kind.name() == first)
@@ -253,7 +264,8 @@ impl FileKind {
         }
     }
 
-    /// The name of the layout whose lists, or in a cluster index vectors, are in a file of this kind; `None`: it holds neither.
+    /// The name of the layout whose lists, or in a cluster index vectors, are in a file of this
+    /// kind; `None`: it holds neither.
     pub fn layout(self) -> Option<&'static str> {
         match self.form() {
             Form::Lists(pages) => Some(pages.layout),
@@ -262,8 +274,8 @@ impl FileKind {
         }
     }
 
-    /// Whether the vectors of the nodes whose lists are in a file of this kind, or the trailing parts of them, are in segments, files
-    /// of their own.
+    /// Whether the vectors of the nodes whose lists are in a file of this kind, or the trailing
+    /// parts of them, are in segments, files of their own.
     pub fn has_segments(self) -> bool {
         self.lists()
             .is_some_and(|pages| pages.vectors != Beside::Vector)
@@ -282,7 +294,8 @@ impl FileKind {
         self.row().3
     }
 
-    /// Whether records are appended to a file of this kind after its header was written, which then says only how long it is at least.
+    /// Whether records are appended to a file of this kind after its header was written, which then
+    /// says only how long it is at least.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }

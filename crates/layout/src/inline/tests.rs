@@ -375,7 +375,8 @@ fn header_round_trip_and_contradictions() {
     assert!(matches!(error, LayoutError::WrongKind { .. }));
 }
 
-/// The files of an index that was written once and never again: what is written today is the same bytes.
+/// The files of an index that was written once and never again: what is written today is the same
+/// bytes.
 #[test]
 fn the_frozen_index_is_written_to_the_byte() {
     let read = |name: &str| {
@@ -499,8 +500,8 @@ fn proposed(
 
 #[test]
 fn proposals_of_known_shapes() {
-    // Vectors and codes of AiSAQ's SIFT1B. One node and 1644 bytes of nothing a block: R may be 109, a
-    // code 57 bytes, or R = 52 puts two nodes into a block.
+    // Vectors and codes of AiSAQ's SIFT1B. One node and 1644 bytes of nothing a block: R may be
+    // 109, a code 57 bytes, or R = 52 puts two nodes into a block.
     assert_eq!(
         proposed(Element::U8, 128, 64, 32),
         [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]

@@ -1,13 +1,15 @@
 //! What stands behind a place of a log where no record is: the next whole record, if there is one.
 //!
-//! Records stand at multiples of 8 and say of themselves which log and offset they are of, so that the next one is found
-//! without what stands before it. It is taken for one only if so many records as are missing fit the gap.
+//! Records stand at multiples of 8 and say of themselves which log and offset they are of, so that
+//! the next one is found without what stands before it. It is taken for one only if so many records
+//! as are missing fit the gap.
 
 use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// Bytes that are checksummed for each byte of a gap, at most: bytes that only look like records are not worth more.
+/// Bytes that are checksummed for each byte of a gap, at most: bytes that only look like records
+/// are not worth more.
 const EFFORT: u64 = 8;
 
 /// A place of a log without a record, and a search for the next one behind it.
@@ -15,7 +17,8 @@ const EFFORT: u64 = 8;
 pub struct Gap {
     shape: LogShape,
     start: RecordPlace,
-    /// Whether `start.sequence` is that of the record which should stand there; else it is only the least that may follow.
+    /// Whether `start.sequence` is that of the record which should stand there; else it is only the
+    /// least that may follow.
     exact: bool,
     /// Where the search goes on.
     next: u64,
@@ -38,8 +41,8 @@ impl Gap {
         gap
     }
 
-    /// The same where nobody knows which record should stand at `start`, if any: the first whole record from there on of
-    /// a sequence number that is at least that of `start`.
+    /// The same where nobody knows which record should stand at `start`, if any: the first whole
+    /// record from there on of a sequence number that is at least that of `start`.
     pub fn before_any(shape: LogShape, start: RecordPlace, len: u64) -> Gap {
         Gap {
             exact: false,
@@ -68,9 +71,10 @@ impl Gap {
         self.effort
     }
 
-    /// Searches the bytes of the file from [`next`](Gap::next) on, which reach its end or have at least the bytes of the
-    /// longest record. `None`: there is none in them, and `next` is behind what was searched; at the file's end when what is
-    /// left cannot hold one, or the search has found too much that only looks like records.
+    /// Searches the bytes of the file from [`next`](Gap::next) on, which reach its end or have at
+    /// least the bytes of the longest record. `None`: there is none in them, and `next` is behind
+    /// what was searched; at the file's end when what is left cannot hold one, or the search has
+    /// found too much that only looks like records.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;

@@ -9,10 +9,11 @@
 //!     24     8  sequence number of the record that stands there, or will (u64)
 //! ```
 //!
-//! A writer writes a mark *after* a sync, over the older of the two, and syncs nothing for it: it becomes durable with the
-//! next sync, or when the operating system likes, and a process that is killed leaves it where a reader finds it. So a
-//! mark may be behind what was durable, and never promises too much. One of the two is always whole: a mark is written
-//! only when a sync has made the one before it durable. Each is within a sector, in a block of its own.
+//! A writer writes a mark *after* a sync, over the older of the two, and syncs nothing for it: it
+//! becomes durable with the next sync, or when the operating system likes, and a process that is
+//! killed leaves it where a reader finds it. So a mark may be behind what was durable, and never
+//! promises too much. One of the two is always whole: a mark is written only when a sync has made
+//! the one before it durable. Each is within a sector, in a block of its own.
 
 use super::{FIRST_RECORD, RecordPlace};
 use crate::block::{BLOCK, u32_at, u64_at};
@@ -37,7 +38,8 @@ pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// What the marks of log `number` say, of which `front` is the beginning; `None` where neither is whole.
+/// What the marks of log `number` say, of which `front` is the beginning; `None` where neither is
+/// whole.
 pub fn read_marks(front: &[u8], number: u64) -> Option<RecordPlace> {
     let whole = MARKS.into_iter().filter_map(|at| {
         let start = usize::try_from(at).ok()?;

@@ -380,7 +380,8 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
     assert_eq!(read_marks(&[], 12), None);
 }
 
-/// Twenty records, of which every fourth is a delete and some have rows, two of them the longest, and where each begins.
+/// Twenty records, of which every fourth is a delete and some have rows, two of them the longest,
+/// and where each begins.
 fn twenty() -> (Vec<u8>, Vec<usize>) {
     let longest = vec![3; MAX_ROW_BYTES];
     let (mut out, mut place, mut starts) = (Vec::new(), START, Vec::new());
@@ -452,7 +453,8 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
 
 #[test]
 fn bytes_that_only_look_like_records_do_not_hold_up_a_search() {
-    // Each multiple of 8 begins what may be a record of a sequence number that may be: [1, 0, 0, 0] and the length.
+    // Each multiple of 8 begins what may be a record of a sequence number that may be: [1, 0, 0, 0]
+    // and the length.
     let shape = LogShape::new(Element::U8, 60_000).unwrap();
     let mut bytes = Vec::new();
     for _ in 0..200_000 {

@@ -16,7 +16,8 @@ fn is_lower_hexadecimal(text: &str, digits: usize) -> bool {
 }
 
 impl Manifest {
-    /// Numbers that are counted on from, added up, or taken for a share: nothing that is made of them may overflow.
+    /// Numbers that are counted on from, added up, or taken for a share: nothing that is made of
+    /// them may overflow.
     pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let lengths = self.files.iter().map(|entry| entry.length);
         let length = lengths.fold(0, u64::saturating_add);
@@ -56,7 +57,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// A layout is one whose lists a kind of file holds; its segments hold each vector once, if it has any.
+    /// A layout is one whose lists a kind of file holds; its segments hold each vector once, if it
+    /// has any.
     pub(super) fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_called = |kind: &FileKind| kind.layout() == Some(self.layout.as_str());
         let Some(lists) = FileKind::ALL.into_iter().find(is_called) else {
@@ -120,8 +122,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of a placement must not read the index, so the bit says that there is one; and there is a node
-    /// for each vector that counts.
+    /// Who does not know of a placement must not read the index, so the bit says that there is one;
+    /// and there is a node for each vector that counts.
     pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(facts) = &self.placement else {
             return Ok(());
@@ -160,7 +162,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of a state must not change the index, so the bit says that there is one; and it is one that is drawn.
+    /// Who does not know of a state must not change the index, so the bit says that there is one;
+    /// and it is one that is drawn.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -176,7 +179,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of a file of ids must not change the index, so the bit says that there is one.
+    /// Who does not know of a file of ids must not change the index, so the bit says that there is
+    /// one.
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
@@ -194,7 +198,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of columns must not change the index, so the bit says that there are some; and a segment of them is two files.
+    /// Who does not know of columns must not change the index, so the bit says that there are some;
+    /// and a segment of them is two files.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
@@ -235,7 +240,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// A name is a name in this directory, nothing else: a manifest must not be able to point elsewhere.
+    /// A name is a name in this directory, nothing else: a manifest must not be able to point
+    /// elsewhere.
     pub(super) fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         // Sets: a million names must not be compared with each other.
         let (mut names, mut roles) = (HashSet::new(), HashSet::new());

@@ -1,4 +1,5 @@
-//! What the manifest says of parts of an index, whatever its kind: its log, its build, its segments, what was measured, its files.
+//! What the manifest says of parts of an index, whatever its kind: its log, its build, its
+//! segments, what was measured, its files.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,8 @@ pub struct BuildFacts {
     pub segment_bytes: u64,
     /// The share of the nodes in the navigation graph.
     pub navigation: f64,
-    /// What low codes are, where codes are of two precisions and these are not as the preset has them; else empty.
+    /// What low codes are, where codes are of two precisions and these are not as the preset has
+    /// them; else empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub low_codes: String,
 }
@@ -48,13 +50,14 @@ pub struct SegmentFacts {
     pub vectors: u32,
     /// How they are encoded, in words.
     pub codec: String,
-    /// What its file says otherwise, if a merge kept it; reader feature bit [`KEPT`](super::KEPT) is set then.
+    /// What its file says otherwise, if a merge kept it; reader feature bit [`KEPT`](super::KEPT)
+    /// is set then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptFacts>,
 }
 
-/// Facts about the file of a segment that an earlier checkpoint wrote, and whose nodes have other numbers since, or
-/// are fewer.
+/// Facts about the file of a segment that an earlier checkpoint wrote, and whose nodes have other
+/// numbers since, or are fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {
     /// Its first node, as the file says.
@@ -105,24 +108,29 @@ pub struct HotShare {
     pub hits: f64,
 }
 
-/// Facts about an index into which vectors came after the build: straight into a graph, whose records were written anew for it, or
-/// into clusters.
+/// Facts about an index into which vectors came after the build: straight into a graph, whose
+/// records were written anew for it, or into clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
-    /// All nodes, those of the build included; of clusters, the numbers of vectors that were given so far.
+    /// All nodes, those of the build included; of clusters, the numbers of vectors that were given
+    /// so far.
     pub nodes: u64,
-    /// Pages of the page file: its length is a [block](crate::BLOCK) and so many pages, whatever its header says. 0 in a cluster index.
+    /// Pages of the page file: its length is a [block](crate::BLOCK) and so many pages, whatever
+    /// its header says. 0 in a cluster index.
     pub pages: u64,
     /// Vectors that count.
     pub live: u64,
-    /// 1 more than the largest outside id there has ever been; the manifest's own is that of the build.
+    /// 1 more than the largest outside id there has ever been; the manifest's own is that of the
+    /// build.
     pub next_id: u64,
-    /// How far codes are off of the vectors that came, if a sample of them was looked at; writer feature bit 5 is set then.
+    /// How far codes are off of the vectors that came, if a sample of them was looked at; writer
+    /// feature bit 5 is set then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftFacts>,
 }
 
-/// How many of the vectors that came after the build are of a kind that its codes are not made for, as a look at a sample told.
+/// How many of the vectors that came after the build are of a kind that its codes are not made for,
+/// as a look at a sample told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftFacts {
     /// Vectors that had come since the build when the sample was taken.
@@ -141,13 +149,14 @@ pub struct FileEntry {
     pub name: String,
     /// Its length in bytes.
     pub length: u64,
-    /// The checksum in its header block ([`crate::header::stored_checksum`]), which tells it from a file of
-    /// another index.
+    /// The checksum in its header block ([`crate::header::stored_checksum`]), which tells it from a
+    /// file of another index.
     pub header_crc32c: u32,
 }
 
 impl FileEntry {
-    /// The role of a file of this kind; `segment` is its number where a file holds one segment of several.
+    /// The role of a file of this kind; `segment` is its number where a file holds one segment of
+    /// several.
     pub fn role_of(kind: FileKind, segment: Option<u32>) -> String {
         match segment {
             None => kind.name().to_owned(),
@@ -155,8 +164,8 @@ impl FileEntry {
         }
     }
 
-    /// What the role says: the kind of the file, and the segment that it holds. `None`: no role that this
-    /// build knows.
+    /// What the role says: the kind of the file, and the segment that it holds. `None`: no role
+    /// that this build knows.
     pub fn kind(&self) -> Option<(FileKind, Option<u32>)> {
         let (name, segment) = match self.role.split_once('-') {
             None => (self.role.as_str(), None),

@@ -1,12 +1,14 @@
 //! Kinds of indexes, and what the manifest says of one kind alone.
 //!
-//! Files, segments, codes, ids, the log and what was inserted directly are of every kind. What is found how is of one: a graph has an entry
-//! and edges. A graph's facts stand among the others, where they stood when there was no other kind; a manifest of another
-//! one has reader feature bit [`KIND`] and the key `kind`.
+//! Files, segments, codes, ids, the log and what was inserted directly are of every kind. What is
+//! found how is of one: a graph has an entry and edges. A graph's facts stand among the others,
+//! where they stood when there was no other kind; a manifest of another one has reader feature bit
+//! [`KIND`] and the key `kind`.
 //!
 //! A cluster index says its kind, `cluster`, and its facts under the key of that name.
 //!
-//! A new kind is: a variant here with its facts and its name, and an arm wherever [`IndexKind`] is matched.
+//! A new kind is: a variant here with its facts and its name, and an arm wherever [`IndexKind`] is
+//! matched.
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
@@ -15,7 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::LARGEST;
 use crate::error::LayoutError;
 
-/// Reader feature bit of an index that is no graph: its manifest has the key `kind`, and not the keys of a graph.
+/// Reader feature bit of an index that is no graph: its manifest has the key `kind`, and not the
+/// keys of a graph.
 pub const KIND: u64 = 4;
 
 /// What only indexes of one kind have.
@@ -39,7 +42,8 @@ pub struct ClusterFacts {
     pub size: u32,
     /// The most clusters that a vector was to be a member of.
     pub replicas: u32,
-    /// How much farther than the nearest head another may be for a vector to be a member of its cluster: as a share of that distance.
+    /// How much farther than the nearest head another may be for a vector to be a member of its
+    /// cluster: as a share of that distance.
     pub closure: f32,
     /// Members of all clusters: a vector counts for each that it is in.
     pub members: u64,
@@ -119,7 +123,8 @@ impl IndexKind {
         }
     }
 
-    /// Refuses a manifest of a kind that this version does not know: before anything is asked of its other keys.
+    /// Refuses a manifest of a kind that this version does not know: before anything is asked of
+    /// its other keys.
     pub(super) fn check(
         kind: Option<&str>,
         reader_features: u64,

@@ -16,7 +16,8 @@ pub(super) const KEYS: [(&str, u32); 38] = [
     ("preset", 1),
     ("element", 1),
     ("metric", 1),
-    // Only in indexes of other kinds than a graph, which a reader feature bit says, whatever the version; these have none of a graph's.
+    // Only in indexes of other kinds than a graph, which a reader feature bit says, whatever the
+    // version; these have none of a graph's.
     ("kind", 1),
     ("cluster", 1),
     ("dimension", 1),
@@ -55,7 +56,8 @@ pub(super) fn later_keys() -> impl Iterator<Item = (&'static str, u32)> {
     KEYS.into_iter().filter(|&(_, since)| since > 1)
 }
 
-/// An indented body with the keys of its version, in their order. What belongs to a key stays as it is, to the byte.
+/// An indented body with the keys of its version, in their order. What belongs to a key stays as it
+/// is, to the byte.
 pub(super) fn in_order(version: u32, body: &str) -> String {
     // A line that is indented by two starts a key or ends it, and no text has a line's end in it.
     let mut found: Vec<(&str, &str)> = Vec::new();

@@ -90,8 +90,8 @@ impl Extent {
 #[derive(Debug)]
 pub struct SlottedBuilder {
     shape: SlottedShape,
-    /// The node of the first record; on a relocated page the least of all, and the largest number while
-    /// there is none.
+    /// The node of the first record; on a relocated page the least of all, and the largest number
+    /// while there is none.
     first: u32,
     relocated: bool,
     extent: Extent,
@@ -127,22 +127,24 @@ impl SlottedBuilder {
         }
     }
 
-    /// Empties the page. Its first record will be node `first`, the next one `first + 1`, and so on; see
-    /// [`SlottedBuilder::push`].
+    /// Empties the page. Its first record will be node `first`, the next one `first + 1`, and so
+    /// on; see [`SlottedBuilder::push`].
     pub fn start(&mut self, first: u32) {
         self.empty(first, false);
         self.begun.clear();
     }
 
-    /// Empties the page, which was [finished](SlottedBuilder::finish); it is now the next one, which begins with what the last record
-    /// [goes on](SlottedBuilder::goes_on) with. Its first record will be node `first`.
+    /// Empties the page, which was [finished](SlottedBuilder::finish); it is now the next one,
+    /// which begins with what the last record [goes on](SlottedBuilder::goes_on) with. Its first
+    /// record will be node `first`.
     pub fn go_on(&mut self, first: u32) {
         let left = self.left();
         self.before.copy_from_slice(&self.page[..BEFORE]);
         if self.extent.count == 0 {
             self.begun.drain(..self.begun.len() - left);
         } else {
-            // No more than the last record's bytes: the others are on the page, and all that was begun before.
+            // No more than the last record's bytes: the others are on the page, and all that was
+            // begun before.
             self.begun.clear();
             self.begun
                 .extend_from_slice(&self.records[self.records.len() - left..]);
@@ -173,17 +175,18 @@ impl SlottedBuilder {
         self.records.clear();
     }
 
-    /// Appends a node if it fits: outside id, encoded list, encoded vector. `false`: it does not fit, and
-    /// nothing has changed. An empty page takes any record that is no larger than the shape's largest.
+    /// Appends a node if it fits: outside id, encoded list, encoded vector. `false`: it does not
+    /// fit, and nothing has changed. An empty page takes any record that is no larger than the
+    /// shape's largest.
     ///
-    /// Where records [run on](SlottedShape::runs_on) it also fits if enough of it does; the rest is for the
-    /// next page, see [`SlottedBuilder::goes_on`].
+    /// Where records [run on](SlottedShape::runs_on) it also fits if enough of it does; the rest is
+    /// for the next page, see [`SlottedBuilder::goes_on`].
     ///
     /// In a file of kind `Adjacency` the id is not kept.
     ///
     /// # Panics
-    /// When there is a vector in a file of kind `Adjacency`, or a list in one of kind `Vectors`; when the page
-    /// was started as a relocated one.
+    /// When there is a vector in a file of kind `Adjacency`, or a list in one of kind `Vectors`;
+    /// when the page was started as a relocated one.
     pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(!self.relocated, "a relocated page names its nodes");
         self.append(id, list, vector)
@@ -192,8 +195,8 @@ impl SlottedBuilder {
     /// Appends node `node` to a relocated page if it fits; otherwise as [`SlottedBuilder::push`].
     ///
     /// # Panics
-    /// When the page was not started as a relocated one, or the node stands on it already; when there is a
-    /// vector in a file of kind `Adjacency`.
+    /// When the page was not started as a relocated one, or the node stands on it already; when
+    /// there is a vector in a file of kind `Adjacency`.
     pub fn push_node(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(self.relocated, "only a relocated page names its nodes");
         assert!(!self.nodes.contains(&node), "node {node} twice on a page");
@@ -242,8 +245,8 @@ impl SlottedBuilder {
         self.extent.count == 0 && self.begun.is_empty()
     }
 
-    /// Whether what stands at the end of the page goes on on the next one. Then nothing more fits it, and the next page is begun
-    /// with [`SlottedBuilder::go_on`].
+    /// Whether what stands at the end of the page goes on on the next one. Then nothing more fits
+    /// it, and the next page is begun with [`SlottedBuilder::go_on`].
     pub fn goes_on(&self) -> bool {
         self.left() > 0
     }
@@ -258,7 +261,8 @@ impl SlottedBuilder {
         bytes.saturating_sub(self.shape.page_bytes())
     }
 
-    /// Bytes of what a record of the pages before goes on with, here and behind this page, and of what says which page that is.
+    /// Bytes of what a record of the pages before goes on with, here and behind this page, and of
+    /// what says which page that is.
     fn begun_bytes(&self) -> usize {
         match self.begun.len() {
             0 => 0,
@@ -269,8 +273,8 @@ impl SlottedBuilder {
     /// Seals the page as number `page` of its file and gives its bytes. [`SlottedBuilder::start`],
     /// [`SlottedBuilder::go_on`] or [`SlottedBuilder::start_relocated`] starts the next one.
     ///
-    /// The records stay: more may be pushed, and the page, with them, be finished again under the same or
-    /// another number.
+    /// The records stay: more may be pushed, and the page, with them, be finished again under the
+    /// same or another number.
     ///
     /// # Panics
     /// When the page is empty: no file has such a page, relocated or not.

@@ -4,18 +4,19 @@
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
 //! ```
 //!
-//! The header's fields: element code u32, dimension u32, degree R u32, blocks of a page `k` u32, first node
-//! u32, nodes u64, pages u64.
+//! The header's fields: element code u32, dimension u32, degree R u32, blocks of a page `k` u32,
+//! first node u32, nodes u64, pages u64.
 //!
-//! A record is a node's encoded list, then its encoded vector; in a file of kind `Adjacency` the vectors are
-//! empty, in one of kind `Vectors` the lists are. In one of kind `Layered` a vector is the leading part of one, and its trailing
-//! part is the vector in that of kind `Vectors`. What the bytes mean is the codec's business. Records fill
-//! the pages in the order of their nodes, without gaps, so that a page says which node it starts with and no
-//! more. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the file needs.
+//! A record is a node's encoded list, then its encoded vector; in a file of kind `Adjacency` the
+//! vectors are empty, in one of kind `Vectors` the lists are. In one of kind `Layered` a vector is
+//! the leading part of one, and its trailing part is the vector in that of kind `Vectors`. What the
+//! bytes mean is the codec's business. Records fill the pages in the order of their nodes, without
+//! gaps, so that a page says which node it starts with and no more. A page is `k` consecutive 4 KiB
+//! blocks: as few as the largest record of the file needs.
 //!
-//! A record that is written anew goes to another page, beside records of any other nodes. Such a *relocated*
-//! page therefore names the node of each of its records. Both stand in the same file, and a page says itself
-//! which it is. A file of kind `Vectors` has no relocated pages.
+//! A record that is written anew goes to another page, beside records of any other nodes. Such a
+//! *relocated* page therefore names the node of each of its records. Both stand in the same file,
+//! and a page says itself which it is. A file of kind `Vectors` has no relocated pages.
 //!
 //! ```text
 //! offset    size  what (page)
@@ -36,16 +37,18 @@
 //!      .       .  records: bytes of the list, bytes of the vector, one after the other; then zeros
 //! ```
 //!
-//! What is written for each record is thus a byte or two for a length, and as many bytes for an id as the
-//! ids on its page spread over: about five bytes where ids are in no order, two where they ascend. A record
-//! is found with a sum over the lengths before it, which are next to one another. A relocated page spends
-//! four bytes more on a record.
+//! What is written for each record is thus a byte or two for a length, and as many bytes for an id
+//! as the ids on its page spread over: about five bytes where ids are in no order, two where they
+//! ascend. A record is found with a sum over the lengths before it, which are next to one another.
+//! A relocated page spends four bytes more on a record.
 //!
 //! # Records that run on
 //!
-//! In files of kind `Vectors` of version 2 a page is one block, and a record that does not fit the rest of a page *runs on*: it goes on
-//! on the next page, and on those behind it, as far as it needs them. So nothing of a page is left empty but ends of less than 256 bytes,
-//! which are not worth a second block to be read. `k` in the header is the most pages that a record may stand on. A page differs in this:
+//! In files of kind `Vectors` of version 2 a page is one block, and a record that does not fit the
+//! rest of a page *runs on*: it goes on on the next page, and on those behind it, as far as it
+//! needs them. So nothing of a page is left empty but ends of less than 256 bytes, which are not
+//! worth a second block to be read. `k` in the header is the most pages that a record may stand on.
+//! A page differs in this:
 //!
 //! ```text
 //! offset    size  what (page)
@@ -56,11 +59,12 @@
 //!      .       .  records; the last one may go on on the next page, where g says how much is left of it
 //! ```
 //!
-//! So a page says where its first own record begins, whatever became of the page before it, and its last record whether it goes on and
-//! over how many pages: those which begin with `g` bytes hold all 4,064 that they have room for, but the last. A table says the same
-//! without the page ([`crate::RunsOn`]), so that all pages of a record are read at once. That a page is whole does not say
-//! that it is of the same time as the one before it: a device may have lost one write of the two. The checksum of the page before says it,
-//! so that no record is put together of two.
+//! So a page says where its first own record begins, whatever became of the page before it, and its
+//! last record whether it goes on and over how many pages: those which begin with `g` bytes hold
+//! all 4,064 that they have room for, but the last. A table says the same without the page
+//! ([`crate::RunsOn`]), so that all pages of a record are read at once. That a page is whole does
+//! not say that it is of the same time as the one before it: a device may have lost one write of
+//! the two. The checksum of the page before says it, so that no record is put together of two.
 
 mod builder;
 mod view;
@@ -74,7 +78,8 @@ use crate::error::LayoutError;
 use crate::header::{Beside, FieldsWriter, FileHeader, FileKind, Form};
 use stratann_vector::Element;
 
-/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Layered`]. 1: the first.
+/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Layered`]. 1:
+/// the first.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Format version of [`FileKind::Vectors`]. 1: the first; 2: records run on.
@@ -96,8 +101,9 @@ const RELOCATED: u8 = 8;
 const NODE: usize = 4;
 /// Bytes of the checksum of the page before, where a page begins with what a record goes on with.
 const BEFORE: usize = 4;
-/// The fewest bytes of a record that are worth starting it on a page that it does not end on. To read it takes a block more then; and what
-/// is left empty otherwise is a sixteenth of a block at most.
+/// The fewest bytes of a record that are worth starting it on a page that it does not end on. To
+/// read it takes a block more then; and what is left empty otherwise is a sixteenth of a block at
+/// most.
 const LEAST_PART: usize = 256;
 
 /// What decides where pages stand and what is in them.
@@ -144,20 +150,21 @@ impl Holds {
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`. Of a segment of vectors that a merge kept they were when it was
-    /// written ([`crate::chunks`]).
+    /// Records in the file: nodes `first..first + nodes`. Of a segment of vectors that a merge kept
+    /// they were when it was written ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,
 }
 
 impl SlottedShape {
-    /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node. Its pages
-    /// have as few blocks as one record of `largest` bytes needs, list and vector taken together, on a
-    /// relocated page too where the kind has such pages.
+    /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node.
+    /// Its pages have as few blocks as one record of `largest` bytes needs, list and vector taken
+    /// together, on a relocated page too where the kind has such pages.
     ///
-    /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a degree of
-    /// zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`] blocks.
+    /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a
+    /// degree of zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`]
+    /// blocks.
     pub fn new(
         kind: FileKind,
         element: Element,
@@ -180,8 +187,9 @@ impl SlottedShape {
         Ok(shape)
     }
 
-    /// The shape of a file of kind `Vectors` whose records run on, for vectors of `dim` elements which take no more than `largest` bytes;
-    /// `degree` is that of the graph. So short ones that none would run on have the pages that [`SlottedShape::new`] says.
+    /// The shape of a file of kind `Vectors` whose records run on, for vectors of `dim` elements
+    /// which take no more than `largest` bytes; `degree` is that of the graph. So short ones that
+    /// none would run on have the pages that [`SlottedShape::new`] says.
     ///
     /// Refuses what [`SlottedShape::new`] does.
     pub fn running_on(
@@ -321,7 +329,8 @@ impl SlottedShape {
         header
     }
 
-    /// The shape that a header says, and what else it says; refuses a header that contradicts itself.
+    /// The shape that a header says, and what else it says; refuses a header that contradicts
+    /// itself.
     pub fn from_header(
         header: &FileHeader,
         file: &str,
@@ -439,7 +448,8 @@ impl SlottedShape {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
     }
 
-    /// Refuses pages, from `page` on, of which a block has a wrong checksum, and what is not whole pages.
+    /// Refuses pages, from `page` on, of which a block has a wrong checksum, and what is not whole
+    /// pages.
     pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
         let mut first = self.first_block(page);
         for page in bytes.chunks(self.page_bytes()) {

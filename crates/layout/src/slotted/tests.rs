@@ -236,7 +236,8 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
         for blocks in [1, 2, 5] {
             let shape = shape(kind, room(kind, blocks));
             assert_eq!(shape.blocks_per_page(), blocks);
-            // Four bytes more than the largest record of a shape has, where there are relocated pages.
+            // Four bytes more than the largest record of a shape has, where there are relocated
+            // pages.
             let room = shape.page_bytes() - shape.header_bytes();
             for list in [0, 1, room / 2, room] {
                 let mut whole = node(kind, u64::MAX, list, room - list);

@@ -1,7 +1,7 @@
 //! Reads slotted pages in place.
 //!
-//! A search opens a page for one record of it. What it calls for that is forced into the caller: a view is
-//! many words, and to return it through memory takes about as long as to find the record.
+//! A search opens a page for one record of it. What it calls for that is forced into the caller: a
+//! view is many words, and to return it through memory takes about as long as to find the record.
 
 use super::{BEFORE, FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block::{self, u16_at, u32_at, u64_at};
@@ -59,8 +59,8 @@ impl Lengths<'_> {
         u64::from(self.least) + u64::from(more)
     }
 
-    /// The sum of the lengths before place `slot`; the caller knows that there are so many. It is far below
-    /// 2^64, for there are fewer than 2^16.
+    /// The sum of the lengths before place `slot`; the caller knows that there are so many. It is
+    /// far below 2^64, for there are fewer than 2^16.
     #[inline(always)]
     fn before(&self, slot: usize) -> u64 {
         let more = &self.more[..slot * self.width];
@@ -80,7 +80,8 @@ impl Lengths<'_> {
     }
 }
 
-/// The sum of some bytes, eight at a time: nearly all pages have a byte for a length, and some tens of them.
+/// The sum of some bytes, eight at a time: nearly all pages have a byte for a length, and some tens
+/// of them.
 #[inline(always)]
 fn sum_of_bytes(bytes: &[u8]) -> u64 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
@@ -105,7 +106,8 @@ fn sum_of_bytes(bytes: &[u8]) -> u64 {
 pub struct Record<'a> {
     /// The encoded list.
     pub list: &'a [u8],
-    /// From the list's first byte to the end of the page: room for a decoder that reads whole words.
+    /// From the list's first byte to the end of the page: room for a decoder that reads whole
+    /// words.
     pub list_and_rest: &'a [u8],
     /// The encoded vector.
     pub vector: &'a [u8],
@@ -114,11 +116,12 @@ pub struct Record<'a> {
 impl<'a> SlottedView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, a page without records or a part of one, and widths and counts that the
-    /// format does not have or that do not fit the page, and a relocated page in a file of kind `Vectors`.
-    /// With `verify` also checks the checksums of its blocks, that all records are inside (but where the last one
-    /// goes on), that zeros follow them, and that a relocated page names no node twice and its least node as the first; without, it looks
-    /// at the same few bytes however many records there are, and damaged bytes are still read without a
+    /// Refuses bytes that are not a page long, a page without records or a part of one, and widths
+    /// and counts that the format does not have or that do not fit the page, and a relocated page
+    /// in a file of kind `Vectors`. With `verify` also checks the checksums of its blocks, that all
+    /// records are inside (but where the last one goes on), that zeros follow them, and that a
+    /// relocated page names no node twice and its least node as the first; without, it looks at the
+    /// same few bytes however many records there are, and damaged bytes are still read without a
     /// panic, but give errors or wrong values.
     #[inline(always)]
     pub fn open(
@@ -222,7 +225,8 @@ impl<'a> SlottedView<'a> {
         Ok(view)
     }
 
-    /// Records that start on the page: 1 or more, but where it begins with what a record goes on with.
+    /// Records that start on the page: 1 or more, but where it begins with what a record goes on
+    /// with.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
@@ -233,8 +237,8 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record, or where none starts here of the next that does; on a relocated page the
-    /// least node of all. It comes from the file: it may be any `u32`.
+    /// The node of the first record, or where none starts here of the next that does; on a
+    /// relocated page the least node of all. It comes from the file: it may be any `u32`.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -246,7 +250,8 @@ impl<'a> SlottedView<'a> {
         self.relocated
     }
 
-    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above 2^32 - 1.
+    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above
+    /// 2^32 - 1.
     #[inline(always)]
     pub fn node(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.count {
@@ -285,8 +290,8 @@ impl<'a> SlottedView<'a> {
         &self.bytes[at..at + NODE * self.count]
     }
 
-    /// The outside id of the record in place `slot`. Refuses a slot that is not there, a page without ids,
-    /// and an id above 2^64 - 1.
+    /// The outside id of the record in place `slot`. Refuses a slot that is not there, a page
+    /// without ids, and an id above 2^64 - 1.
     #[inline(always)]
     pub fn id(&self, slot: usize) -> Result<u64, LayoutError> {
         if slot >= self.count {
@@ -315,7 +320,8 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The record in place `slot`. Refuses a slot that is not there, and lengths that lead out of the page.
+    /// The record in place `slot`. Refuses a slot that is not there, and lengths that lead out of
+    /// the page.
     #[inline(always)]
     pub fn record(&self, slot: usize) -> Result<Record<'a>, LayoutError> {
         if slot >= self.count {
@@ -339,14 +345,15 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// Where the record in place `slot` starts, which may be out of the page; for `slot` = count, where the
-    /// last one ends.
+    /// Where the record in place `slot` starts, which may be out of the page; for `slot` = count,
+    /// where the last one ends.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
     }
 
-    /// The record in place `slot`, whose list starts at `start` and whose vector is `middle..end`, ascending.
+    /// The record in place `slot`, whose list starts at `start` and whose vector is `middle..end`,
+    /// ascending.
     #[inline(always)]
     fn cut(
         &self,
@@ -367,7 +374,8 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// Bytes that a record goes on with, which began on a page before: on this page, and perhaps behind it.
+    /// Bytes that a record goes on with, which began on a page before: on this page, and perhaps
+    /// behind it.
     pub fn begun(&self) -> u32 {
         self.begun
     }
@@ -381,7 +389,8 @@ impl<'a> SlottedView<'a> {
         end.saturating_sub(self.bytes.len() as u64)
     }
 
-    /// Bytes of the vector of the record in place `slot`, on this page and behind it. Refuses a slot that is not there.
+    /// Bytes of the vector of the record in place `slot`, on this page and behind it. Refuses a
+    /// slot that is not there.
     pub fn vector_bytes(&self, slot: usize) -> Result<u64, LayoutError> {
         if slot >= self.count {
             return Err(self.no_slot(slot));
@@ -389,10 +398,11 @@ impl<'a> SlottedView<'a> {
         Ok(self.vectors.of(slot))
     }
 
-    /// The vector of the record in place `slot`, put together in `scratch` if it goes on in `rest`, the pages behind this one.
-    /// With `verify` also checks the checksums of those.
+    /// The vector of the record in place `slot`, put together in `scratch` if it goes on in `rest`,
+    /// the pages behind this one. With `verify` also checks the checksums of those.
     ///
-    /// Refuses a slot that is not there, and a record that is not whole: `rest` ends before it, or has something else.
+    /// Refuses a slot that is not there, and a record that is not whole: `rest` ends before it, or
+    /// has something else.
     #[inline(always)]
     pub fn whole<'s>(
         &self,
@@ -479,7 +489,8 @@ impl<'a> SlottedView<'a> {
         Ok(())
     }
 
-    /// Refuses records that are not inside, and anything but zeros behind them. The last one may go on on the next page.
+    /// Refuses records that are not inside, and anything but zeros behind them. The last one may go
+    /// on on the next page.
     fn check_end(&self) -> Result<(), LayoutError> {
         let end = self.start_of(self.count);
         if end > self.bytes.len() as u64 {

@@ -8,16 +8,20 @@
 //!   PLACE/stratann-OWNER-CONTENT/IN-USE      held by a shared lock by whoever has the folder open
 //! ```
 //!
-//! **Whose it is.** OWNER says which index (the engine takes a hash of the path of its home), CONTENT in which state (a hash of
-//! its MANIFEST), so two processes that open one index use one folder, those of different indexes or states different ones.
+//! **Whose it is.** OWNER says which index (the engine takes a hash of the path of its home),
+//! CONTENT in which state (a hash of its MANIFEST), so two processes that open one index use one
+//! folder, those of different indexes or states different ones.
 //!
-//! **What nobody uses any more** goes when somebody opens a folder of the same owner: whoever gets the lock of IN-USE for himself alone
-//! knows that nobody has the folder open. A lock ends with its process, so that a crash leaves nothing that stays for ever.
+//! **What nobody uses any more** goes when somebody opens a folder of the same owner: whoever gets
+//! the lock of IN-USE for himself alone knows that nobody has the folder open. A lock ends with its
+//! process, so that a crash leaves nothing that stays for ever.
 //!
-//! **Who comes second waits.** A copy is made under a lock of the folder: who opens the same index meanwhile finds it made.
+//! **Who comes second waits.** A copy is made under a lock of the folder: who opens the same index
+//! meanwhile finds it made.
 //!
-//! **Who may look.** A place has to be a directory of this user that nobody else can write to, a folder in it one that nobody else can
-//! even look into; so nobody can put files there, or read what stands there.
+//! **Who may look.** A place has to be a directory of this user that nobody else can write to, a
+//! folder in it one that nobody else can even look into; so nobody can put files there, or read
+//! what stands there.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -94,8 +98,8 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     }
 }
 
-/// Refuses a device, and a folder that would be made among devices: who names `/dev/dax0.0` means what is behind it, and a folder of that name
-/// would take the memory of the kernel.
+/// Refuses a device, and a folder that would be made among devices: who names `/dev/dax0.0` means
+/// what is behind it, and a folder of that name would take the memory of the kernel.
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
@@ -144,7 +148,8 @@ fn identity(facts: &Stat) -> (u64, u64) {
 }
 
 impl CopyFolder {
-    /// Makes the directory `place` if it is not there (its parent must be), and checks that nobody else can write to it.
+    /// Makes the directory `place` if it is not there (its parent must be), and checks that nobody
+    /// else can write to it.
     ///
     /// # Errors
     /// [`TierError::NotPrivate`]; it is a device, or would stand among devices; it cannot be made.
@@ -155,8 +160,8 @@ impl CopyFolder {
         check_private(place, &facts.map_err(failed("look at", place))?, 0o022)
     }
 
-    /// Opens the folder of `owner` and `content` at a place, which is made where it is not there; removes what nobody uses any more of the
-    /// same owner. Both names are of letters and digits.
+    /// Opens the folder of `owner` and `content` at a place, which is made where it is not there;
+    /// removes what nobody uses any more of the same owner. Both names are of letters and digits.
     ///
     /// # Errors
     /// As [`prepare`](CopyFolder::prepare).
@@ -257,7 +262,8 @@ impl CopyFolder {
         self.kept
     }
 
-    /// Waits until nobody else makes a copy in it, and keeps others from making one until this is dropped.
+    /// Waits until nobody else makes a copy in it, and keeps others from making one until this is
+    /// dropped.
     pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
         // The directory itself carries the lock, through a descriptor of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -305,7 +311,8 @@ impl Drop for CopyFolder {
     }
 }
 
-/// Removes the folders that begin with `prefix` and that nobody uses, but for one. That some stay is no failure.
+/// Removes the folders that begin with `prefix` and that nobody uses, but for one. That some stay
+/// is no failure.
 fn sweep(place: &Path, prefix: &str, but: &str) {
     let Ok(entries) = std::fs::read_dir(place) else {
         return;

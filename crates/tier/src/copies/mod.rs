@@ -1,5 +1,6 @@
-//! A volume of which some files are read from copies in a folder: on a faster disk, in memory that is shared between processes, or on a
-//! file system of memory that is slower than DRAM and finer than an SSD.
+//! A volume of which some files are read from copies in a folder: on a faster disk, in memory that
+//! is shared between processes, or on a file system of memory that is slower than DRAM and finer
+//! than an SSD.
 //!
 //! ```text
 //!   open_tier(name) ── copy there, whole? ── no ──> free space? ── copy ── sync ── compare ── rename ──┐
@@ -7,11 +8,13 @@
 //!   write ── the volume, then the copy
 //! ```
 //!
-//! The volume stays whole without its copies: whatever becomes of the folder, the index is what it was. A copy counts once it has
-//! its name, which it gets when every byte of it has been read back and compared; one that was made half-way is never read.
+//! The volume stays whole without its copies: whatever becomes of the folder, the index is what it
+//! was. A copy counts once it has its name, which it gets when every byte of it has been read back
+//! and compared; one that was made half-way is never read.
 //!
-//! Copies that are kept for others ([`Kept::ForOthers`]) never change, and readers are handed the memory itself where they are mapped. An
-//! index that is changed has copies for itself ([`Kept::ForNow`]), which it writes to behind the volume.
+//! Copies that are kept for others ([`Kept::ForOthers`]) never change, and readers are handed the
+//! memory itself where they are mapped. An index that is changed has copies for itself
+//! ([`Kept::ForNow`]), which it writes to behind the volume.
 
 mod folder;
 mod found;
@@ -39,7 +42,8 @@ pub enum ReadBy {
     Device,
 }
 
-/// A volume with copies of its files in a folder. All files that are opened as tiers are read from there.
+/// A volume with copies of its files in a folder. All files that are opened as tiers are read from
+/// there.
 pub struct MirrorVolume {
     home: Arc<dyn Volume>,
     folder: Arc<CopyFolder>,
@@ -61,8 +65,8 @@ pub(crate) fn copy_of(copy: &str, original: &str) -> String {
 }
 
 impl MirrorVolume {
-    /// A volume, and where the copies of its files are to be. Only files that are to be read from there should be asked for through it
-    /// (see [`RoutedVolume`](crate::RoutedVolume)).
+    /// A volume, and where the copies of its files are to be. Only files that are to be read from
+    /// there should be asked for through it (see [`RoutedVolume`](crate::RoutedVolume)).
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
         let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {
@@ -90,7 +94,8 @@ impl MirrorVolume {
             return Ok(());
         }
         let len = self.home.len(name)?;
-        // Those that are kept are of files that never change while the folder has its name, but that they may grow.
+        // Those that are kept are of files that never change while the folder has its name, but
+        // that they may grow.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -226,7 +231,8 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is damaged.
+    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is
+    /// damaged.
     fn place(&self, name: &str) -> String {
         copy_of(&self.copies.place(name), &self.home.place(name))
     }
@@ -312,7 +318,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Looks for room before the file itself is touched: what its copy has none for is not done at all.
+    /// Looks for room before the file itself is touched: what its copy has none for is not done at
+    /// all.
     fn check_room(&self, end: u64) -> Result<(), TierError> {
         match end.checked_sub(self.copy.len()) {
             None | Some(0) => Ok(()),

@@ -1,5 +1,6 @@
-//! What a device does with its time, in numbers and as a clock: Table 1 and Figures 6 and 7 of "Characterizing the Dilemma of
-//! Performance and Index Size in Billion-Scale Vector Search and Breaking It with Second-Tier Memory".
+//! What a device does with its time, in numbers and as a clock: Table 1 and Figures 6 and 7 of
+//! "Characterizing the Dilemma of Performance and Index Size in Billion-Scale Vector Search and
+//! Breaking It with Second-Tier Memory".
 //!
 //! A device has two resources that its requests pass one after the other, each at its own pace:
 //!
@@ -9,9 +10,10 @@
 //!               └─ engine  a fixed time for each piece of the request, and some for each block of it      ─┘
 //! ```
 //!
-//! The link says what large requests get, the engine how many small ones there may be. With requests of one size the slower of both is
-//! the bandwidth of Figure 6; with a mixture of sizes each works off its own sum, so that small requests cost what large ones
-//! leave of the engine, as in Figure 7.
+//! The link says what large requests get, the engine how many small ones there may be. With
+//! requests of one size the slower of both is the bandwidth of Figure 6; with a mixture of sizes
+//! each works off its own sum, so that small requests cost what large ones leave of the engine, as
+//! in Figure 7.
 //!
 //! | | SSD | RDMA | CXL | NVM | from |
 //! |---|---|---|---|---|---|
@@ -24,18 +26,23 @@
 //!
 //! Where the engine's times come from:
 //!
-//! - **SSD**: its pieces are flash pages of 4 KiB, which a request that is not aligned to them has more of. One of a whole page takes
-//!   .9691 and one of a block .7448 of the time that 4 KiB take on the link: with these two numbers 10 % small requests slow
-//!   it down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the paper has "up to 43 %").
-//! - **RDMA**: a request takes the link's time for 4 KiB when it has 4 KiB, and .1669 of that when it has 128 bytes, which is a fixed
-//!   22.9 ns of protocol and 1.1 ns a block: then the slowdown is at most 48.8 % up to 90 % of small requests. In the paper it is
-//!   largest with 50 %, and less with more of them, which a device that takes one request after the other cannot do: with 50 % this model
-//!   loses 11.6 %, and so is kinder to small requests beside large ones than the card that the paper measured.
+//! - **SSD**: its pieces are flash pages of 4 KiB, which a request that is not aligned to them has
+//!   more of. One of a whole page takes .9691 and one of a block .7448 of the time that 4 KiB take
+//!   on the link: with these two numbers 10 % small requests slow it down by 4.6 %, 90 % by 83.3 %,
+//!   and 50 % by 39.8 % (the paper has "up to 43 %").
+//! - **RDMA**: a request takes the link's time for 4 KiB when it has 4 KiB, and .1669 of that when
+//!   it has 128 bytes, which is a fixed 22.9 ns of protocol and 1.1 ns a block: then the slowdown
+//!   is at most 48.8 % up to 90 % of small requests. In the paper it is largest with 50 %, and less
+//!   with more of them, which a device that takes one request after the other cannot do: with 50 %
+//!   this model loses 11.6 %, and so is kinder to small requests beside large ones than the card
+//!   that the paper measured.
 //! - **CXL**: a request takes at least the time of 128 bytes on the link.
-//! - **NVM**: nothing but its blocks. What it loses to a request of 128 bytes is the other half of the block; the paper does not say how
-//!   long its other requests were; beside requests of 768 bytes, 90 % small ones slow it down by 37.5 %.
+//! - **NVM**: nothing but its blocks. What it loses to a request of 128 bytes is the other half of
+//!   the block; the paper does not say how long its other requests were; beside requests of 768
+//!   bytes, 90 % small ones slow it down by 37.5 %.
 //!
-//! The paper's figures are plots; what they say in words and what is written above is all that the model was fitted to.
+//! The paper's figures are plots; what they say in words and what is written above is all that the
+//! model was fitted to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -131,9 +138,11 @@ pub struct DeviceModel {
     pub bandwidth: u64,
     /// From when a request has passed both resources until its answer is there.
     pub latency: Duration,
-    /// Bytes that are moved at least; a request moves all blocks that it touches. A power of two, at most 4096.
+    /// Bytes that are moved at least; a request moves all blocks that it touches. A power of two,
+    /// at most 4096.
     pub block: u32,
-    /// Bytes of the pieces that the engine takes a request in, on whose multiples they begin; `None`: a request is one piece.
+    /// Bytes of the pieces that the engine takes a request in, on whose multiples they begin;
+    /// `None`: a request is one piece.
     pub piece: Option<u32>,
     /// Picoseconds of the engine for each piece.
     pub engine_fixed: u64,
@@ -177,7 +186,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// Has a request that comes `now` pass both resources behind those that came before; gives when it has.
+    /// Has a request that comes `now` pass both resources behind those that came before; gives when
+    /// it has.
     fn book(&mut self, now: u128, cost: Cost) -> u128 {
         self.link = self.link.max(now) + u128::from(cost.link);
         self.engine = self.engine.max(now) + u128::from(cost.engine);
@@ -185,7 +195,8 @@ impl Clock {
     }
 }
 
-/// A device with its clock. Clones are handles to the same one: whatever is on it shares its bandwidth.
+/// A device with its clock. Clones are handles to the same one: whatever is on it shares its
+/// bandwidth.
 #[derive(Clone, Debug)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -213,7 +224,8 @@ impl Device {
         }
     }
 
-    /// The one device of a kind that this process has: all that is put on it shares it, as it would share the real one.
+    /// The one device of a kind that this process has: all that is put on it shares it, as it would
+    /// share the real one.
     pub fn shared(kind: DeviceKind) -> Device {
         static DEVICES: [OnceLock<Device>; DeviceKind::ALL.len()] =
             [const { OnceLock::new() }; DeviceKind::ALL.len()];
@@ -258,7 +270,8 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// Bytes a nanosecond (GB/s) that a device gives when it is asked for so many reads of each length, all at once, in turn.
+    /// Bytes a nanosecond (GB/s) that a device gives when it is asked for so many reads of each
+    /// length, all at once, in turn.
     fn bandwidth(kind: DeviceKind, mixture: &[(u64, u32)]) -> f64 {
         let model = kind.model();
         let mut clock = Clock::default();

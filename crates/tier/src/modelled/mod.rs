@@ -1,21 +1,25 @@
-//! Memory that answers as late as a slower device does: every experiment on RDMA, CXL, NVM and SSDs runs on any machine.
+//! Memory that answers as late as a slower device does: every experiment on RDMA, CXL, NVM and SSDs
+//! runs on any machine.
 //!
 //! ```text
 //!   submit ── the tier under it ── bytes, held back ──┐
 //!      └── Device::book ── due ── exact timer ────────┴──> completion, in the order of submission
 //! ```
 //!
-//! What a read takes is in [`DeviceModel`] ([`device`](self::device) says where its numbers come from). All reads of this process on one
-//! [`Device`] share it, whatever thread, query or index they are of. A completion is never given before its time; it comes later
-//! where the tier under it is slower than the model, or the thread is busy with other tasks.
+//! What a read takes is in [`DeviceModel`] ([`device`](self::device) says where its numbers come
+//! from). All reads of this process on one [`Device`] share it, whatever thread, query or index
+//! they are of. A completion is never given before its time; it comes later where the tier under it
+//! is slower than the model, or the thread is busy with other tasks.
 //!
-//! **What it costs to wait.** A task that waits for its time does not run, and others of its thread do. A thread on which no task can
-//! run sleeps, but for the last 50 µs at most before the next answer (`timers.rs`: as long as the kernel was late to wake it before). So a
-//! thread with one query on the model of an SSD (75 µs) sleeps for a part of each read; on those of RDMA, CXL and NVM (0.3 to 2.8
-//! µs), which no system call is short enough for, it is awake, as a processor is that waits for such a device. It is never awake for
-//! longer than that without anything in flight.
+//! **What it costs to wait.** A task that waits for its time does not run, and others of its thread
+//! do. A thread on which no task can run sleeps, but for the last 50 µs at most before the next
+//! answer (`timers.rs`: as long as the kernel was late to wake it before). So a thread with one
+//! query on the model of an SSD (75 µs) sleeps for a part of each read; on those of RDMA, CXL and
+//! NVM (0.3 to 2.8 µs), which no system call is short enough for, it is awake, as a processor is
+//! that waits for such a device. It is never awake for longer than that without anything in flight.
 //!
-//! Only reads through a [`ReadQueue`] are delayed: a build, a load into memory and writes go at the speed of what is under it.
+//! Only reads through a [`ReadQueue`] are delayed: a build, a load into memory and writes go at the
+//! speed of what is under it.
 
 mod device;
 mod volume;
@@ -45,7 +49,8 @@ pub struct ModelledTier {
 }
 
 impl ModelledTier {
-    /// Has a tier answer as a device does. It should be faster than that: memory, or a mapped file that is in memory.
+    /// Has a tier answer as a device does. It should be faster than that: memory, or a mapped file
+    /// that is in memory.
     pub fn new(inner: Arc<dyn Tier>, device: Device) -> ModelledTier {
         ModelledTier { inner, device }
     }

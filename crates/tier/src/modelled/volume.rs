@@ -1,4 +1,5 @@
-//! A volume whose tiers answer as a device does. What is not read through a queue goes at the speed of the volume under it.
+//! A volume whose tiers answer as a device does. What is not read through a queue goes at the speed
+//! of the volume under it.
 
 use std::sync::Arc;
 

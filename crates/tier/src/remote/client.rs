@@ -1,4 +1,5 @@
-//! A connection that is asked and answered in turn: files are put on a server, opened and looked at with it, never searched.
+//! A connection that is asked and answered in turn: files are put on a server, opened and looked at
+//! with it, never searched.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,7 +18,8 @@ use super::{Fault, Server, Way};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
 
-/// A client of a server, for any thread. It connects when it is first asked, and again after a failure.
+/// A client of a server, for any thread. It connects when it is first asked, and again after a
+/// failure.
 #[derive(Clone)]
 pub struct Client {
     server: Server,
@@ -30,7 +32,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A file on a server. It is there as long as it has its name, or the client that opened it is connected.
+/// A file on a server. It is there as long as it has its name, or the client that opened it is
+/// connected.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     pub(super) client: Client,
@@ -44,8 +47,8 @@ pub(super) const OF_USE: usize = 64 << 10;
 /// The most bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// How many times its patience a server may take to give a file its name, beside what its bytes take: a folder's device syncs behind whatever else
-/// it has to write.
+/// How many times its patience a server may take to give a file its name, beside what its bytes
+/// take: a folder's device syncs behind whatever else it has to write.
 const WORK: u32 = 12;
 /// Bytes a second that it syncs at the least.
 const SYNCED: u64 = 16 << 20;
@@ -198,7 +201,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks; the answer's body goes to `out`, all of it, or is empty. `work`: the server has to make room for so many bytes, or to sync them.
+    /// Asks; the answer's body goes to `out`, all of it, or is empty. `work`: the server has to
+    /// make room for so many bytes, or to sync them.
     fn ask(
         &mut self,
         frame: Frame,
@@ -346,11 +350,13 @@ impl Client {
         }
     }
 
-    /// Puts a file on the server: `read` gives its bytes, a piece at an offset each time. It has its name, in place of one that had it, when
-    /// the server has all of them and their hash is that of what was read.
+    /// Puts a file on the server: `read` gives its bytes, a piece at an offset each time. It has
+    /// its name, in place of one that had it, when the server has all of them and their hash is
+    /// that of what was read.
     ///
     /// # Errors
-    /// [`TierError::Server`], of a server without room, too; what `read` says. Nothing is left of it then.
+    /// [`TierError::Server`], of a server without room, too; what `read` says. Nothing is left of
+    /// it then.
     pub fn put(
         &self,
         name: &str,
@@ -409,7 +415,8 @@ impl Client {
         Ok(hash.into())
     }
 
-    /// Has all files lose their names that begin with `prefix`, but for those that begin with `stays`. Who has one open goes on reading it.
+    /// Has all files lose their names that begin with `prefix`, but for those that begin with
+    /// `stays`. Who has one open goes on reading it.
     ///
     /// # Errors
     /// [`TierError::Server`].

@@ -7,11 +7,12 @@
 //!   socket stirs ──> all who registered are woken: the first of them pumps for all
 //! ```
 //!
-//! Nothing runs by itself: whoever waits pumps. The socket is watched as long as somebody waits, so a queue that is dropped or reset
-//! wakes the others, of which one has it watched again.
+//! Nothing runs by itself: whoever waits pumps. The socket is watched as long as somebody waits, so
+//! a queue that is dropped or reset wakes the others, of which one has it watched again.
 //!
-//! What comes in is believed as far as it was asked for: a frame has to be the answer to a read in flight, of its length, and have the
-//! right checksum. Otherwise the connection is over, and all its reads fail.
+//! What comes in is believed as far as it was asked for: a frame has to be the answer to a read in
+//! flight, of its length, and have the right checksum. Otherwise the connection is over, and all
+//! its reads fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -28,10 +29,12 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::tier::{Completion, Request};
 
-/// A thread's connections, by all that matters of a server: its addresses, the secret, whose certificates are believed.
+/// A thread's connections, by all that matters of a server: its addresses, the secret, whose
+/// certificates are believed.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// After so long it is read though the socket does not stir: a ring does not, when the other end is gone.
+/// After so long it is read though the socket does not stir: a ring does not, when the other end is
+/// gone.
 const SILENT: Duration = Duration::from_millis(50);
 
 /// Where a queue's completions wait to be taken.
@@ -124,7 +127,8 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// The thread's connection to a server: the one that it has, unless that is over, or one that begins now.
+    /// The thread's connection to a server: the one that it has, unless that is over, or one that
+    /// begins now.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
@@ -206,13 +210,14 @@ impl Link {
         frame.append(&[], if open { out } else { later });
     }
 
-    /// Writes and reads what can be without waiting, and delivers what has come in. No more than that: the caller looks whether it has what it
-    /// waits for.
+    /// Writes and reads what can be without waiting, and delivers what has come in. No more than
+    /// that: the caller looks whether it has what it waits for.
     pub(super) fn pump(&self) {
         self.pump_if(true);
     }
 
-    /// The same for one who waits: nothing is read while the socket is watched and does not stir, as it is by then if another has pumped just now.
+    /// The same for one who waits: nothing is read while the socket is watched and does not stir,
+    /// as it is by then if another has pumped just now.
     pub(super) fn pump_waiting(&self) {
         self.pump_if(false);
     }
@@ -259,7 +264,8 @@ impl Link {
         }
     }
 
-    /// Has a task woken when something stirs; it has pumped just now. Gives when to look whether the server has stalled.
+    /// Has a task woken when something stirs; it has pumped just now. Gives when to look whether
+    /// the server has stalled.
     pub(super) fn wait(
         &self,
         reactor: &Rc<Reactor>,
@@ -279,7 +285,8 @@ impl Link {
             return Instant::now();
         }
         let patience = self.server.inner.patience;
-        // Looked at more often than that, so that a pause in which nobody looked is told from silence.
+        // Looked at more often than that, so that a pause in which nobody looked is told from
+        // silence.
         (state.quiet_since + patience).min(Instant::now() + patience / 4)
     }
 

@@ -1,6 +1,7 @@
-//! Another process' memory, on this machine or another one, read over TCP, through a ring in shared memory ([`ring`]) or through UCX ([`ucx`]):
-//! the client's side. [`Server::connect`] leads the same ways to the servers of DistVS, whatever they speak. The server is `stratann memory-server` (crate
-//! `stratann-node`); what goes between them is in [`wire`].
+//! Another process' memory, on this machine or another one, read over TCP, through a ring in shared
+//! memory ([`ring`]) or through UCX ([`ucx`]): the client's side. [`Server::connect`] leads the
+//! same ways to the servers of DistVS, whatever they speak. The server is `stratann memory-server`
+//! (crate `stratann-node`); what goes between them is in [`wire`].
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
@@ -10,18 +11,21 @@
 //!   RemoteVolume ── Client: one connection, asked and answered in turn ──> the same: puts files there, opens and checks them
 //! ```
 //!
-//! A read names a file, an offset and a length, and asks for nothing that depends on the index: through UCX it is *one-sided*, which is to
-//! say that the server's processors have no part in it; over TCP and the ring the server's threads copy the bytes, and nothing else. It is not believed more than a disk is: frames have checksums, and pages have theirs, which whoever reads verifies.
+//! A read names a file, an offset and a length, and asks for nothing that depends on the index:
+//! through UCX it is *one-sided*, which is to say that the server's processors have no part in it;
+//! over TCP and the ring the server's threads copy the bytes, and nothing else. It is not believed
+//! more than a disk is: frames have checksums, and pages have theirs, which whoever reads verifies.
 //!
-//! **Nothing waits for ever.** A server that sends less than 64 KiB, and completes no answer, for [`Server::PATIENCE`] while it is asked has stalled;
-//! one that sends what cannot be meant answers nonsense. Both, and one that is gone, are errors of all reads in flight
-//! ([`Fault`]), and the next read connects anew. Time in which this process did not look does not count.
-//! A server that makes room for a file, or syncs it, may take twelve times as long, and a second for each 16 MiB.
+//! **Nothing waits for ever.** A server that sends less than 64 KiB, and completes no answer, for
+//! [`Server::PATIENCE`] while it is asked has stalled; one that sends what cannot be meant answers
+//! nonsense. Both, and one that is gone, are errors of all reads in flight ([`Fault`]), and the
+//! next read connects anew. Time in which this process did not look does not count. A server that
+//! makes room for a file, or syncs it, may take twelve times as long, and a second for each 16 MiB.
 //!
-//! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may read, or `STRATANN_SECRET`) is
-//! proved by both and never sent. A client that has one refuses a server that does not know it. Where none is given, processes of one user on one machine
-//! have one in common (`own.rs`). What is sent behind that is
-//! encrypted with TLS only (`transport.rs`).
+//! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may
+//! read, or `STRATANN_SECRET`) is proved by both and never sent. A client that has one refuses a
+//! server that does not know it. Where none is given, processes of one user on one machine have one
+//! in common (`own.rs`). What is sent behind that is encrypted with TLS only (`transport.rs`).
 
 mod client;
 mod link;
@@ -123,7 +127,8 @@ enum Way {
     Tcp(Vec<SocketAddr>),
     /// Its socket for rings.
     Ring(PathBuf),
-    /// As TCP, beside which reads go through UCX; what goes between servers of DistVS, and to them, does so behind the greetings.
+    /// As TCP, beside which reads go through UCX; what goes between servers of DistVS, and to them,
+    /// does so behind the greetings.
     Ucx(Vec<SocketAddr>),
 }
 
@@ -166,10 +171,12 @@ impl Server {
     pub const PATIENCE: Duration = Duration::from_secs(5);
     /// What the name of a server begins with that is reached through a ring.
     pub const RING: &str = "shm:";
-    /// What the name of a server begins with of which files are read through UCX, or that is spoken to through UCX.
+    /// What the name of a server begins with of which files are read through UCX, or that is spoken
+    /// to through UCX.
     pub const UCX: &str = "ucx:";
 
-    /// The name that is meant by one that begins as none does: with `UCX:`, or with two ways to the server, of which the last counts.
+    /// The name that is meant by one that begins as none does: with `UCX:`, or with two ways to the
+    /// server, of which the last counts.
     pub fn meant(name: &str) -> Option<String> {
         let (way, mut rest) = split_way(name)?;
         if name.starts_with(way) && split_way(rest).is_none() {
@@ -182,8 +189,9 @@ impl Server {
         Some(format!("{meant}{rest}"))
     }
 
-    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings, or at
-    /// `ucx:host:port`, of which files are read through UCX, or that is spoken to through UCX. Nothing is sent yet.
+    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it
+    /// listens for rings, or at `ucx:host:port`, of which files are read through UCX, or that is
+    /// spoken to through UCX. Nothing is sent yet.
     ///
     /// # Errors
     /// Nobody knows the name, or it begins as none does; UCX is not there.
@@ -308,7 +316,8 @@ impl Server {
         }
     }
 
-    /// How long one of its addresses is tried: all of them together no longer than a server may be silent.
+    /// How long one of its addresses is tried: all of them together no longer than a server may be
+    /// silent.
     fn patience_each(&self) -> Duration {
         let addresses = self.addresses().len().max(1);
         self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
@@ -341,16 +350,18 @@ impl Server {
         }
     }
 
-    /// Connects to a server of some protocol, within its patience, and is greeted: what is sent from then on is the protocol's. Reads and writes wait for as
-    /// long as it takes.
+    /// Connects to a server of some protocol, within its patience, and is greeted: what is sent
+    /// from then on is the protocol's. Reads and writes wait for as long as it takes.
     ///
     /// # Errors
-    /// Nobody is there, or somebody else: another protocol or version, or who does not know the secret.
+    /// Nobody is there, or somebody else: another protocol or version, or who does not know the
+    /// secret.
     pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
         client::connect(self, protocol)
     }
 
-    /// Where what comes behind the greetings goes through UCX: whether the server is on this machine. Files are read through UCX beside a connection.
+    /// Where what comes behind the greetings goes through UCX: whether the server is on this
+    /// machine. Files are read through UCX beside a connection.
     fn streams(&self, protocol: Protocol) -> Option<bool> {
         match &self.inner.way {
             Way::Ucx(all) if protocol.is_role() => {
@@ -444,7 +455,8 @@ impl Secret {
     /// The variable that has the secret itself.
     pub const VARIABLE: &str = "STRATANN_SECRET";
 
-    /// The secret that the environment has: that in the file which [`FILE`](Secret::FILE) names, or that of [`VARIABLE`](Secret::VARIABLE).
+    /// The secret that the environment has: that in the file which [`FILE`](Secret::FILE) names, or
+    /// that of [`VARIABLE`](Secret::VARIABLE).
     ///
     /// # Errors
     /// As those of [`read`](Secret::read); a variable that is too short.
@@ -465,7 +477,8 @@ impl Secret {
     /// The secret in a file, which only its owner, who is this user or root, may be able to read.
     ///
     /// # Errors
-    /// It cannot be read, can be read by others, or is shorter than [`LEAST_BYTES`](Secret::LEAST_BYTES).
+    /// It cannot be read, can be read by others, or is shorter than
+    /// [`LEAST_BYTES`](Secret::LEAST_BYTES).
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();

@@ -1,7 +1,9 @@
-//! The secret that all processes of one user have in common on a machine, for servers of which nobody gives another one.
+//! The secret that all processes of one user have in common on a machine, for servers of which
+//! nobody gives another one.
 //!
-//! A port of a machine is open to all its users. So a server there always has a secret: where none is given it is that in a file of this user alone,
-//! which whoever comes first makes: `$XDG_STATE_HOME/stratann/secret`, or `~/.local/state/stratann/secret`.
+//! A port of a machine is open to all its users. So a server there always has a secret: where none
+//! is given it is that in a file of this user alone, which whoever comes first makes:
+//! `$XDG_STATE_HOME/stratann/secret`, or `~/.local/state/stratann/secret`.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -26,8 +28,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// A secret that is given or, where none is and a server of this name or address is on this machine alone, that of this user, which is made if it is
-    /// not there. `None`: a server of another machine, for which none is given.
+    /// A secret that is given or, where none is and a server of this name or address is on this
+    /// machine alone, that of this user, which is made if it is not there. `None`: a server of
+    /// another machine, for which none is given.
     ///
     /// # Errors
     /// There is no place for the file, it cannot be made or read, or others can read it.
@@ -96,7 +99,8 @@ impl Place {
         })
     }
 
-    /// Refuses the home folder of another user, who could not use it any more if this one made folders there.
+    /// Refuses the home folder of another user, who could not use it any more if this one made
+    /// folders there.
     fn check_owner(&self) -> Result<(), TierError> {
         let user = rustix::process::geteuid().as_raw();
         match &self.home {
@@ -170,8 +174,8 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
-/// Makes the file, with random bytes; where somebody else was as fast, theirs stays. It has all of them when it gets its name, but for a file system
-/// without links: there it is empty for a moment.
+/// Makes the file, with random bytes; where somebody else was as fast, theirs stays. It has all of
+/// them when it gets its name, but for a file system without links: there it is empty for a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -1,4 +1,5 @@
-//! A connection through memory that two processes of one user share: a ring of bytes for each direction.
+//! A connection through memory that two processes of one user share: a ring of bytes for each
+//! direction.
 //!
 //! ```text
 //!   client                         memfd                            server
@@ -9,9 +10,10 @@
 //!   eventfd <─ "there is something, or room again" ─> eventfd
 //! ```
 //!
-//! Each ring has one writer and one reader, and no lock: the writer publishes its head when the bytes are there, the reader its tail when
-//! they are taken. Who finds nothing to do says so in the memory, looks once more, and waits for his eventfd; who has done something
-//! rings it if the other has said so. So a busy connection makes no system call, and an idle one uses no processor.
+//! Each ring has one writer and one reader, and no lock: the writer publishes its head when the
+//! bytes are there, the reader its tail when they are taken. Who finds nothing to do says so in the
+//! memory, looks once more, and waits for his eventfd; who has done something rings it if the other
+//! has said so. So a busy connection makes no system call, and an idle one uses no processor.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -22,11 +24,14 @@
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!
-//! **How it begins.** The client connects to the server's Unix socket and sends three descriptors with sixteen bytes: the memory, which is sealed so
-//! that neither can cut it, its own eventfd and the server's. Both ask the kernel whose process the other is, and refuse another user's. The socket
-//! stays open: its end is the end of the connection, however a process ends. What the rings carry is what TCP would.
+//! **How it begins.** The client connects to the server's Unix socket and sends three descriptors
+//! with sixteen bytes: the memory, which is sealed so that neither can cut it, its own eventfd and
+//! the server's. Both ask the kernel whose process the other is, and refuse another user's. The
+//! socket stays open: its end is the end of the connection, however a process ends. What the rings
+//! carry is what TCP would.
 //!
-//! Nothing that stands in the memory is believed: a head or tail that cannot be is an error of the connection.
+//! Nothing that stands in the memory is believed: a head or tail that cannot be is an error of the
+//! connection.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -61,8 +66,8 @@ const NUMBERS: usize = 256;
 const LINE: usize = 64;
 /// What goes with the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// How long who waits looks before he sleeps. A reader that sleeps is woken after several microseconds; an answer of a server that is awake
-/// comes within them.
+/// How long who waits looks before he sleeps. A reader that sleeps is woken after several
+/// microseconds; an answer of a server that is awake comes within them.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
 /// How often who does not wait asks whether the other is still there.
 const LOOK: Duration = Duration::from_millis(50);
@@ -81,7 +86,8 @@ struct Memory(MmapRaw);
 impl Memory {
     /// Maps memory that has the right size and cannot be cut any more.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        // In this order: once it is sealed its size stays what it is, and before nothing that was said of it would hold.
+        // In this order: once it is sealed its size stays what it is, and before nothing that was
+        // said of it would hold.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("memory of another size, or that is not sealed"));
@@ -96,8 +102,9 @@ impl Memory {
     }
 
     fn position(&self, ring: usize, number: usize) -> &AtomicU64 {
-        // SAFETY: the number lies in the first page of the mapping, aligned to a cache line, and the mapping lives as long as self and cannot be
-        // cut (seals). Both processes use it as an atomic only.
+        // SAFETY: the number lies in the first page of the mapping, aligned to a cache line, and
+        // the mapping lives as long as self and cannot be cut (seals). Both processes use it as an
+        // atomic only.
         unsafe { AtomicU64::from_ptr(self.number(ring, number).cast()) }
     }
 
@@ -137,9 +144,11 @@ impl End {
         let at = self.own as usize % RING;
         let first = count.min(RING - at);
         let ring = self.memory.ring(self.ring);
-        // SAFETY: at + first <= RING and count - first <= at, so that both pieces lie in this ring, which is mapped while `memory` lives; `out`
-        // has `count` bytes and is this function's. The writer does not touch bytes between tail and head; a process of this user that does so all the
-        // same changes bytes under their copying, as it could in any memory that it shares, and the checksum behind tells.
+        // SAFETY: at + first <= RING and count - first <= at, so that both pieces lie in this ring,
+        // which is mapped while `memory` lives; `out` has `count` bytes and is this function's. The
+        // writer does not touch bytes between tail and head; a process of this user that does so
+        // all the same changes bytes under their copying, as it could in any memory that it shares,
+        // and the checksum behind tells.
         unsafe {
             out.as_mut_ptr()
                 .copy_from_nonoverlapping(ring.add(at), first);
@@ -177,7 +186,8 @@ impl End {
         Ok(count)
     }
 
-    /// Says that this end waits. It has to look once more behind that: either it finds what the other did before, or the other finds this.
+    /// Says that this end waits. It has to look once more behind that: either it finds what the
+    /// other did before, or the other finds this.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
@@ -194,7 +204,8 @@ pub(super) fn ring(theirs: &OwnedFd) {
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 
-/// Whether the other end of a socket that does not block is gone, through which nothing is ever sent.
+/// Whether the other end of a socket that does not block is gone, through which nothing is ever
+/// sent.
 pub(super) fn is_over(mut socket: impl Read) -> bool {
     match socket.read(&mut [0u8]) {
         Ok(0) => true,
@@ -203,7 +214,8 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
     }
 }
 
-/// A connection through shared memory. It reads and writes as a socket does, with time limits as a socket has them, or without waiting.
+/// A connection through shared memory. It reads and writes as a socket does, with time limits as a
+/// socket has them, or without waiting.
 pub struct RingStream {
     /// Before the socket, which tells the other that it ends.
     input: End,
@@ -236,7 +248,8 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
 }
 
 impl RingStream {
-    /// Connects to a server's socket. Never waits: the server takes the rings when it comes to it, and they can be written to at once.
+    /// Connects to a server's socket. Never waits: the server takes the rings when it comes to it,
+    /// and they can be written to at once.
     ///
     /// # Errors
     /// Nobody listens there, or another user does.
@@ -270,7 +283,8 @@ impl RingStream {
         Self::over(Memory::of(&memory)?, (1, 0), mine, theirs, socket)
     }
 
-    /// The server's side of a connection that was accepted: takes what the client sends, within a time.
+    /// The server's side of a connection that was accepted: takes what the client sends, within a
+    /// time.
     fn accepted(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         check_user(&socket)?;
         socket.set_read_timeout(Some(patience))?;
@@ -424,7 +438,8 @@ impl RingStream {
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The end of a connection that writes. Where there is no room it looks again every now and then: the eventfd is the reader's.
+/// The end of a connection that writes. Where there is no room it looks again every now and then:
+/// the eventfd is the reader's.
 pub struct RingWriter {
     output: End,
     theirs: OwnedFd,
@@ -565,7 +580,8 @@ pub struct RingListener {
 }
 
 impl RingListener {
-    /// Listens at a path. A socket that stands there and that nobody listens to, as a server leaves it that was killed, is replaced.
+    /// Listens at a path. A socket that stands there and that nobody listens to, as a server leaves
+    /// it that was killed, is replaced.
     ///
     /// # Errors
     /// Something else stands there, or somebody listens; it cannot be made.

@@ -1,5 +1,6 @@
-//! What a connection of a thread to a server is in the middle of: its greetings, what is to be sent, frames that are coming in, and who asked for
-//! what. See [`link`](super::link), which shares it among queues.
+//! What a connection of a thread to a server is in the middle of: its greetings, what is to be
+//! sent, frames that are coming in, and who asked for what. See [`link`](super::link), which shares
+//! it among queues.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -78,7 +79,8 @@ pub(super) struct State {
     /// When it began to.
     begun: Instant,
     pub(super) stage: Stage,
-    /// What is to be sent, and how much of it has been. Requests wait in `later` until the server has welcomed.
+    /// What is to be sent, and how much of it has been. Requests wait in `later` until the server
+    /// has welcomed.
     pub(super) out: Vec<u8>,
     sent: usize,
     pub(super) later: Vec<u8>,
@@ -256,8 +258,9 @@ impl State {
         let events = transport.events(more);
         if !matches!(self.armed, Some((_, armed)) if armed == events) {
             let fd = transport.as_fd().as_raw_fd();
-            // SAFETY: the descriptor is that of `transport`, which is replaced in `connect` and `end` alone, behind `armed`, and is declared after it, so
-            // that it is dropped later: it stays open for as long as this is used.
+            // SAFETY: the descriptor is that of `transport`, which is replaced in `connect` and
+            // `end` alone, behind `armed`, and is declared after it, so that it is dropped later:
+            // it stays open for as long as this is used.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             self.armed = Some((SocketReady::new(reactor, fd, events), events));
         }
@@ -266,7 +269,8 @@ impl State {
             there = !lane.arm()?;
             if self.stirs.is_none() {
                 let fd = lane.fd().as_raw_fd();
-                // SAFETY: the descriptor is that of `lane`, which is taken in `end` alone, behind `stirs`, and is declared after it.
+                // SAFETY: the descriptor is that of `lane`, which is taken in `end` alone, behind
+                // `stirs`, and is declared after it.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
                 self.stirs = Some(SocketReady::new(reactor, fd, libc::POLLIN));
             }
@@ -431,7 +435,8 @@ impl State {
         understood
     }
 
-    /// Takes the next thing from what has come in; gives how many bytes it was, `None` if there is too little of it.
+    /// Takes the next thing from what has come in; gives how many bytes it was, `None` if there is
+    /// too little of it.
     fn next(
         &mut self,
         server: &Server,

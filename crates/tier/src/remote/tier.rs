@@ -16,8 +16,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 use crate::timers::Precision;
 
-/// A file in the memory of another process, which was opened before. Reads of all its queues on a thread, and of other files of the same server,
-/// go over one connection, many at a time.
+/// A file in the memory of another process, which was opened before. Reads of all its queues on a
+/// thread, and of other files of the same server, go over one connection, many at a time.
 #[derive(Clone)]
 pub struct RemoteTier {
     file: RemoteFile,

@@ -1,7 +1,9 @@
-//! A socket that TLS reads and writes: what it does for one call is over by a time, however small the pieces are in which the peer sends.
+//! A socket that TLS reads and writes: what it does for one call is over by a time, however small
+//! the pieces are in which the peer sends.
 //!
-//! TLS reads until it has a whole record, and reads and writes in turn while it agrees on keys. A limit for each of these waits would let a
-//! peer that sends a byte before each is over hold a thread for hours; so the limit is for all of them together.
+//! TLS reads until it has a whole record, and reads and writes in turn while it agrees on keys. A
+//! limit for each of these waits would let a peer that sends a byte before each is over hold a
+//! thread for hours; so the limit is for all of them together.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,13 +12,15 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// How long a peer may say nothing before it is asked whether it is there, how often it is asked, and after how many times it is gone.
+/// How long a peer may say nothing before it is asked whether it is there, how often it is asked,
+/// and after how many times it is gone.
 const SILENT: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 const ASKED: u32 = 4;
 
-/// Has the system notice a peer that vanished without a word (its machine lost power, a router forgot the connection), within two minutes: a
-/// server would keep its place and its files for ever.
+/// Has the system notice a peer that vanished without a word (its machine lost power, a router
+/// forgot the connection), within two minutes: a server would keep its place and its files for
+/// ever.
 ///
 /// # Errors
 /// The system's.
@@ -53,7 +57,8 @@ impl Timed {
         self.socket
     }
 
-    /// From now on all that waits ends within so much time together, with [`ErrorKind::TimedOut`]; `None` lifts it.
+    /// From now on all that waits ends within so much time together, with [`ErrorKind::TimedOut`];
+    /// `None` lifts it.
     ///
     /// # Errors
     /// The system's.

@@ -1,4 +1,5 @@
-//! The bytes of a connection: over TCP, plain or encrypted with TLS, through shared memory, or through UCX.
+//! The bytes of a connection: over TCP, plain or encrypted with TLS, through shared memory, or
+//! through UCX.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -38,11 +39,12 @@ impl Tls {
     /// The variable that names a file with the certificates (PEM) that clients believe.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// For a server at `host`, which must have a certificate for that name, signed by one of those in the file that
-    /// [`AUTHORITY`](Tls::AUTHORITY) names (or that one itself).
+    /// For a server at `host`, which must have a certificate for that name, signed by one of those
+    /// in the file that [`AUTHORITY`](Tls::AUTHORITY) names (or that one itself).
     ///
     /// # Errors
-    /// The variable is not set, the file cannot be read or has no certificate, or the name is none that a certificate can be for.
+    /// The variable is not set, the file cannot be read or has no certificate, or the name is none
+    /// that a certificate can be for.
     pub fn of_environment(host: &str) -> Result<Tls, TierError> {
         match std::env::var_os(Self::AUTHORITY).filter(|path| !path.is_empty()) {
             Some(path) => Self::new(host, path.as_ref()),
@@ -115,7 +117,8 @@ pub(super) fn garbled(error: &io::Error) -> Fault {
     }
 }
 
-/// A connection's bytes, at the side of who connected. [`Server::connect`](super::Server::connect) gives one.
+/// A connection's bytes, at the side of who connected. [`Server::connect`](super::Server::connect)
+/// gives one.
 pub enum Transport {
     /// TCP.
     Plain(TcpStream),
@@ -221,7 +224,8 @@ impl Transport {
         }
     }
 
-    /// What poll(2) is to look for: `more`, if there is more to be written. A ring says that there is room as it says that there are bytes, and so does UCX.
+    /// What poll(2) is to look for: `more`, if there is more to be written. A ring says that there
+    /// is room as it says that there are bytes, and so does UCX.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {
             Transport::Plain(_) => more,

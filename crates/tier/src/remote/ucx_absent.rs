@@ -1,4 +1,5 @@
-//! What stands in the place of [`ucx`](super::ucx) where this was built without: nothing of it can be made.
+//! What stands in the place of [`ucx`](super::ucx) where this was built without: nothing of it can
+//! be made.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

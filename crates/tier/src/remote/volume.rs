@@ -7,8 +7,9 @@
 //!                                └── yes ───────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Whoever knows the secret of a server may put files there under any name, by mistake too. So a copy that is there already is read only where it is what stands at home, to
-//! the byte: the file at home is read once for that, and of the copy its hash.
+//! Whoever knows the secret of a server may put files there under any name, by mistake too. So a
+//! copy that is there already is read only where it is what stands at home, to the byte: the file
+//! at home is read once for that, and of the copy its hash.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,8 +26,9 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 /// Bytes of a file that are read at a time for its hash.
 const PIECE: u64 = 1 << 20;
 
-/// A volume, and copies of its files on a server, from which tiers are opened and bytes are read. Who only searches may have it; a file that is
-/// written to through it would not be what its copy is.
+/// A volume, and copies of its files on a server, from which tiers are opened and bytes are read.
+/// Who only searches may have it; a file that is written to through it would not be what its copy
+/// is.
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
@@ -46,7 +48,8 @@ impl fmt::Debug for RemoteVolume {
     }
 }
 
-/// What copies of an index are called on a server: `OWNER.ORIGIN.STATE.FILE`. None of the first three has a dot in it.
+/// What copies of an index are called on a server: `OWNER.ORIGIN.STATE.FILE`. None of the first
+/// three has a dot in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyNames {
     /// The index, as whoever searches it calls it.
@@ -55,7 +58,8 @@ pub struct CopyNames {
     pub origin: String,
     /// In which state it is.
     pub state: String,
-    /// Whether that is the name of the same state from wherever it comes, so that a copy that another machine has put there is as good.
+    /// Whether that is the name of the same state from wherever it comes, so that a copy that
+    /// another machine has put there is as good.
     pub everywhere: bool,
 }
 
@@ -83,9 +87,10 @@ impl CopyNames {
 }
 
 impl RemoteVolume {
-    /// Copies of the files of `home`, called by `names`. Those of other states that came from here lose their names at once; those from
-    /// elsewhere, which others may go on with, only where there is no room. One of the same state that came from elsewhere is read, where a state
-    /// has one name everywhere, and none is made beside it.
+    /// Copies of the files of `home`, called by `names`. Those of other states that came from here
+    /// lose their names at once; those from elsewhere, which others may go on with, only where
+    /// there is no room. One of the same state that came from elsewhere is read, where a state has
+    /// one name everywhere, and none is made beside it.
     ///
     /// # Errors
     /// [`TierError::Server`]: the server cannot be had.
@@ -104,9 +109,10 @@ impl RemoteVolume {
         })
     }
 
-    /// The same, which makes no copy of what `home` has become another state of meanwhile: `is_current` is asked when all bytes were read, and
-    /// before the copy gets its name. Who writes to an index may write to pages again once the next state counts, and a copy that has some of
-    /// these would be taken for one of this state by other machines.
+    /// The same, which makes no copy of what `home` has become another state of meanwhile:
+    /// `is_current` is asked when all bytes were read, and before the copy gets its name. Who
+    /// writes to an index may write to pages again once the next state counts, and a copy that has
+    /// some of these would be taken for one of this state by other machines.
     #[must_use]
     pub fn while_current(
         mut self,
@@ -125,7 +131,8 @@ impl RemoteVolume {
         Ok(self.client.open(there)?.filter(|file| file.len() == len))
     }
 
-    /// A copy of the file that another machine, or another folder of this one, has put there of the same state.
+    /// A copy of the file that another machine, or another folder of this one, has put there of the
+    /// same state.
     fn of_another_origin(
         &self,
         original: &mut Original<'_>,
@@ -148,7 +155,8 @@ impl RemoteVolume {
         Ok(None)
     }
 
-    /// The copy of the file that was put there from here, if it is there and is what the file is. One that is another one loses its name.
+    /// The copy of the file that was put there from here, if it is there and is what the file is.
+    /// One that is another one loses its name.
     fn of_this_origin(&self, original: &mut Original<'_>) -> Result<Option<RemoteFile>, TierError> {
         let there = self.names.of_state() + original.name;
         let Some(file) = self.whole(&there, original.len)? else {
@@ -174,7 +182,8 @@ impl RemoteVolume {
         }
     }
 
-    /// The copy of a file, which is made if it is not there. The server gives it its name when the hash of all its bytes is right.
+    /// The copy of a file, which is made if it is not there. The server gives it its name when the
+    /// hash of all its bytes is right.
     fn copy(&self, name: &str) -> Result<RemoteFile, TierError> {
         let mut open = self.open_files();
         if let Some(file) = open.get(name) {
@@ -251,7 +260,8 @@ impl Original<'_> {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is damaged.
+    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is
+    /// damaged.
     fn place(&self, name: &str) -> String {
         let open = self.open_files().get(name).map(RemoteFile::place);
         let copy = open.unwrap_or_else(|| {

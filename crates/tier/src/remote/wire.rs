@@ -1,6 +1,7 @@
 //! What goes between a memory server and its clients, to the byte.
 //!
-//! A connection begins with three greetings, of which each is complete before the next is sent. All numbers are little-endian.
+//! A connection begins with three greetings, of which each is complete before the next is sent. All
+//! numbers are little-endian.
 //!
 //! ```text
 //!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]                      48 bytes
@@ -8,15 +9,20 @@
 //!   server   0 "STRATANN"   8 status u32    12 zero u32          16 proof [32]                      48 bytes
 //! ```
 //!
-//! Flags of the server: 1, a secret is wanted; 2, what comes behind may go through UCX. Of the client: 1, it does, on which both agree next
-//! ([`ucx::Streams::over`](super::ucx::Streams::over)), under a [`Seal`]. Only servers of DistVS and their clients say so, and they have a secret.
+//! Flags of the server: 1, a secret is wanted; 2, what comes behind may go through UCX. Of the
+//! client: 1, it does, on which both agree next
+//! ([`ucx::Streams::over`](super::ucx::Streams::over)), under a [`Seal`]. Only servers of DistVS
+//! and their clients say so, and they have a secret.
 //!
-//! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves, and both nonces; each side proves that it
-//! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros. Over TLS the proof is of the channel as
-//! well ([`Binding`]): who stands in between with a certificate that is believed has two channels, and no proof for either.
+//! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves,
+//! and both nonces; each side proves that it knows the secret, and compares in constant time. A
+//! server without one takes any proof and gives zeros. Over TLS the proof is of the channel as well
+//! ([`Binding`]): who stands in between with a certificate that is believed has two channels, and
+//! no proof for either.
 //!
-//! The upper half of the version says which [`Protocol`] comes behind them. Of a server of files these are
-//! frames, requests of the client and answers of the server, each with a header of 40 bytes and what it has behind it:
+//! The upper half of the version says which [`Protocol`] comes behind them. Of a server of files
+//! these are frames, requests of the client and answers of the server, each with a header of 40
+//! bytes and what it has behind it:
 //!
 //! | offset | | request | answer |
 //! |---|---|---|---|
@@ -50,11 +56,12 @@ use crate::volume::LOCK_FILE;
 /// The version of this format.
 /// 1: the first. 2: proofs are of the channel, too. 3: a file's hash can be asked for.
 pub const VERSION: u32 = 3;
-/// The version of the roles' protocols, which are in crate `stratann-node`: it is `wire::VERSION` there, and that module does not compile where it is not.
+/// The version of the roles' protocols, which are in crate `stratann-node`: it is `wire::VERSION`
+/// there, and that module does not compile where it is not.
 const ROLES: u32 = 7;
 
-/// What a server is for. The number that greetings have for a version is its upper half, so that who comes to another server than he wants is
-/// told so, and not that versions differ.
+/// What a server is for. The number that greetings have for a version is its upper half, so that
+/// who comes to another server than he wants is told so, and not that versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Protocol {
@@ -152,7 +159,8 @@ const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
-/// What tells a channel of TLS from every other, which both ends of it know (RFC 5705, RFC 9266); [`UNBOUND`] for others.
+/// What tells a channel of TLS from every other, which both ends of it know (RFC 5705, RFC 9266);
+/// [`UNBOUND`] for others.
 pub type Binding = [u8; 32];
 /// Of a connection that is not encrypted.
 pub const UNBOUND: Binding = [0; 32];
@@ -560,7 +568,8 @@ impl Frame {
         to.extend(body);
     }
 
-    /// What a header says, and the checksum so far and as it should be in the end; `None` if it is none.
+    /// What a header says, and the checksum so far and as it should be in the end; `None` if it is
+    /// none.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,
@@ -623,7 +632,8 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// Bytes of what says how a file is read through UCX, and of what says how one side of a stream through it is reached. The end is zeros.
+/// Bytes of what says how a file is read through UCX, and of what says how one side of a stream
+/// through it is reached. The end is zeros.
 pub const REACH: usize = 4096;
 /// Bytes of a list.
 pub const LIST: usize = 64 << 10;

@@ -1,4 +1,5 @@
-//! What every tier and every volume must do, as functions that prove it. They panic, naming the rule that was broken.
+//! What every tier and every volume must do, as functions that prove it. They panic, naming the
+//! rule that was broken.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -45,7 +46,8 @@ struct Subject {
     io: IoMode,
 }
 
-/// Proves a tier: `make` puts the given bytes (a multiple of 4 KiB) into a new one. Threads read as `io` says.
+/// Proves a tier: `make` puts the given bytes (a multiple of 4 KiB) into a new one. Threads read as
+/// `io` says.
 ///
 /// # Panics
 /// If the tier breaks a rule, with a message that names it.
@@ -109,7 +111,8 @@ impl Subject {
         );
     }
 
-    /// Takes all completions; each of the tags 0..count must come once, with the bytes of the block that it names.
+    /// Takes all completions; each of the tags 0..count must come once, with the bytes of the block
+    /// that it names.
     async fn drain(&self, rule: &str, queue: &mut dyn ReadQueue, blocks: &[usize]) {
         let mut seen = vec![false; blocks.len()];
         for left in (0..blocks.len()).rev() {

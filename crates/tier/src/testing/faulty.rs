@@ -1,8 +1,10 @@
-//! A wrapper that misbehaves on purpose: errors, short reads, flipped bits, and completions in any order.
+//! A wrapper that misbehaves on purpose: errors, short reads, flipped bits, and completions in any
+//! order.
 //!
-//! A search must give the right answer, or a clean error, whatever a device does. Which read meets which fault, and
-//! which completion comes next, follow from a script or a seed, so that a failure can be repeated. Works over any tier,
-//! for example [`DramTier`](crate::DramTier), which needs no disk.
+//! A search must give the right answer, or a clean error, whatever a device does. Which read meets
+//! which fault, and which completion comes next, follow from a script or a seed, so that a failure
+//! can be repeated. Works over any tier, for example [`DramTier`](crate::DramTier), which needs no
+//! disk.
 
 use std::io;
 use std::ops::Range;
@@ -80,14 +82,16 @@ impl Faults {
         self
     }
 
-    /// Completions come in random order. A queue may hold back what has come in, as a slow device would.
+    /// Completions come in random order. A queue may hold back what has come in, as a slow device
+    /// would.
     pub fn random_order(mut self, seed: u64) -> Faults {
         self.order = Order::Random(seed);
         self
     }
 
-    /// Completions come in the order of a script: when all reads in flight of a queue have come in, the next entry,
-    /// modulo their number, says which of them, by age, is handed out. The script is repeated for ever.
+    /// Completions come in the order of a script: when all reads in flight of a queue have come in,
+    /// the next entry, modulo their number, says which of them, by age, is handed out. The script
+    /// is repeated for ever.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
             Order::AsTheyCome
@@ -341,7 +345,8 @@ impl ReadQueue for FaultyQueue {
             if let Some(completion) = self.pick(true) {
                 return Poll::Ready(completion);
             }
-            // Something is still with the inner queue, or `pick` would have handed out what is here.
+            // Something is still with the inner queue, or `pick` would have handed out what is
+            // here.
             match self.inner.poll_next(cx) {
                 Poll::Ready(completion) => self.hold(completion),
                 Poll::Pending => return Poll::Pending,

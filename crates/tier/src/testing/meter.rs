@@ -18,8 +18,8 @@ pub struct Reading {
     pub bytes: u64,
     /// Completions that brought an error.
     pub errors: u64,
-    /// Time that reads were in flight, from submission until they were taken, summed over reads. Zero unless the
-    /// meter is [`timed`](Meter::timed).
+    /// Time that reads were in flight, from submission until they were taken, summed over reads.
+    /// Zero unless the meter is [`timed`](Meter::timed).
     pub in_flight: Duration,
 }
 
@@ -122,7 +122,8 @@ struct MeterQueue {
 }
 
 impl MeterQueue {
-    /// The sum of the reads' times is the integral of their number over time: no table of starts is needed.
+    /// The sum of the reads' times is the integral of their number over time: no table of starts is
+    /// needed.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

@@ -1,4 +1,5 @@
-//! A volume in memory that fails or crashes when told to, and shows what a disk may hold afterwards.
+//! A volume in memory that fails or crashes when told to, and shows what a disk may hold
+//! afterwards.
 //!
 //! ```text
 //!            write, set_len                sync(file)
@@ -10,12 +11,14 @@
 //!   crash image = durable bytes and names + whatever part of the unsynced changes the mode and the seed let through
 //! ```
 //!
-//! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each `n` below the number of
-//! [`operations`](SimVolume::operations) that the work needs; then it opens several
-//! [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks what it finds. With
-//! [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind fails, reads included, and the work goes on.
+//! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each
+//! `n` below the number of [`operations`](SimVolume::operations) that the work needs; then it opens
+//! several [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks
+//! what it finds. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind
+//! fails, reads included, and the work goes on.
 //!
-//! A machine may have several disks ([`SimVolume::joined`]): they crash at the same moment, and each loses what it loses.
+//! A machine may have several disks ([`SimVolume::joined`]): they crash at the same moment, and
+//! each loses what it loses.
 
 mod image;
 mod mishap;
@@ -47,10 +50,11 @@ const SECTOR: u64 = 512;
 pub enum Failure {
     /// Every operation that changes something fails with `EIO`; reading still works.
     Io,
-    /// Operations that need space fail with `ENOSPC`, a write after its first half; all others still work.
+    /// Operations that need space fail with `ENOSPC`, a write after its first half; all others
+    /// still work.
     NoSpace,
-    /// The machine is gone: everything fails with [`TierError::Crashed`]. The operation that it happened in may be
-    /// found done, undone or half done in a crash image.
+    /// The machine is gone: everything fails with [`TierError::Crashed`]. The operation that it
+    /// happened in may be found done, undone or half done in a crash image.
     Crash,
 }
 
@@ -119,7 +123,8 @@ struct State {
     discards_names: bool,
     /// Whether files get blocks ahead of their bytes.
     keeps_room: bool,
-    /// Bytes of blocks that files have given back since the disk is full, which others may be given ahead.
+    /// Bytes of blocks that files have given back since the disk is full, which others may be given
+    /// ahead.
     freed: u64,
 }
 
@@ -177,7 +182,8 @@ impl State {
         }
     }
 
-    /// Counts an operation that changes something. `space`: the bytes that it needs, if it may need any.
+    /// Counts an operation that changes something. `space`: the bytes that it needs, if it may need
+    /// any.
     ///
     /// `Err`: nothing happens. `Fails`: the crash strikes during this operation.
     fn change(
@@ -303,8 +309,9 @@ impl SimVolume {
         Self::of(vec![Disk::default()], None)
     }
 
-    /// A machine with so many empty disks, as what `join` makes of them: all operations of the volume go there, and what a
-    /// test asks of the machine, failures and images of crashes, is for all disks.
+    /// A machine with so many empty disks, as what `join` makes of them: all operations of the
+    /// volume go there, and what a test asks of the machine, failures and images of crashes, is for
+    /// all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -357,13 +364,15 @@ impl SimVolume {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Operations so far that changed something: creations, writes, resizings, syncs, renamings, removals.
+    /// Operations so far that changed something: creations, writes, resizings, syncs, renamings,
+    /// removals.
     pub fn operations(&self) -> u64 {
         self.lock_state().operations
     }
 
-    /// Lets `operations` more operations succeed; then the volume fails. With [`Failure::Crash`] the machine crashes
-    /// during the next operation, which is counted, and nothing works from there on.
+    /// Lets `operations` more operations succeed; then the volume fails. With [`Failure::Crash`]
+    /// the machine crashes during the next operation, which is counted, and nothing works from
+    /// there on.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -393,7 +402,8 @@ impl SimVolume {
         }
     }
 
-    /// From now on the volume keeps room where it is asked to ([`Volume::keep_room`]), as file systems do that give blocks ahead; at first it does not.
+    /// From now on the volume keeps room where it is asked to ([`Volume::keep_room`]), as file
+    /// systems do that give blocks ahead; at first it does not.
     pub fn gives_room(&self) {
         self.lock_state().keeps_room = true;
     }
@@ -865,7 +875,8 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// A simulated file, open for reading. As with a real one, its length is at least that at opening, and writes show at once.
+/// A simulated file, open for reading. As with a real one, its length is at least that at opening,
+/// and writes show at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,

@@ -15,7 +15,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier of which no read comes in before a latency is over. Its thread sleeps meanwhile, and serves others.
+/// A tier of which no read comes in before a latency is over. Its thread sleeps meanwhile, and
+/// serves others.
 #[derive(Clone, Debug)]
 pub struct Slow {
     inner: Arc<dyn Tier>,

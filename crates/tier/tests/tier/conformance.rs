@@ -13,7 +13,8 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// A directory on a disk, beside the test binaries: /tmp is often in memory, where nothing is read directly.
+/// A directory on a disk, beside the test binaries: /tmp is often in memory, where nothing is read
+/// directly.
 fn disk() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

@@ -1,4 +1,5 @@
-//! Copies of files in a folder: made once, whole or not at all, read instead of the files, and of nobody else.
+//! Copies of files in a folder: made once, whole or not at all, read instead of the files, and of
+//! nobody else.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -40,7 +40,8 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
         text.contains(&told) && text.contains("). Change it through them. Search"),
         "{text}"
     );
-    // Another process is named by its number, which may be that of one that is no more, or of another host; what is no such text is nobody's.
+    // Another process is named by its number, which may be that of one that is no more, or of
+    // another host; what is no such text is nobody's.
     let elsewhere = format!("{process} far-away\na server\n\n");
     let same_number = format!(
         "process {process} of host far-away, if it still runs, has it open for changes, as a server (lock"

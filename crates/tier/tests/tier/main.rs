@@ -1,5 +1,5 @@
-//! Tiers as others see them: one binary of tests, since each would be linked by itself. What forks, and what counts the memory of its
-//! process, is alone in one of its own.
+//! Tiers as others see them: one binary of tests, since each would be linked by itself. What forks,
+//! and what counts the memory of its process, is alone in one of its own.
 
 mod conformance;
 mod copies;

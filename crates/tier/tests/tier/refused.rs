@@ -1,5 +1,6 @@
-//! System calls that a sandbox, a file system or an old kernel refuses: what has another way goes on by that, and what has none says what to do.
-//! Each test has a thread of its own, for which alone the calls are refused.
+//! System calls that a sandbox, a file system or an old kernel refuses: what has another way goes
+//! on by that, and what has none says what to do. Each test has a thread of its own, for which
+//! alone the calls are refused.
 
 use std::process::Command;
 
@@ -46,7 +47,8 @@ fn refuse(call: libc::c_long, errno: i32) {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: the first call has numbers alone; the program, which the second one copies, outlives it.
+    // SAFETY: the first call has numbers alone; the program, which the second one copies, outlives
+    // it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let set = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program);

@@ -170,8 +170,8 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             drop(reported);
             thread.readable(&here).await.unwrap();
         });
-        // Nothing holds a socket open that nobody waits for: the peer soon sees that it is gone, though this thread does nothing more
-        // for it.
+        // Nothing holds a socket open that nobody waits for: the peer soon sees that it is gone,
+        // though this thread does nothing more for it.
         let (here, mut there) = pair();
         thread.block_on(async {
             let mut wait = thread.readable(&here);
@@ -336,7 +336,8 @@ fn what_cannot_be_watched_is_an_error() {
 mod by_the_clock {
     use super::*;
 
-    /// How long a thread was awake that waited 150 ms for a socket, and was then woken by another thread.
+    /// How long a thread was awake that waited 150 ms for a socket, and was then woken by another
+    /// thread.
     fn awake(io: IoMode) -> Duration {
         let thread = Thread::local(io).unwrap();
         let (here, _there) = pair();

@@ -1,4 +1,5 @@
-//! Several volumes as one: which file is where, what is durable first, and that no two indexes share one.
+//! Several volumes as one: which file is where, what is durable first, and that no two indexes
+//! share one.
 
 use std::sync::Arc;
 
@@ -48,7 +49,8 @@ fn each_file_is_where_its_name_says() {
     assert!(whole.list().unwrap().is_empty() && two.list().unwrap().is_empty());
 }
 
-/// What the manifest names is on all volumes, whatever a crash takes away, and whichever sync fails.
+/// What the manifest names is on all volumes, whatever a crash takes away, and whichever sync
+/// fails.
 #[test]
 fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     let commit = |volume: &dyn Volume| -> Result<(), TierError> {

@@ -128,7 +128,8 @@ fn many_runs_of_many_hosts_all_end() {
             let (workers, tier, done) = (&workers, &tier, &done);
             scope.spawn(move || {
                 for round in 0..100 {
-                    // Some with one share, some with two, some that panic: which is nobody else's business.
+                    // Some with one share, some with two, some that panic: which is nobody else's
+                    // business.
                     let threads = 1 + (host + round) % 2;
                     let fails = host == 5 && round % 7 == 0;
                     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -156,7 +157,8 @@ fn many_runs_of_many_hosts_all_end() {
             });
         }
     });
-    // 100 rounds of each host, of which the last fails in 15 (8 of them with one share); two tasks a share.
+    // 100 rounds of each host, of which the last fails in 15 (8 of them with one share); two tasks
+    // a share.
     let shares = 6 * 150
         - (0..100)
             .filter(|r| r % 7 == 0)
@@ -391,7 +393,8 @@ fn a_file_on_read_only_media_can_be_read() {
     }
 }
 
-/// A sleep that is over before its time has no timer: nobody is woken by it, and no thread stays for it.
+/// A sleep that is over before its time has no timer: nobody is woken by it, and no thread stays
+/// for it.
 #[test]
 fn a_sleep_that_is_dropped_keeps_nobody() {
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -523,7 +526,8 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             let taken = pool.submit(1 + number % 3, Arc::new(work));
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
-        // Borrowed work goes on beside it, and the pool may go before what was submitted has ended: its last worker takes it along.
+        // Borrowed work goes on beside it, and the pool may go before what was submitted has ended:
+        // its last worker takes it along.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {

@@ -1,4 +1,5 @@
-//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words, and loads that mask their tails.
+//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words, and loads
+//! that mask their tails.
 
 use std::arch::x86_64::*;
 
@@ -12,8 +13,9 @@ fn low_bits(n: usize) -> u32 {
     (1u32 << n) - 1
 }
 
-// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set and that the pointers
-// have the elements that `Lanes` says; masked loads do not touch the bytes that their mask leaves out.
+// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set
+// and that the pointers have the elements that `Lanes` says; masked loads do not touch the bytes
+// that their mask leaves out.
 impl Lanes for Avx512 {
     type F = __m512;
     type W = __m512i;

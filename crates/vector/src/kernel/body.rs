@@ -1,4 +1,5 @@
-//! The kernels, written once over the few primitives of [`Lanes`] that each instruction set provides.
+//! The kernels, written once over the few primitives of [`Lanes`] that each instruction set
+//! provides.
 //!
 //! Floating-point addition is not associative, so the order of summation is part of the definition:
 //!
@@ -10,17 +11,19 @@
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!
-//! Products are rounded before they are added (no fused multiply-add: a plain processor would have to emulate it). A
-//! sum never is -0.0, because it starts from +0.0, so the zeros of a masked tail change nothing. Sums of integers are
-//! exact, in any order.
+//! Products are rounded before they are added (no fused multiply-add: a plain processor would have
+//! to emulate it). A sum never is -0.0, because it starts from +0.0, so the zeros of a masked tail
+//! change nothing. Sums of integers are exact, in any order.
 //!
-//! Sums in f32 overflow, or vanish, where elements are very large or very small. Where that would cost a distance its meaning
-//! (the cosine of two directions, whatever their lengths; infinities that cancel each other), the sums are made again in f64,
-//! element after element, in a function of its own that is cold. So **no distance of finite rows is NaN**, cosine is right for all
-//! of them, and a distance that no f32 can hold is infinite.
+//! Sums in f32 overflow, or vanish, where elements are very large or very small. Where that would
+//! cost a distance its meaning (the cosine of two directions, whatever their lengths; infinities
+//! that cancel each other), the sums are made again in f64, element after element, in a function of
+//! its own that is cold. So **no distance of finite rows is NaN**, cosine is right for all of them,
+//! and a distance that no f32 can hold is infinite.
 //!
-//! Everything here is `inline(always)`, into functions that enable the instruction set (see `routines!`). That is why no
-//! closure computes with lanes: closures are functions of their own, without the instruction set.
+//! Everything here is `inline(always)`, into functions that enable the instruction set (see
+//! `routines!`). That is why no closure computes with lanes: closures are functions of their own,
+//! without the instruction set.
 
 use std::ops::RangeInclusive;
 
@@ -38,9 +41,10 @@ const NARROW_BLOCK: usize = 64;
 /// Integer elements that are summed in 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
-/// How many rows ahead a gather prefetches, and at most how many bytes of each. Of a long row the first lines suffice:
-/// the processor's own prefetcher sees the stream and goes on. (From 8 to 16 rows and from 192 to 4096 bytes, the times
-/// did not differ by more than the noise of a shared machine; 4 rows were slower.)
+/// How many rows ahead a gather prefetches, and at most how many bytes of each. Of a long row the
+/// first lines suffice: the processor's own prefetcher sees the stream and goes on. (From 8 to 16
+/// rows and from 192 to 4096 bytes, the times did not differ by more than the noise of a shared
+/// machine; 4 rows were slower.)
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -50,8 +54,8 @@ const LINE: usize = 64;
 ///
 /// # Safety
 ///
-/// Every function needs a processor with the instruction set. Pointers need no alignment; a load reads the number of
-/// elements that its description says, and nothing more.
+/// Every function needs a processor with the instruction set. Pointers need no alignment; a load
+/// reads the number of elements that its description says, and nothing more.
 pub(crate) trait Lanes {
     /// 16 floats.
     type F: Copy;
@@ -108,7 +112,8 @@ pub(crate) trait Lanes {
     unsafe fn multiply_add(sums: Self::I, a: Self::W, b: Self::W) -> Self::I;
     /// The sum of the sums, which does not overflow 32 bits.
     unsafe fn total(sums: Self::I) -> i32;
-    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and at `b`, which differ by 127 at most.
+    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and at `b`, which differ by 127 at
+    /// most.
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I;
     /// The same for `n` `i8`, `0 < n < 64`.
     #[inline(always)]
@@ -120,7 +125,8 @@ pub(crate) trait Lanes {
         }
     }
 
-    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at `table`.
+    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at
+    /// `table`.
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F;
     /// The same for `n` lanes, `0 < n < 16`, then zeros; from `n` bytes and `n` * 256 floats.
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F;
@@ -310,8 +316,8 @@ impl<R: FloatRow, T: Term> Float<R, T> {
 impl<R: FloatRow, T: Term> Measure for Float<R, T> {
     #[inline(always)]
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-        // SAFETY: every load is of elements below `dim`: blocks of 64 while 64 are left, then blocks of 16 while 16 are,
-        // then what is left.
+        // SAFETY: every load is of elements below `dim`: blocks of 64 while 64 are left, then
+        // blocks of 16 while 16 are, then what is left.
         unsafe {
             let mut sums = [L::splat(0.0); 4];
             let mut i = 0;
@@ -322,7 +328,8 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
                 i += 4 * LANES;
             }
-            // Unrolled by the compiler: an index that is not constant would move the sums to memory.
+            // Unrolled by the compiler: an index that is not constant would move the sums to
+            // memory.
             for sum in &mut sums {
                 if i + LANES <= dim {
                     *sum = L::add(*sum, Self::term::<L>(a, b, i));
@@ -350,7 +357,8 @@ struct WideSums {
     bb: f64,
 }
 
-/// The sums for rows whose sums in f32 overflow or vanish: element after element, on every instruction set alike.
+/// The sums for rows whose sums in f32 overflow or vanish: element after element, on every
+/// instruction set alike.
 ///
 /// # Safety
 ///
@@ -434,9 +442,10 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// Squared lengths that f32 sums up well: no square overflowed, and those that vanished (below 2^-126 there are but few
-/// bits, and below 2^-149 none) are too small to count, in as many dimensions as there may be. By Cauchy and Schwarz the
-/// same goes for the products of two such rows.
+/// Squared lengths that f32 sums up well: no square overflowed, and those that vanished (below
+/// 2^-126 there are but few bits, and below 2^-149 none) are too small to count, in as many
+/// dimensions as there may be. By Cauchy and Schwarz the same goes for the products of two such
+/// rows.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`; a zero vector is at distance 1 from all.
@@ -455,7 +464,8 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
-    /// The sum over the elements from `first` to below `end`, at most [`EXACT_RUN`] of them, which must be there.
+    /// The sum over the elements from `first` to below `end`, at most [`EXACT_RUN`] of them, which
+    /// must be there.
     #[inline(always)]
     unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
         // SAFETY: the blocks cover the elements from `first` to below `end` and no others.
@@ -501,7 +511,8 @@ impl<R: IntegerRow, T: Term> Measure for Integer<R, T> {
     }
 }
 
-/// Squared differences of rows of `i8` that differ by 127 at most: by half the instructions, as differences need not be widened.
+/// Squared differences of rows of `i8` that differ by 127 at most: by half the instructions, as
+/// differences need not be widened.
 pub(crate) struct Narrow;
 
 impl Measure for Narrow {
@@ -598,8 +609,8 @@ pub(crate) struct Rows {
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in `rows.bytes`
-/// bytes; `out` is as long as `ids`.
+/// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in
+/// `rows.bytes` bytes; `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
     query: *const u8,
@@ -629,7 +640,8 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
     for distance in out {
-        // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each other.
+        // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each
+        // other.
         *distance = unsafe { M::distance::<L>(query, row, rows.dim) };
         row = row.wrapping_add(rows.bytes);
     }
@@ -652,7 +664,8 @@ pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
     out
 }
 
-/// Copies `n` elements of `S` bytes each into a block of `N` bytes, zeros behind, for loads without a mask.
+/// Copies `n` elements of `S` bytes each into a block of `N` bytes, zeros behind, for loads without
+/// a mask.
 ///
 /// # Safety
 ///

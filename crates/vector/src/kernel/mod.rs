@@ -1,5 +1,5 @@
-//! Distance kernels: one [`Kernel`] for each combination of metric, element type and instruction set, chosen before
-//! the loop and called through a pointer.
+//! Distance kernels: one [`Kernel`] for each combination of metric, element type and instruction
+//! set, chosen before the loop and called through a pointer.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -40,10 +40,11 @@ struct Shapes {
 /// The metrics that there are functions for: all.
 const METRICS: usize = Metric::ALL.len();
 
-/// All functions of one instruction set. They are unsafe to call: the processor must have it, and the pointers must be
-/// what the functions of the same names in [`body`] and [`codes`] ask for.
+/// All functions of one instruction set. They are unsafe to call: the processor must have it, and
+/// the pointers must be what the functions of the same names in [`body`] and [`codes`] ask for.
 pub(crate) struct Routines {
-    /// By the code of the element type, then by the code of the metric: in the order of their codes.
+    /// By the code of the element type, then by the code of the metric: in the order of their
+    /// codes.
     shapes: [[Shapes; METRICS]; Element::ALL.len()],
     narrow: Shapes,
     pub(crate) score: unsafe fn(*const f32, usize, *const u8, &[u32], &mut [f32]),
@@ -53,7 +54,8 @@ pub(crate) struct Routines {
     pub(crate) approach: unsafe fn(*const f32, usize, usize, *const f32, *mut f32, *mut f32),
 }
 
-/// Instantiates the bodies for one `Lanes`, in functions that enable its instruction set, as `ROUTINES`.
+/// Instantiates the bodies for one `Lanes`, in functions that enable its instruction set, as
+/// `ROUTINES`.
 macro_rules! routines {
     ($lanes:ty $(, $features:literal)?) => {
         mod instances {
@@ -225,8 +227,8 @@ impl Kernel {
     /// The largest of the numbers that [`Kernel::narrow`] is for.
     pub const NARROW_LARGEST: i8 = 63;
 
-    /// A kernel for squared Euclidean distances of rows of `i8` from -63 to 63, faster than that for all `i8`. Of other rows it gives
-    /// numbers that say nothing.
+    /// A kernel for squared Euclidean distances of rows of `i8` from -63 to 63, faster than that
+    /// for all `i8`. Of other rows it gives numbers that say nothing.
     ///
     /// # Panics
     ///
@@ -272,7 +274,8 @@ impl Kernel {
         self.isa
     }
 
-    /// The distance between two rows: raw little-endian bytes, `dim` elements each, at any alignment.
+    /// The distance between two rows: raw little-endian bytes, `dim` elements each, at any
+    /// alignment.
     ///
     /// # Panics
     ///
@@ -284,17 +287,19 @@ impl Kernel {
             "a row is not {} bytes long",
             self.row_bytes
         );
-        // SAFETY: both rows have `dim` elements, and `Routines::of` saw that the processor has the instruction set.
+        // SAFETY: both rows have `dim` elements, and `Routines::of` saw that the processor has the
+        // instruction set.
         unsafe { (self.shapes.distance)(a.as_ptr(), b.as_ptr(), self.dim) }
     }
 
-    /// The distances from `query` to the rows `ids` of the dense matrix `rows`: `out[i]` is that to row `ids[i]`.
-    /// Prefetches rows ahead, so it is the way to measure rows that lie scattered in memory.
+    /// The distances from `query` to the rows `ids` of the dense matrix `rows`: `out[i]` is that to
+    /// row `ids[i]`. Prefetches rows ahead, so it is the way to measure rows that lie scattered in
+    /// memory.
     ///
     /// # Panics
     ///
-    /// If the query's length is not [`Kernel::row_bytes`], an id is not below the number of whole rows, or `out` is not
-    /// as long as `ids`.
+    /// If the query's length is not [`Kernel::row_bytes`], an id is not below the number of whole
+    /// rows, or `out` is not as long as `ids`.
     #[inline]
     pub fn distances(&self, query: &[u8], rows: &[u8], ids: &[u32], out: &mut [f32]) {
         assert_eq!(
@@ -313,8 +318,8 @@ impl Kernel {
             bytes: self.row_bytes,
             dim: self.dim,
         };
-        // SAFETY: the query has `dim` elements; each id is that of a whole row in `rows`; `out` is as long as `ids`; the
-        // processor has the instruction set.
+        // SAFETY: the query has `dim` elements; each id is that of a whole row in `rows`; `out` is
+        // as long as `ids`; the processor has the instruction set.
         unsafe { (self.shapes.gather)(query.as_ptr(), rows, ids, out) }
     }
 
@@ -340,8 +345,8 @@ impl Kernel {
             bytes: self.row_bytes,
             dim: self.dim,
         };
-        // SAFETY: the query has `dim` elements; `rows` has `out.len()` rows of as many; the processor has the
-        // instruction set.
+        // SAFETY: the query has `dim` elements; `rows` has `out.len()` rows of as many; the
+        // processor has the instruction set.
         unsafe { (self.shapes.dense)(query.as_ptr(), rows, out) }
     }
 }
@@ -357,7 +362,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Whether all ids are below `count`; one pass without branches, so that the loop after it needs no checks.
+/// Whether all ids are below `count`; one pass without branches, so that the loop after it needs no
+/// checks.
 #[inline]
 pub(crate) fn all_below(ids: &[u32], count: usize) -> bool {
     ids.is_empty() || (ids.iter().fold(0, |most, id| most.max(*id)) as usize) < count

@@ -1,4 +1,5 @@
-//! The primitives in plain Rust: arrays, which the compiler vectorises as far as the baseline processor goes.
+//! The primitives in plain Rust: arrays, which the compiler vectorises as far as the baseline
+//! processor goes.
 
 use super::body::{LANES, Lanes, halves};
 use crate::element::half_to_f32;

@@ -1,10 +1,12 @@
-//! Every kernel of every instruction set that this machine has, against exact and f64 oracles, and against each other.
+//! Every kernel of every instruction set that this machine has, against exact and f64 oracles, and
+//! against each other.
 
 use half::f16;
 use proptest::prelude::*;
 use stratann_vector::{Element, InstructionSet, Kernel, Metric, to_f32};
 
-/// The distance by the definition, in f64, with the sum of the terms' magnitudes, which bounds the error.
+/// The distance by the definition, in f64, with the sum of the terms' magnitudes, which bounds the
+/// error.
 fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
     let pairs = || a.iter().zip(b).map(|(x, y)| (f64::from(*x), f64::from(*y)));
     match metric {
@@ -277,7 +279,8 @@ fn narrow_rows_have_the_distances_of_all_rows() {
             for &isa in InstructionSet::available() {
                 let kernel = Kernel::narrow_with_isa(dim, isa);
                 assert_eq!(kernel.distance(&a, &b), expected, "{isa}, {dim} dimensions");
-                // Behind a page that ends, nothing is read: as rows that do not start where a register does.
+                // Behind a page that ends, nothing is read: as rows that do not start where a
+                // register does.
                 let mut shifted = vec![0; 1];
                 shifted.extend(&b);
                 assert_eq!(kernel.distance(&a, &shifted[1..]), expected);
@@ -316,8 +319,8 @@ fn every_f16_is_read_exactly() {
         if expected.is_nan() {
             continue;
         }
-        // Against zero but for one element, the inner product with ones is the element itself; in a whole block and
-        // in a tail, which are loaded differently.
+        // Against zero but for one element, the inner product with ones is the element itself; in a
+        // whole block and in a tail, which are loaded differently.
         for dim in [16, 5] {
             let mut a = vec![0; 2 * dim];
             a[6..8].copy_from_slice(&bits.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Elements, kernels and quantisers as others see them: one binary of tests, since each would be linked by itself.
+//! Elements, kernels and quantisers as others see them: one binary of tests, since each would be
+//! linked by itself.
 
 mod elements;
 mod kernels;

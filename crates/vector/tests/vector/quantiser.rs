@@ -1,5 +1,5 @@
-//! The product quantiser: its errors, what training must achieve, and that neither threads nor the instruction set
-//! change a bit.
+//! The product quantiser: its errors, what training must achieve, and that neither threads nor the
+//! instruction set change a bit.
 
 use proptest::prelude::*;
 use stratann_vector::{
@@ -85,7 +85,8 @@ fn more_bytes_make_less_error() {
         errors.windows(2).all(|pair| pair[1] < pair[0]),
         "{errors:?}"
     );
-    // One byte can tell the 40 centres apart, so even that leaves no more than the spread around them.
+    // One byte can tell the 40 centres apart, so even that leaves no more than the spread around
+    // them.
     let spread = 24.0 * 0.09 / 12.0;
     assert!(errors[0] < spread, "{errors:?}");
     assert!(errors[4] < 1e-3, "{errors:?}");
@@ -134,7 +135,8 @@ fn what_weighs_more_is_told_apart_better() {
     let mut weights = vec![1.0; 1500];
     weights.resize(3000, 1e4);
     let weighted = errors(Some(weights));
-    // A few centroids for the narrow half become half of all; those that are left for the other do with an error of some times the square root.
+    // A few centroids for the narrow half become half of all; those that are left for the other do
+    // with an error of some times the square root.
     assert!(weighted.1 < plain.1 / 4.0, "{plain:?} {weighted:?}");
     assert!(weighted.0 < 4.0 * plain.0, "{plain:?} {weighted:?}");
 }
@@ -273,7 +275,8 @@ fn few_distinct_vectors_among_many() {
 
 #[test]
 fn all_centroids_are_used() {
-    // One far-off crowd: a bad start would leave centroids without points, and training must give them some.
+    // One far-off crowd: a bad start would leave centroids without points, and training must give
+    // them some.
     let mut vectors = sample(4000, 4, 7);
     for x in &mut vectors[..4 * 3000] {
         *x = *x * 1e-3 + 10.0;

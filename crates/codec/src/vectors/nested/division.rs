@@ -152,7 +152,8 @@ fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32
 }
 
-/// The f16 of an f32 that is no subnormal as f16 and has no more bits than one; the largest of those that are larger.
+/// The f16 of an f32 that is no subnormal as f16 and has no more bits than one; the largest of
+/// those that are larger.
 #[inline(always)]
 pub(super) fn f16_bits(value: f32) -> u16 {
     const LARGEST: u32 = 0x7bff;

@@ -10,7 +10,8 @@ fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// Bytes of a page that a record has which starts at its begin and goes on, and of one that is nothing but what a record goes on with.
+/// Bytes of a page that a record has which starts at its begin and goes on, and of one that is
+/// nothing but what a record goes on with.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
@@ -214,7 +215,8 @@ fn what_a_page_cannot_have_is_refused() {
         let read = SlottedView::open(&shape, &bytes, page as u64, true, "v");
         read.map(|_| ()).unwrap_err().to_string()
     };
-    // Nothing at all; a width of lengths of lists; more begun than there is room for before a record.
+    // Nothing at all; a width of lengths of lists; more begun than there is room for before a
+    // record.
     let text = refused(0, &|bytes| bytes[4..6].fill(0));
     assert!(text.contains("count of records"), "{text}");
     let text = refused(0, &|bytes| bytes[7] |= 1);

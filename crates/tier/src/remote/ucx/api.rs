@@ -1,8 +1,9 @@
-//! The functions of UCX that are used, as `ucp/api/ucp.h` of version 1.13 declares them. They are looked up in the library when it is first
-//! wanted, so that a program runs where it is not installed, and says what is missing only when it is asked for UCX.
+//! The functions of UCX that are used, as `ucp/api/ucp.h` of version 1.13 declares them. They are
+//! looked up in the library when it is first wanted, so that a program runs where it is not
+//! installed, and says what is missing only when it is asked for UCX.
 //!
-//! The structures begin with a mask of the members that are set; later versions only append members. A test compares them with the header,
-//! where it is installed.
+//! The structures begin with a mask of the members that are set; later versions only append
+//! members. A test compares them with the header, where it is installed.
 
 use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -78,7 +79,8 @@ pub(super) const EP_ADDRESS: u64 = 1;
 pub(super) const EP_ERROR_MODE: u64 = 1 << 1;
 pub(super) const EP_ERROR_HANDLER: u64 = 1 << 2;
 
-/// Whether the end of the other side ends what is under way. Transports through shared memory do not notice it (1.13).
+/// Whether the end of the other side ends what is under way. Transports through shared memory do
+/// not notice it (1.13).
 pub(super) const ERRORS_NONE: c_int = 0;
 pub(super) const ERRORS_PEER: c_int = 1;
 
@@ -110,7 +112,8 @@ pub(super) const MAP_FLAGS: u64 = 1 << 2;
 pub(super) const MAP_PROTECTION: u64 = 1 << 3;
 /// This process reads and writes, others only read (as far as a transport knows the difference).
 pub(super) const PROTECTION_OTHERS_READ: c_uint = 1 | 1 << 1 | 1 << 8;
-/// The library allocates the memory, of a kind that others can read without this process where there is one.
+/// The library allocates the memory, of a kind that others can read without this process where
+/// there is one.
 pub(super) const MAP_ALLOCATE: c_uint = 1 << 1;
 
 /// `ucp_mem_map_params_t`
@@ -184,8 +187,9 @@ macro_rules! functions {
         impl Functions {
             fn of(library: &Library) -> Result<Functions, libloading::Error> {
                 Ok(Functions {
-                    // SAFETY: the type is that of the declaration in the header of API version 1.13, which later versions keep (a
-                    // library with another binary interface would have another file name); the library is never unloaded.
+                    // SAFETY: the type is that of the declaration in the header of API version
+                    // 1.13, which later versions keep (a library with another binary interface
+                    // would have another file name); the library is never unloaded.
                     $($name: unsafe { *library.get(stringify!($name))? },)*
                 })
             }
@@ -226,7 +230,8 @@ functions! {
     ucs_global_opts_set_value: fn(*const c_char, *const c_char) -> Status;
 }
 
-/// The functions of the library, which is loaded now if it is not. Where that fails the next call tries again.
+/// The functions of the library, which is loaded now if it is not. Where that fails the next call
+/// tries again.
 ///
 /// # Errors
 /// It is not installed, or too old.
@@ -246,7 +251,8 @@ fn load() -> Result<Functions, String> {
             .map_or_else(|| error.to_string(), ToString::to_string);
         format!("{LIBRARY} cannot be loaded ({why}): install it (Debian: apt-get install libucx0)")
     };
-    // SAFETY: what runs when it is loaded is the library's own: it reads its settings and starts nothing that waits for this thread.
+    // SAFETY: what runs when it is loaded is the library's own: it reads its settings and starts
+    // nothing that waits for this thread.
     let library = unsafe { Library::new(LIBRARY) }.map_err(failed)?;
     let functions = Functions::of(&library).map_err(failed)?;
     // It has threads and hooks, which nobody could take back.
@@ -260,8 +266,8 @@ fn load() -> Result<Functions, String> {
         ));
     }
     if std::env::var_os("UCX_LOG_LEVEL").is_none() {
-        // It writes to standard output, where results go; what fails is told as an error. One that does not know the name goes on as it did.
-        // SAFETY: two strings that end with zero.
+        // It writes to standard output, where results go; what fails is told as an error. One that
+        // does not know the name goes on as it did. SAFETY: two strings that end with zero.
         let _ = unsafe {
             (functions.ucs_global_opts_set_value)(c"LOG_LEVEL".as_ptr(), c"fatal".as_ptr())
         };
@@ -272,7 +278,8 @@ fn load() -> Result<Functions, String> {
 impl Functions {
     /// What a status says.
     pub(super) fn text(&self, status: Status) -> String {
-        // SAFETY: it gives a string that ends with zero and lives as long as the library, or as the thread, for any number.
+        // SAFETY: it gives a string that ends with zero and lives as long as the library, or as the
+        // thread, for any number.
         let text = unsafe { CStr::from_ptr((self.ucs_status_string)(status)) };
         text.to_string_lossy().into_owned()
     }

@@ -11,18 +11,21 @@ use super::{Worker, api};
 /// How long the end of a connection may take that is closed without asking the other side.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// Where a worker sends to. Its worker is to be dropped before it is, and to [close](Self::close) it before that.
+/// Where a worker sends to. Its worker is to be dropped before it is, and to [close](Self::close)
+/// it before that.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
     /// Whether UCX notices that the other side is gone.
     notices: bool,
-    /// Why it has failed; [`api::OK`]: it has not. The library writes to it as long as the worker lives.
+    /// Why it has failed; [`api::OK`]: it has not. The library writes to it as long as the worker
+    /// lives.
     failed: Arc<AtomicI8>,
 }
 
-/// The bytes of another side's address or of a key, with zeros behind them. UCX is not told how many there are: it goes by lengths that stand in the
-/// bytes, each of one or two bytes. Where these are wrong, it reads on beyond the end, and meets the zeros there and not other memory. What
-/// the bytes say is believed otherwise; see the module.
+/// The bytes of another side's address or of a key, with zeros behind them. UCX is not told how
+/// many there are: it goes by lengths that stand in the bytes, each of one or two bytes. Where
+/// these are wrong, it reads on beyond the end, and meets the zeros there and not other memory.
+/// What the bytes say is believed otherwise; see the module.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
@@ -31,13 +34,15 @@ pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
 
 /// Called by UCX when an endpoint fails: its requests fail as well.
 extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
-    // SAFETY: it is the number of an endpoint, which lives as long as its worker: nothing else calls this.
+    // SAFETY: it is the number of an endpoint, which lives as long as its worker: nothing else
+    // calls this.
     let failed = unsafe { &*of.cast::<AtomicI8>() };
     failed.store(status, Ordering::SeqCst);
 }
 
 impl Endpoint {
-    /// Connects to another worker: so that its end is noticed, if a transport that notices it leads there.
+    /// Connects to another worker: so that its end is noticed, if a transport that notices it leads
+    /// there.
     pub(super) fn new(worker: &Worker, address: &[u8]) -> Result<Endpoint, String> {
         let functions = worker.functions();
         let (address, failed) = (padded(address), Arc::new(AtomicI8::new(api::OK)));
@@ -64,8 +69,9 @@ impl Endpoint {
                 },
             };
             let mut raw = null_mut();
-            // SAFETY: the worker lives; the address is as the other side's UCX packed it, with as much behind it as any bytes could be taken to say,
-            // and is copied; the number of the handler is an atomic one, and outlives the worker.
+            // SAFETY: the worker lives; the address is as the other side's UCX packed it, with as
+            // much behind it as any bytes could be taken to say, and is copied; the number of the
+            // handler is an atomic one, and outlives the worker.
             status = unsafe { (functions.ucp_ep_create)(worker.raw, &params, &mut raw) };
             if status == api::OK {
                 let notices = errors == api::ERRORS_PEER;
@@ -95,7 +101,8 @@ impl Endpoint {
 
     /// Ends it, without an answer of the other side, which may be gone. It is not used behind this.
     pub(super) fn close(&self, worker: &Worker) {
-        // Without notice there is no closing by force, and the other side may be gone: the endpoint ends with the worker.
+        // Without notice there is no closing by force, and the other side may be gone: the endpoint
+        // ends with the worker.
         if !self.notices {
             return;
         }

@@ -18,7 +18,8 @@ struct Reached {
     len: u64,
 }
 
-/// A read in flight. The library writes to its block until the request is done, or the worker destroyed.
+/// A read in flight. The library writes to its block until the request is done, or the worker
+/// destroyed.
 struct Running {
     request: *mut c_void,
     asked: Asked,
@@ -28,7 +29,8 @@ struct Running {
 pub(in crate::remote) struct Lane {
     /// Before the blocks, to which nothing writes any more when it has been dropped.
     connection: Connection,
-    /// Files of which it was asked where they are, by the tag of the request, and who waits for that: offset in the file, and what was asked.
+    /// Files of which it was asked where they are, by the tag of the request, and who waits for
+    /// that: offset in the file, and what was asked.
     reaching: HashMap<u64, u64>,
     waiting: HashMap<u64, Vec<(u64, Asked)>>,
     running: Vec<Running>,
@@ -37,7 +39,8 @@ pub(in crate::remote) struct Lane {
     failed: Option<Fault>,
 }
 
-/// What of a lane stands in UCX. When it is dropped, it is closed without an answer of the server, which may be gone.
+/// What of a lane stands in UCX. When it is dropped, it is closed without an answer of the server,
+/// which may be gone.
 struct Connection {
     /// Before the endpoint, to which it says that it has failed.
     worker: Worker,
@@ -85,7 +88,8 @@ impl Lane {
         self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty()
     }
 
-    /// Reads bytes of a file, as many as the block of what was asked has. True: the server has to be asked first where the file is.
+    /// Reads bytes of a file, as many as the block of what was asked has. True: the server has to
+    /// be asked first where the file is.
     pub(in crate::remote) fn submit(&mut self, file: u64, offset: u64, asked: Asked) -> bool {
         if self.connection.files.contains_key(&file) {
             self.get(file, offset, asked);
@@ -149,8 +153,9 @@ impl Lane {
         let functions = self.connection.worker.functions();
         let mut unpacked = null_mut();
         let key = padded(key);
-        // SAFETY: the endpoint is this worker's; the key is as the server packed it (the frame's checksum says so), and there is as much behind it
-        // as UCX could take any bytes of it to say.
+        // SAFETY: the endpoint is this worker's; the key is as the server packed it (the frame's
+        // checksum says so), and there is as much behind it as UCX could take any bytes of it to
+        // say.
         let got =
             unsafe { (functions.ucp_ep_rkey_unpack)(endpoint, key.as_ptr().cast(), &mut unpacked) };
         functions
@@ -182,8 +187,10 @@ impl Lane {
             return;
         }
         let params = api::RequestParams::new(0);
-        // SAFETY: the endpoint and the key live as long as the lane. The block has `len` bytes at its target, which nobody looks at while it is in
-        // `running`: it leaves that when the request is done, or the worker destroyed. Where to read was checked against the file's length.
+        // SAFETY: the endpoint and the key live as long as the lane. The block has `len` bytes at
+        // its target, which nobody looks at while it is in `running`: it leaves that when the
+        // request is done, or the worker destroyed. Where to read was checked against the file's
+        // length.
         let request = unsafe {
             (self.connection.worker.functions().ucp_get_nbx)(
                 endpoint.raw(),

@@ -1,5 +1,6 @@
-//! UCX as a way to a memory server, and between the servers of DistVS: RDMA where the machines have it, shared memory on one machine, and for trials
-//! TCP (feature `ucx`). Files are read one-sidedly:
+//! UCX as a way to a memory server, and between the servers of DistVS: RDMA where the machines have
+//! it, shared memory on one machine, and for trials TCP (feature `ucx`). Files are read
+//! one-sidedly:
 //!
 //! ```text
 //!   client                                             server
@@ -8,21 +9,29 @@
 //!                                                    Target: a thread that answers where the transport cannot (TCP)
 //! ```
 //!
-//! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn; what searches read comes through UCX.
-//! The TCP connection stays open beside it: the server keeps the files for as long, and when it ends all reads fail at once, even where UCX has
-//! not noticed that nobody will answer them.
-//! `target.rs` is the server's side, `lane.rs` the client's, `endpoint.rs` a way to another process, and `api.rs` what is used of the library.
-//! What servers of DistVS say to each other are messages, to which the other side has to answer: for them `stream.rs` carries bytes to and fro.
+//! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn;
+//! what searches read comes through UCX. The TCP connection stays open beside it: the server keeps
+//! the files for as long, and when it ends all reads fail at once, even where UCX has not noticed
+//! that nobody will answer them. `target.rs` is the server's side, `lane.rs` the client's,
+//! `endpoint.rs` a way to another process, and `api.rs` what is used of the library. What servers
+//! of DistVS say to each other are messages, to which the other side has to answer: for them
+//! `stream.rs` carries bytes to and fro.
 //!
-//! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
-//! that trust each other, as RDMA is. With a server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says otherwise.
-//! The address and the keys that a server of files sends are handed to UCX as they are, of a server alone that has shown the client's secret; how much a file has is checked here, and pages have checksums.
-//! Between servers of DistVS both addresses are sealed with the secret (`stream.rs`).
+//! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32
+//! bits) reads what it is for. So it is for machines that trust each other, as RDMA is. With a
+//! server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says
+//! otherwise. The address and the keys that a server of files sends are handed to UCX as they are,
+//! of a server alone that has shown the client's secret; how much a file has is checked here, and
+//! pages have checksums. Between servers of DistVS both addresses are sealed with the secret
+//! (`stream.rs`).
 //!
-//! **Over TCP only who says so.** There UCX encrypts nothing, takes bytes from whoever reaches the port that it chose, and emulates one-sided reads, which are not for a server: it answers reads of *any* of the process' memory,
-//! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
-//! `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is left out of what UCX chooses from,
-//! unless `UCX_TLS` in the environment names transports: for trials without a card.
+//! **Over TCP only who says so.** There UCX encrypts nothing, takes bytes from whoever reaches the
+//! port that it chose, and emulates one-sided reads, which are not for a server: it answers reads
+//! of *any* of the process' memory, to whoever reaches the port that it chose; and where a client
+//! is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
+//! `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting `PROTO_ENABLE` changes
+//! nothing). So TCP is left out of what UCX chooses from, unless `UCX_TLS` in the environment names
+//! transports: for trials without a card.
 
 mod api;
 mod endpoint;
@@ -86,7 +95,8 @@ struct Context {
     raw: api::Context,
 }
 
-// SAFETY: it was made for workers of several threads (`mt_workers_shared`), so the library locks it.
+// SAFETY: it was made for workers of several threads (`mt_workers_shared`), so the library locks
+// it.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -142,8 +152,9 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The one of all clients of servers on this machine, or elsewhere; of streams, of all their servers, too. Where it does not start the next who wants
-    /// it tries again: a card may have come up.
+    /// The one of all clients of servers on this machine, or elsewhere; of streams, of all their
+    /// servers, too. Where it does not start the next who wants it tries again: a card may have
+    /// come up.
     fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         static SHARED: [Mutex<Option<Arc<Context>>>; 4] = [const { Mutex::new(None) }; 4];
         let shared = &SHARED[2 * of as usize + usize::from(loopback)];
@@ -162,7 +173,8 @@ impl Drop for Context {
     }
 }
 
-/// A worker of UCX: endpoints and requests belong to one, and go on when its thread calls `progress`.
+/// A worker of UCX: endpoints and requests belong to one, and go on when its thread calls
+/// `progress`.
 struct Worker {
     context: Arc<Context>,
     raw: api::Worker,
@@ -205,12 +217,13 @@ impl Worker {
 
     /// Does what can be done; false if there was nothing.
     fn progress(&self) -> bool {
-        // SAFETY: the worker lives; it is not `Send`, and a stream, which is, locks it, so no other thread uses it now; its one callback notes a
-        // number (`endpoint.rs`).
+        // SAFETY: the worker lives; it is not `Send`, and a stream, which is, locks it, so no other
+        // thread uses it now; its one callback notes a number (`endpoint.rs`).
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 
-    /// Makes its descriptor readable at the next event; false if one is there already, which `progress` has to take first.
+    /// Makes its descriptor readable at the next event; false if one is there already, which
+    /// `progress` has to take first.
     fn arm(&self) -> Result<bool, String> {
         // SAFETY: as in `progress`.
         match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
@@ -242,7 +255,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it. Endpoints and requests of it that are left end with it: behind this nothing of them writes to memory.
+        // SAFETY: nobody else has it. Endpoints and requests of it that are left end with it:
+        // behind this nothing of them writes to memory.
         unsafe { (self.functions().ucp_worker_destroy)(self.raw) };
     }
 }

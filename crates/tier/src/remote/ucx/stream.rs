@@ -1,4 +1,5 @@
-//! Bytes to and fro between two processes, as a socket carries them: what goes between the servers of DistVS.
+//! Bytes to and fro between two processes, as a socket carries them: what goes between the servers
+//! of DistVS.
 //!
 //! ```text
 //!   who connected                                          who was connected to
@@ -18,14 +19,17 @@
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]      REACH + 32 bytes
 //! ```
 //!
-//! Then all goes through UCX. The TCP connection stays, and nothing is sent through it: its end is the end of the stream, however a process ends,
-//! also over transports of UCX that do not notice it. So a stream can be ended from anywhere by its socket.
+//! Then all goes through UCX. The TCP connection stays, and nothing is sent through it: its end is
+//! the end of the stream, however a process ends, also over transports of UCX that do not notice
+//! it. So a stream can be ended from anywhere by its socket.
 //!
-//! Each stream has a worker on both sides, which both of its directions lock for as long as a call of the library takes; nobody holds it while he
-//! sleeps. Who finds nothing to read has the worker's descriptor become readable, and sleeps until it is. Who writes may then take from the network what
-//! he sleeps for: he rings an eventfd. What is written is copied, and one piece is on its way at a time; the next one waits until it is gone. So
-//! whoever is not read has to wait, as far as the network has no more room; only what comes while this side waits to write is kept in memory. What
-//! was written last may be lost where a side ends the stream.
+//! Each stream has a worker on both sides, which both of its directions lock for as long as a call
+//! of the library takes; nobody holds it while he sleeps. Who finds nothing to read has the
+//! worker's descriptor become readable, and sleeps until it is. Who writes may then take from the
+//! network what he sleeps for: he rings an eventfd. What is written is copied, and one piece is on
+//! its way at a time; the next one waits until it is gone. So whoever is not read has to wait, as
+//! far as the network has no more room; only what comes while this side waits to write is kept in
+//! memory. What was written last may be lost where a side ends the stream.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -52,9 +56,11 @@ const LEAST_ADDRESS: usize = 1 + 8 + 1;
 const PIECE: usize = 64 << 10;
 /// What comes through UCX first.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// How long who waits sleeps at most where nothing may wake him: where a transport that cannot send now does not tell when it can.
+/// How long who waits sleeps at most where nothing may wake him: where a transport that cannot send
+/// now does not tell when it can.
 const NAP: Duration = Duration::from_micros(100);
-/// The same of who writes and was told that he will be woken: who reads may have taken what wakes him.
+/// The same of who writes and was told that he will be woken: who reads may have taken what wakes
+/// him.
 const DOZE: Duration = Duration::from_millis(1);
 
 /// The stream is over, for a reason that UCX gives.
@@ -102,11 +108,12 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Agrees on a stream with the other side of a connection, of which both know by now that they may: the seal is that of their greetings. The
-    /// connection is that stream's from here on.
+    /// Agrees on a stream with the other side of a connection, of which both know by now that they
+    /// may: the seal is that of their greetings. The connection is that stream's from here on.
     ///
     /// # Errors
-    /// The other side ends the connection, or says what cannot be, or what is not sealed; UCX finds no way there, or nothing comes through it in time.
+    /// The other side ends the connection, or says what cannot be, or what is not sealed; UCX finds
+    /// no way there, or nothing comes through it in time.
     pub fn over(
         &self,
         socket: TcpStream,
@@ -136,7 +143,8 @@ impl Streams {
         notice_when_gone(&socket)?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Nothing that comes is taken before there is an endpoint for it, and nothing fails between that and its place beside the worker.
+        // Nothing that comes is taken before there is an endpoint for it, and nothing fails between
+        // that and its place beside the worker.
         let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
@@ -216,7 +224,8 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     Ok(address.to_vec())
 }
 
-/// A stream through UCX. It reads and writes as a socket does, with time limits as a socket has them.
+/// A stream through UCX. It reads and writes as a socket does, with time limits as a socket has
+/// them.
 pub struct UcxStream {
     reader: UcxReader,
     writer: UcxWriter,
@@ -260,7 +269,8 @@ struct Inside {
     sleeps: bool,
 }
 
-// SAFETY: it owns its worker, and what it points to is the worker's, which is made for one thread at a time, whichever that is (`api::SERIALIZED`).
+// SAFETY: it owns its worker, and what it points to is the worker's, which is made for one thread
+// at a time, whichever that is (`api::SERIALIZED`).
 unsafe impl Send for Inside {}
 
 /// Bytes that have come and not all been read. They are the library's until they are released.
@@ -316,7 +326,8 @@ impl Inside {
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// As [`take`](Self::take), also what the library has yet to take from the network. No more of that than there is room for: the rest waits there.
+    /// As [`take`](Self::take), also what the library has yet to take from the network. No more of
+    /// that than there is room for: the rest waits there.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -357,8 +368,9 @@ impl Inside {
         self.piece.clear();
         self.piece.extend_from_slice(&bytes[..count]);
         let params = api::RequestParams::new(0);
-        // SAFETY: the endpoint is this worker's, which lives. The piece stays as it is until the request is done, which `is_sent` says before this is
-        // called again, or the worker destroyed.
+        // SAFETY: the endpoint is this worker's, which lives. The piece stays as it is until the
+        // request is done, which `is_sent` says before this is called again, or the worker
+        // destroyed.
         let request = unsafe {
             (functions.ucp_stream_send_nbx)(
                 self.endpoint.raw(),
@@ -416,7 +428,8 @@ impl Line {
         }
     }
 
-    /// Sleeps until something stirs, no longer than `most`: the socket, the worker where it is `armed`, and the bell for who reads.
+    /// Sleeps until something stirs, no longer than `most`: the socket, the worker where it is
+    /// `armed`, and the bell for who reads.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -448,8 +461,9 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be something to do, and no longer than what is left of the time. `busy`: the worker had something to do when it was last
-    /// asked, and could not do it. Gives whether that is so now.
+    /// Sleeps until there may be something to do, and no longer than what is left of the time.
+    /// `busy`: the worker had something to do when it was last asked, and could not do it. Gives
+    /// whether that is so now.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -537,7 +551,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Before UCX tells the other side, which is to find an end and no error. It fails where that side has gone, which is as good.
+        // Before UCX tells the other side, which is to find an end and no error. It fails where
+        // that side has gone, which is as good.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

@@ -1,4 +1,5 @@
-//! The server's side: memory that others read, and a thread that answers where a transport cannot do without.
+//! The server's side: memory that others read, and a thread that answers where a transport cannot
+//! do without.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -21,8 +22,8 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// How long memory stays after its last reader has gone: the longest that a client waits for an answer, several times, so that a read that is
-/// still on its way meets memory.
+/// How long memory stays after its last reader has gone: the longest that a client waits for an
+/// answer, several times, so that a read that is still on its way meets memory.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
 /// What is kept until nobody can ask for it any more.
@@ -135,7 +136,8 @@ impl Target {
             Some(start) if facts.len >= len => region.start = start,
             _ => return Err(failed(format!("{} bytes in place of {len}", facts.len))),
         }
-        // SAFETY: so many bytes are there, as was looked at above, and nobody else knows of them. Some ways to allocate leave them as they were.
+        // SAFETY: so many bytes are there, as was looked at above, and nobody else knows of them.
+        // Some ways to allocate leave them as they were.
         unsafe { region.start.as_ptr().write_bytes(0, len) };
         region.len = len;
         let (mut start, mut bytes) = (null_mut(), 0);
@@ -178,7 +180,8 @@ impl Target {
         Ok(bytes)
     }
 
-    /// Keeps what a client had, which has gone, until nothing of what it asked for can be on its way.
+    /// Keeps what a client had, which has gone, until nothing of what it asked for can be on its
+    /// way.
     pub fn retire(&self, what: impl IntoIterator<Item = Kept>) {
         let until = Instant::now() + RETIRED;
         let all = what.into_iter().map(|what| (until, what));
@@ -220,8 +223,9 @@ impl Drop for Target {
     }
 }
 
-/// Memory that clients can read. They must not write to it, though some transports would let them: a process that does could, as with any
-/// memory that is shared, change bytes under their reading, and the checksums of pages tell.
+/// Memory that clients can read. They must not write to it, though some transports would let them:
+/// a process that does could, as with any memory that is shared, change bytes under their reading,
+/// and the checksums of pages tell.
 pub struct Region {
     context: Arc<Context>,
     memory: api::Memory,
@@ -245,14 +249,16 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the library gave at least so many bytes there, which were zeroed, and stay until they are unmapped in `drop`.
+        // SAFETY: the library gave at least so many bytes there, which were zeroed, and stay until
+        // they are unmapped in `drop`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; nobody else has it, and clients are told of it only when it is not written to any more.
+        // SAFETY: as in `deref`; nobody else has it, and clients are told of it only when it is not
+        // written to any more.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -260,7 +266,8 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: it was mapped in `allocate`, with this context, and nobody has its bytes any more.
+        // SAFETY: it was mapped in `allocate`, with this context, and nobody has its bytes any
+        // more.
         let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
         if let Err(error) = functions.check("unmap memory", unmapped) {
             tracing::warn!("{error}");

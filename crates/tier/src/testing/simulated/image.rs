@@ -7,11 +7,13 @@ use crate::testing::random::Random;
 /// What a crash leaves of changes that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// Nothing of what was written. Of the unsynced names the first few, in order, as with a journal.
+    /// Nothing of what was written. Of the unsynced names the first few, in order, as with a
+    /// journal.
     Dropped,
     /// All of it, but the last write ends at some boundary of 512 bytes.
     Torn,
-    /// Any part of it: some writes, or some 4 KiB pages of them, and not others; some names and not others.
+    /// Any part of it: some writes, or some 4 KiB pages of them, and not others; some names and not
+    /// others.
     Reordered,
 }
 
@@ -21,9 +23,10 @@ impl Crash {
 }
 
 impl SimVolume {
-    /// What the disk holds if the machine crashes now (or when it has crashed), as a new, healthy volume without
-    /// locks. Different seeds give different parts of what was not synced. Of several disks the first loses what `mode` says, and each
-    /// other one what the seed does, on its own.
+    /// What the disk holds if the machine crashes now (or when it has crashed), as a new, healthy
+    /// volume without locks. Different seeds give different parts of what was not synced. Of
+    /// several disks the first loses what `mode` says, and each other one what the seed does, on
+    /// its own.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
@@ -118,14 +121,16 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
     }
 }
 
-/// Lets a write through up to some sector; the file's length may have been recorded before its bytes.
+/// Lets a write through up to some sector; the file's length may have been recorded before its
+/// bytes.
 fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     let Change::Write { offset, bytes: new } = change else {
         return;
     };
     let end = offset + new.len() as u64;
     let first = offset / SECTOR;
-    // Boundaries from the one at or before the write, when nothing of it survives, to the last one inside it.
+    // Boundaries from the one at or before the write, when nothing of it survives, to the last one
+    // inside it.
     let sectors = end.div_ceil(SECTOR) - first;
     let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
     let kept = boundary.saturating_sub(*offset) as usize;

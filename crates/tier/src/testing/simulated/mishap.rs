@@ -1,4 +1,5 @@
-//! One operation of any kind that fails, while those before and after it work: what a test enumerates.
+//! One operation of any kind that fails, while those before and after it work: what a test
+//! enumerates.
 
 use std::io;
 
@@ -46,9 +47,11 @@ pub enum Operation {
 pub enum Mishap {
     /// With `EIO`; nothing was done. Of a sync, see [`SimVolume::discard_failed_syncs`].
     Undone,
-    /// With `EIO`, though it was done: a rename over a network whose answer was lost. What only reads is not done.
+    /// With `EIO`, though it was done: a rename over a network whose answer was lost. What only
+    /// reads is not done.
     Done,
-    /// For want of room: `ENOSPC`, a write after its first half; where a descriptor is needed `EMFILE`.
+    /// For want of room: `ENOSPC`, a write after its first half; where a descriptor is needed
+    /// `EMFILE`.
     NoRoom,
 }
 
@@ -139,7 +142,8 @@ impl State {
 
 impl SimVolume {
     /// Operations so far of whatever kind, reads included: what a test enumerates for
-    /// [`fail_call`](SimVolume::fail_call). A call that asks for several things is several operations.
+    /// [`fail_call`](SimVolume::fail_call). A call that asks for several things is several
+    /// operations.
     pub fn calls(&self) -> u64 {
         self.lock_state().calls
     }
@@ -170,17 +174,18 @@ impl SimVolume {
         });
     }
 
-    /// The operation that [`fail_call`](SimVolume::fail_call) failed, and the file's name; `None` if it has not come yet,
-    /// which it then does no more.
+    /// The operation that [`fail_call`](SimVolume::fail_call) failed, and the file's name; `None`
+    /// if it has not come yet, which it then does no more.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
         state.tripped.clone()
     }
 
-    /// Whether a sync that fails discards what it was to make durable, of files and of names: as Linux does, which marks
-    /// the pages clean that it could not write. They are read as they were written, a later sync succeeds, and a crash
-    /// shows that they are not there. By default a later sync makes up for one that failed.
+    /// Whether a sync that fails discards what it was to make durable, of files and of names: as
+    /// Linux does, which marks the pages clean that it could not write. They are read as they were
+    /// written, a later sync succeeds, and a crash shows that they are not there. By default a
+    /// later sync makes up for one that failed.
     pub fn discard_failed_syncs(&self, files: bool, names: bool) {
         let mut state = self.lock_state();
         (state.discards_files, state.discards_names) = (files, names);
