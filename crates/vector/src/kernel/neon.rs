@@ -307,8 +307,8 @@ impl Lanes for Neon {
     }
 }
 
-/// Four binary16 numbers as binary32, by the arithmetic of `half_to_f32`: the intrinsic for it is
-/// newer than the oldest compiler that must do.
+/// Converts four binary16 numbers to binary32 by the arithmetic of `half_to_f32`. The intrinsic for
+/// it is newer than the oldest compiler that is supported.
 #[inline(always)]
 unsafe fn widen_half(half: uint16x4_t) -> float32x4_t {
     // SAFETY: the caller has the instruction set.

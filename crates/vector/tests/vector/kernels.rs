@@ -35,7 +35,7 @@ fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
     }
 }
 
-/// What an integer kernel must return, bit for bit.
+/// The exact result that an integer kernel must return.
 fn integer_oracle(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
     let pairs = || a.iter().zip(b).map(|(x, y)| (*x as i64, *y as i64));
     match metric {

@@ -1,5 +1,5 @@
-//! The product quantiser: its errors, what training must achieve, and that neither threads nor the
-//! instruction set change a bit.
+//! Tests of the product quantiser: its errors, the quality of training, and equal bits on every
+//! number of threads and every instruction set.
 
 use proptest::prelude::*;
 use stratann_vector::{
