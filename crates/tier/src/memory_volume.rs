@@ -305,8 +305,8 @@ impl Volume for MemoryVolume {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let file = self.file(name);
-        // Held until the bytes are there: what is written meanwhile is in them, or comes behind
-        // them.
+        // Held until the image is complete. A concurrent write is either in the image already, or
+        // applied to it later.
         let mut held = locked(&file.image);
         let image = match held.upgrade() {
             Some(image) => image,

@@ -74,9 +74,9 @@ impl PagesFile {
                     offset += piece.len() as u64;
                     bytes = rest;
                 }
-                // Some filesystems find out only now. It is also what comes of a write that ended
-                // within a block, as on a full device: then the ordinary write of the piece, from
-                // its start, says what is wrong.
+                // Some file systems report only now that they do not support direct writes. The
+                // same error results if an earlier write ended within a block, as on a full device.
+                // Then the ordinary write of this piece, from its start, reports the actual error.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
