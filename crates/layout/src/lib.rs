@@ -17,7 +17,7 @@
 //! ├── inline           inline: as coupled, with the codes of a list's nodes       (inline)
 //! │
 //! │   the vectors of a cluster index, read to the byte: [header block][bytes]..     (clusters)
-//! ├── replicated       all members of each cluster
+//! ├── replicated       all members of each cluster, with their vectors
 //! ├── grouped          the group of each cluster, and the numbers of its others
 //! ├── addressed        each vector once, and
 //! ├── postings         the numbers of the members of each cluster
@@ -27,16 +27,16 @@
 //! ├── entries          those of the entry points                                  (entries)
 //! ├── codebook
 //! ├── navigation       a graph over a sample of the nodes                         (navigation)
-//! ├── clusters         how long the extents of clusters are                       (clusters)
-//! ├── amended          clusters that were written anew since the build            (clusters)
-//! ├── directory        which page of packed or adjacency holds which node         (directory)
+//! ├── clusters         the length of each posting list                            (clusters)
+//! ├── amended          clusters that were rewritten since the build               (clusters)
+//! ├── directory        the page of each node in packed or adjacency               (directory)
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
-//! ├── ids              which node has which outside id, unless these are 0, 1, ..  (ids)
-//! ├── rows-0 ..        what vectors have beside them, a file for each segment        (columns)
-//! ├── columns-0 ..     which nodes have which values, the same                    (columns)
+//! ├── ids              the external id of each node, unless these are 0, 1, ..     (ids)
+//! ├── rows-0 ..        attributes and payloads of vectors, a file for each segment   (columns)
+//! ├── columns-0 ..     the nodes that have a value, for each segment too          (columns)
 //! ├── heat             how often a sample of queries read each page               (heat)
-//! ├── recall           how much searches find with which list                      (recall)
-//! ├── placement        where the nodes stand that were written anew               (placement)
+//! ├── recall           the recall of searches by list size                         (recall)
+//! ├── placement        the pages of nodes that were rewritten                     (placement)
 //! ├── pending          changes that wait for their pages                          (pending)
 //! ├── journal          pages that are about to be written in place                (journal)
 //! │
