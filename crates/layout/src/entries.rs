@@ -1,5 +1,5 @@
-//! The entry points of an inline index: the only codes that such an index keeps in memory (AiSAQ
-//! §3.1).
+//! The entry points of an inline index. Their codes are the only ones that such an index keeps in
+//! memory (AiSAQ §3.1).
 //!
 //! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes
 //! of `c` bytes:
@@ -17,7 +17,7 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Nodes where a search may start, and their codes.
+/// The nodes where a search may start, with their codes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryPoints {
     /// The nodes, at least one.
@@ -27,7 +27,7 @@ pub struct EntryPoints {
 }
 
 impl EntryPoints {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let code_bytes = self.codes.len().checked_div(self.nodes.len()).unwrap_or(0);
         let mut out = Vec::with_capacity(8 + 4 * self.nodes.len() + self.codes.len());

@@ -1,13 +1,13 @@
-//! The on-disk formats of StratANN: bytes to structs and back, and nothing else.
+//! The on-disk formats of StratANN: conversion between bytes and structs, and nothing else.
 //!
-//! This crate opens no file and knows no device: it takes bytes that somebody else read and says
-//! what they mean, or refuses them with an error that names the file, the offset, what was found,
-//! what was expected and what to do. It never panics on bytes and never guesses.
+//! This crate opens no file and knows no device. It decodes bytes that its caller has read, or
+//! refuses them with an error. The error names the file, the offset, the value that was found, the
+//! value that was expected, and the remedy. No bytes cause a panic, and the crate never guesses.
 //!
 //! ```text
 //! index directory
 //! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
-//! ├── INSERTS          text: inserts that go on where they are cut off             (inserts)
+//! ├── INSERTS          text: inserts that can be resumed                            (inserts)
 //! │
 //! │   the nodes of a graph index, in one of its layouts: [header block][page][page]..
 //! ├── graph            coupled: vector and list side by side, as they are         (coupled)
@@ -43,10 +43,10 @@
 //! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
 //! ```
 //!
-//! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own
-//! that is seeded with the block's number in its file, so that a block that was written to a wrong
-//! place is found as surely as a flipped bit; so has each record of a log, and each cluster and
-//! each vector of a cluster index, which are no blocks. Each byte table stands once, in the module
+//! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,
+//! seeded with the block's number in its file. So a block at a wrong place is found as surely as a
+//! flipped bit. Structures that are no blocks have checksums of their own: each record of a log,
+//! and each cluster and each vector of a cluster index. Each byte table stands once, in the module
 //! that reads it.
 
 #![forbid(unsafe_code)]
