@@ -4,7 +4,7 @@
 //! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes
 //! of `c` bytes:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `n`, at least 1 |
 //! | 4 | 4 | `c` |

@@ -271,7 +271,7 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
-/// Nodes 100 to 109 on the same pages, of which the third and the fourth go on: no record starts on
+/// Nodes 100 to 109 on the same pages. The third and the fourth page continue: no record starts on
 /// the fifth, nor on a last one.
 fn running_on() -> (ChunksFile, SegmentSpan) {
     let mut file = sample();

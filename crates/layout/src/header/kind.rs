@@ -98,8 +98,8 @@ pub enum Form {
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
-    /// Vectors by their clusters, and what leads to them ([`crate::clusters`]): a file that is read
-    /// to the byte. Where it has the vectors it says the name of the layout.
+    /// Vectors by clusters, and the tables for them ([`crate::clusters`]), in a file that is read
+    /// at byte granularity. A file with vectors has the name of its layout here.
     Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,

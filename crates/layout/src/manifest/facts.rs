@@ -112,7 +112,7 @@ pub struct HotShare {
 /// which rewrote records for them, or into clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
-    /// All nodes, including those of the build. In a cluster index, the number of vector numbers
+    /// All nodes, including the build's nodes. In a cluster index, the number of vector numbers
     /// given so far.
     pub nodes: u64,
     /// Pages of the page file. The file's length is a [block](crate::BLOCK) plus these pages,
