@@ -332,8 +332,8 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
 }
 
 /// Suggests shapes that use their pages better than this one. AiSAQ recommends (section 3.1) to
-/// choose R so that a node fills `n` blocks, or `n` nodes fill one block. The bytes of a record and
-/// of a page's header are those of this format. The suggestions are, in this order:
+/// choose R so that a node fills `n` blocks, or `n` nodes fill one block. This format determines
+/// the bytes of a record and of a page's header. The suggestions are, in this order:
 ///
 /// 1. the largest degree, with codes as long, that needs no more blocks, and puts as many nodes on
 ///    a page;

@@ -42,8 +42,9 @@
 //! moved, or that the file system shows from an older file, is never valid.
 //!
 //! **End.** A log has no end marker. It ends at the first position without a whole record that has
-//! a correct checksum and sequence number; [`EndReason`] says what is there instead. A crash leaves
-//! a torn record there, or zeros, and perhaps whole records after it, none of which was durable.
+//! a correct checksum and sequence number; [`EndReason`] describes the bytes there. A crash leaves
+//! a torn record there, or zeros, and perhaps whole records after it. None of these records was
+//! durable.
 //!
 //! A mark distinguishes a torn end from damage: records below a mark were durable, so they cannot
 //! be torn. Without marks the two cases cannot be distinguished. Whole records after a torn one

@@ -10,7 +10,7 @@
 //! and the checksum covers every byte of the body, so that any damage is found.
 //!
 //! Keys are in the order of `text.rs`, which is the order in which versions added them. So facts of
-//! one kind of index stand among those of all kinds.
+//! one kind of index stand among facts of all kinds.
 //!
 //! Later versions add these keys and files:
 //!

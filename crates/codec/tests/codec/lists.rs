@@ -1,4 +1,4 @@
-//! Adjacency lists come back as they went in, in the space that is promised.
+//! Tests of adjacency lists: decoding restores them, within the documented space.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;

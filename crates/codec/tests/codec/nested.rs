@@ -1,5 +1,5 @@
-//! Nested precision: both parts give back the bits of any vector, and the leading part alone is
-//! within half a step of it.
+//! Tests of nested precision: both parts restore the bits of any vector, and the leading part alone
+//! is within half a step of it.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

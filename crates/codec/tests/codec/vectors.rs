@@ -1,4 +1,4 @@
-//! Vectors come back as they went in, bit for bit, with every codec.
+//! Tests of vectors: with every codec, decoding restores them bit for bit.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
