@@ -929,7 +929,7 @@ mod tests {
         assert!(matches!(error, LayoutError::WrongKind { .. }));
     }
 
-    /// The file of an index that was written once and never again: what is written today is the
+    /// The file of an index that was written once and is never replaced: today's code writes the
     /// same bytes.
     #[test]
     fn the_frozen_index_is_written_to_the_byte() {

@@ -7,11 +7,11 @@
 //!                                  └── early ───────┘
 //! ```
 //!
-//! A sleeping thread wakes 27 to 40 µs late on the measured machine (2 virtual cores, with the
-//! kernel's timer slack of 50 µs removed; 75 to 89 µs with it), and on other machines a few
-//! microseconds late. The answers of a modelled device have to arrive at their microsecond. So the
-//! thread stays awake for the last part of such a wait. That part is as long as this thread's
-//! earlier delays, and at most [`EARLY`].
+//! On the measured machine (2 virtual cores) a sleeping thread wakes 27 to 40 µs late with the
+//! kernel's timer slack of 50 µs removed, and 75 to 89 µs late with it. On other machines it wakes
+//! a few microseconds late. The answers of a modelled device have to arrive at their microsecond.
+//! So the thread stays awake for the last part of such a wait. That part is as long as this
+//! thread's earlier delays, and at most [`EARLY`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;

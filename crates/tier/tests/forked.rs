@@ -1,6 +1,6 @@
-//! What a forked process has of its parent. A program of its own with one test, so that nothing
-//! else runs in it when it forks: a child has all locks that other threads held, and none of the
-//! threads.
+//! Tests of a forked process: which resources of its parent it can use. They are the only test of
+//! this program, so that no other thread runs at the time of the fork: a child inherits all locks
+//! that other threads held, and none of the threads.
 
 use std::fs;
 

@@ -18,7 +18,7 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Numbers of a bell curve of this width, the lowest bits as random as those of measured ones.
+/// Numbers of a bell curve of this width. Their lowest bits are as random as in measured numbers.
 fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
     let (mut terms, mut noise) = (numbers(seed), numbers(seed + 1));
     std::iter::from_fn(move || {

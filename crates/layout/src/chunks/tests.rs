@@ -427,7 +427,7 @@ fn the_formula_is_the_papers() {
     assert_eq!(chunk_overhead(0, 1.0, 128), f64::INFINITY);
 }
 
-/// Any segment: its file, and what is said of it.
+/// Any segment: its file, and its description in the manifest.
 fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
     let pages = prop::collection::vec(0u32..40, 0..60);
     let model = prop::collection::vec(any::<u8>(), 0..20);

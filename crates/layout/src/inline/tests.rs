@@ -375,7 +375,7 @@ fn header_round_trip_and_contradictions() {
     assert!(matches!(error, LayoutError::WrongKind { .. }));
 }
 
-/// The files of an index that was written once and never again: what is written today is the same
+/// The files of an index that was written once and are never replaced: today's code writes the same
 /// bytes.
 #[test]
 fn the_frozen_index_is_written_to_the_byte() {

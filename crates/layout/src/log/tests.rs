@@ -1,4 +1,4 @@
-//! Records, marks and headers: round trips, and what is not what it should be.
+//! Tests of records, marks and headers: round trips, and the rejection of damaged ones.
 
 use super::marks::{MARK_BYTES, read_marks};
 use super::*;
@@ -14,12 +14,13 @@ const START: RecordPlace = RecordPlace {
     sequence: 70,
 };
 
-/// What a test remembers of a record: its id, and its vector unless it is a delete.
+/// A test's copy of a record: its id, and its vector unless it is a delete.
 type Owned = (u64, Option<Vec<u8>>);
 
 static ROWS: [u8; 64] = [201; 64];
 
-/// The row of every fifth id; what comes without a vector is one then, and no delete.
+/// The row of the record with this id; every fifth id has one. A record with such an id and no
+/// vector is a row record, not a delete.
 fn row_of(id: u64) -> Option<&'static [u8]> {
     (id % 5 == 1).then(|| &ROWS[..(id % 64) as usize])
 }
@@ -27,7 +28,7 @@ fn row_of(id: u64) -> Option<&'static [u8]> {
 fn borrowed((id, vector): &Owned) -> LogRecord<'_> {
     let (id, row) = (*id, row_of(*id));
     match (vector, row) {
-        // Every third id stands for one that was there before.
+        // Every third id replaces an earlier vector.
         (Some(vector), _) if id % 3 == 2 => LogRecord::Replace { id, vector, row },
         (Some(vector), _) => LogRecord::Insert { id, vector, row },
         (None, Some(row)) => LogRecord::Row { id, row },
@@ -380,8 +381,8 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
     assert_eq!(read_marks(&[], 12), None);
 }
 
-/// Twenty records, of which every fourth is a delete and some have rows, two of them the longest,
-/// and where each begins.
+/// Twenty records, and the offset at which each begins. Every fourth record is a delete, and some
+/// have rows, two of them of the greatest length.
 fn twenty() -> (Vec<u8>, Vec<usize>) {
     let longest = vec![3; MAX_ROW_BYTES];
     let (mut out, mut place, mut starts) = (Vec::new(), START, Vec::new());

@@ -105,7 +105,7 @@ fn sample() -> Manifest {
     }
 }
 
-/// What version 1 can say of it.
+/// The part of the sample that version 1 can represent.
 fn sample_of_1() -> Manifest {
     Manifest {
         format_version: 1,

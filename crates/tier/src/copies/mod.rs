@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    /// A file of which a byte changes while its last bytes are read.
+    /// A file in which a byte changes while its last bytes are read.
     #[derive(Debug)]
     struct Changing(Box<dyn VolumeReader>, Directory, String);
 

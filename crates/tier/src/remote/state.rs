@@ -380,7 +380,7 @@ impl State {
         }
     }
 
-    /// Takes what the socket has, up to [`TAKEN`] bytes; gives how many.
+    /// Reads from the socket, up to [`TAKEN`] bytes, and returns their number.
     fn read(&mut self) -> Result<usize, Fault> {
         let Some(transport) = &mut self.transport else {
             return Ok(0);
@@ -407,7 +407,8 @@ impl State {
             self.quiet_since = Instant::now();
         }
         match end {
-            // What came before it is looked at first; the end comes again.
+            // Bytes that arrived before the end are processed first; the next read reports the end
+            // again.
             Some(error) if filled == 0 => Err(broken(&error)),
             _ => Ok(filled),
         }

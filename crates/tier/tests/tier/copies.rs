@@ -1,5 +1,5 @@
-//! Copies of files in a folder: made once, whole or not at all, read instead of the files, and of
-//! nobody else.
+//! Tests of copies of files in a folder: a copy is made once, is whole or absent, is read instead
+//! of its file, and is never used for another file.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

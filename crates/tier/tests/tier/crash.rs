@@ -1,4 +1,4 @@
-//! The simulated volume itself: what survives a crash, and what need not.
+//! Tests of the simulated volume itself: which writes survive a crash, and which may be lost.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Real directories, and what a meter counts.
+//! Tests of real directories, and of the counters of a meter.
 
 use std::fs;
 use std::sync::Arc;
@@ -391,7 +391,7 @@ fn every_level_that_is_created_is_there() {
     assert!(!path.exists());
 }
 
-/// What the file system does not do is left to who asked.
+/// If the file system cannot share blocks, `share` says so and leaves the copying to the caller.
 #[test]
 fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -400,7 +400,7 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let mut original = directory.create("a").unwrap();
     original.write_at(0, &bytes).unwrap();
     let reader = directory.open_reader("a").unwrap();
-    // It goes on whatever becomes of the name.
+    // The reader remains valid after the name is removed.
     directory.remove("a").unwrap();
     let mut copy = directory.create("b").unwrap();
     let shared = copy.share(&*reader).unwrap();

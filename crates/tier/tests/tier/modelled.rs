@@ -39,8 +39,8 @@ fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     })
 }
 
-/// A device of a test's own, since tests share the others, and what a read of 256 bytes takes at
-/// least there.
+/// A device for one test alone, since tests share the others, and the least time of a read of 256
+/// bytes on it.
 fn own(kind: DeviceKind) -> (Arc<dyn Tier>, Duration) {
     let model = kind.model();
     let cost = model.cost(0, 256);
@@ -58,12 +58,13 @@ fn a_read_is_never_early() {
     }
 }
 
-/// What only a clock can say: run alone, each is tried three times, and measured against this
-/// machine in the same process.
+/// Tests that depend on the clock. They run alone, each is tried three times, and each is compared
+/// with this machine as measured in the same process.
 mod by_the_clock {
     use super::*;
 
-    /// Whether one of three tries holds; says what each found.
+    /// Passes if one of three tries holds; prints the finding of each, and panics with all of them
+    /// otherwise.
     fn best_of_three(what: &str, mut holds: impl FnMut() -> (bool, String)) {
         let mut said = Vec::new();
         for _ in 0..3 {

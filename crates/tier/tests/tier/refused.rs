@@ -1,6 +1,6 @@
-//! System calls that a sandbox, a file system or an old kernel refuses: what has another way goes
-//! on by that, and what has none says what to do. Each test has a thread of its own, for which
-//! alone the calls are refused.
+//! Tests of system calls that a sandbox, a file system or an old kernel refuses. If there is an
+//! alternative, the operation uses it; otherwise its error says how to help. Each test has a thread
+//! of its own, and the calls are refused for that thread alone.
 
 use std::process::Command;
 

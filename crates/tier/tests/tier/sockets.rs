@@ -332,7 +332,7 @@ fn what_cannot_be_watched_is_an_error() {
     }
 }
 
-/// What only a clock can say: run alone, and the best of three tries counts.
+/// Tests that depend on the clock. They run alone, and the best of three tries counts.
 mod by_the_clock {
     use super::*;
 

@@ -1,5 +1,5 @@
-//! Several volumes as one: which file is where, what is durable first, and that no two indexes
-//! share one.
+//! Tests of several volumes joined as one: the volume of each file, the order in which files become
+//! durable, and that no two indexes share a volume.
 
 use std::sync::Arc;
 
@@ -49,8 +49,7 @@ fn each_file_is_where_its_name_says() {
     assert!(whole.list().unwrap().is_empty() && two.list().unwrap().is_empty());
 }
 
-/// What the manifest names is on all volumes, whatever a crash takes away, and whichever sync
-/// fails.
+/// After any crash, and whichever sync fails, every file that the manifest names is on its volume.
 #[test]
 fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     let commit = |volume: &dyn Volume| -> Result<(), TierError> {
@@ -111,7 +110,7 @@ fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     }
 }
 
-/// Each disk loses what it loses, whatever the others do.
+/// In a crash, each disk loses writes independently of the others.
 #[test]
 fn disks_crash_at_once_and_apart() {
     let machine = SimVolume::joined(3, join);

@@ -393,7 +393,7 @@ fn a_file_on_read_only_media_can_be_read() {
     }
 }
 
-/// A sleep that is over before its time has no timer: nobody is woken by it, and no thread stays
+/// A sleep that is dropped before its time leaves no timer: it wakes no task, and no thread waits
 /// for it.
 #[test]
 fn a_sleep_that_is_dropped_keeps_nobody() {
@@ -461,7 +461,7 @@ fn one_that_sleeps_is_woken_from_another_thread() {
     assert!(start.elapsed() < Duration::from_secs(50));
 }
 
-/// What a pool owns, and what became of it.
+/// Work that a pool owns, with the places to which it reports its progress and its end.
 struct Owned {
     tier: FileTier,
     reads: u64,

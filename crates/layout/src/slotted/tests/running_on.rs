@@ -10,12 +10,13 @@ fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// Bytes of a page that a record has which starts at its begin and goes on, and of one that is
-/// nothing but what a record goes on with.
+/// The bytes of a page for a record that starts at the page's begin and continues on the next page;
+/// and the bytes of a page that holds nothing but the continuation of a record.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
-/// A segment's pages, the records that start on each, and those of them that go on.
+/// A segment's pages, the number of records that start on each, and the records that continue on
+/// further pages.
 struct Written {
     shape: SlottedShape,
     pages: Vec<u8>,

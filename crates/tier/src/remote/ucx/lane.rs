@@ -67,8 +67,8 @@ fn nonsense(what: &str) -> Fault {
 }
 
 impl Lane {
-    /// A lane to a server of which nothing is known yet. `loopback` says whether it is on this
-    /// machine.
+    /// A new lane to a server, which has not been contacted yet. `loopback` says whether the server
+    /// is on this machine.
     pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
             connection: Connection {

@@ -431,8 +431,8 @@ impl Line {
         }
     }
 
-    /// Sleeps until an event, at most for `most`. Events are those of the socket, of the worker if
-    /// it is `armed`, and the bell if `reads` is set.
+    /// Sleeps until an event, at most for `most`. The socket always counts as a source of events;
+    /// the worker counts if it is `armed`, and the bell if `reads` is set.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -697,7 +697,7 @@ mod tests {
         }))
     }
 
-    /// That of one of several conversations.
+    /// The seal of the conversation with this number.
     fn seal(of: u8) -> Seal {
         let secret = Secret::new(b"a secret of streams through UCX").unwrap();
         secret.seal([&[of; 32], &[2; 32]])
