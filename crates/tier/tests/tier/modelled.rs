@@ -15,7 +15,7 @@ fn modelled(device: Device) -> Arc<dyn Tier> {
     Arc::new(ModelledTier::new(Arc::new(DramTier::new(bytes)), device))
 }
 
-/// How long so many reads take, one after the other, each at least.
+/// The times of this many reads, submitted one after the other.
 fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -78,8 +78,8 @@ mod by_the_clock {
         panic!("{what}: {said:?}");
     }
 
-    /// A wait as it is made by hand for something that has to come at its time: asleep until 200 µs
-    /// before, then awake.
+    /// The delay of a wait made by hand for an exact time: the thread sleeps until 200 µs before
+    /// it, and is awake from then on.
     fn by_hand(wait: Duration) -> Duration {
         let due = Instant::now() + wait;
         if let Some(asleep) = wait.checked_sub(Duration::from_micros(200)) {
@@ -104,9 +104,10 @@ mod by_the_clock {
         for kind in DeviceKind::ALL {
             let (tier, least) = own(kind);
             best_of_three(&kind.to_string(), || {
-                // Another process may have the core for a while: what counts is a quarter of the
-                // reads of the best of ten rounds, and how late waits by hand are between them, of
-                // which the spread between two halves is that of the machine.
+                // Another process may have the core for a while. So the comparison takes the
+                // fastest quarter of the reads in the best of ten rounds, and the delay of waits by
+                // hand in between. The difference between the two halves of those waits is the
+                // machine's own spread.
                 let (mut late, mut hand) = (Duration::MAX, [Duration::MAX; 2]);
                 for round in 0..10 {
                     late = late.min(quarter(alone(&*tier, 400, 256)) - least);
@@ -114,8 +115,8 @@ mod by_the_clock {
                     hand[round % 2] = hand[round % 2].min(waits);
                 }
                 let spread = hand[0].abs_diff(hand[1]);
-                // Debug builds take some microseconds to submit a read, and look at the clock more
-                // slowly.
+                // Debug builds take a few microseconds to submit a read, and check the clock less
+                // often.
                 let most = hand[0].max(hand[1]) * 10 + spread + Duration::from_micros(5);
                 let found = format!("{late:?} later than {least:?}, {hand:?} by hand");
                 (late < most, found)
@@ -155,8 +156,8 @@ mod by_the_clock {
 
 #[test]
 fn a_device_is_shared_by_all_threads_that_read_from_it() {
-    // 4 MB/s, so that the machine's own speed is nothing beside it: a read takes 1,024 µs of the
-    // link.
+    // The link has 4 MB/s, so that the machine's own speed does not matter: a read takes 1,024 µs
+    // of it.
     let model = DeviceModel {
         bandwidth: 4,
         ..DeviceKind::Nvm.model()
@@ -214,7 +215,7 @@ fn while_one_task_waits_for_a_device_others_run() {
         task
     });
     thread.run_all(tasks.collect());
-    // One after the other there would never be two.
+    // If reads waited one after the other, there would never be two at once.
     assert!(most.get() > 32, "{} waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

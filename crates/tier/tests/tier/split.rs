@@ -38,7 +38,7 @@ fn each_file_is_where_its_name_says() {
     assert_eq!(home.list().unwrap(), ["MANIFEST", "one", "three-1"]);
     assert_eq!(one.list().unwrap(), ["one-2"]);
     assert_eq!(two.list().unwrap(), ["two-1"]);
-    // A file that stands where its name does not lead is none.
+    // A file on a volume to which its name does not lead does not exist for the whole.
     home.create("one-3").unwrap();
     assert!(!whole.exists("one-3").unwrap());
     let names = ["MANIFEST", "one", "one-2", "three-1", "two-1"];
@@ -98,7 +98,7 @@ fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
         check(&volume, 10, &format!("operation {at}"));
     }
     for discards in [false, true] {
-        // Three for the marks, then three for each sync of the whole.
+        // Three syncs for the marks, then three for each sync of the whole.
         for at in 0..3 + 3 * 6 {
             let volume = SimVolume::joined(3, join);
             volume.discard_failed_syncs(discards, discards);

@@ -410,7 +410,7 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
             })
             .await;
         }
-        // One of them may be due by now, if it were there still.
+        // If the dropped sleeps still existed, one of them could be due by now.
         let near = Instant::now() + Duration::from_millis(5);
         {
             let mut sleep = pin!(thread.sleep_until(near));
@@ -428,7 +428,7 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
         .await;
     }) as Task<'_>;
     thread.run_all(vec![sleeper]);
-    // Once, and once more if its time was still to come then.
+    // Once, and once more if its time had not come at the first poll.
     assert!(polls.get() <= 2, "the first one woke it");
 }
 
@@ -466,7 +466,7 @@ struct Owned {
     tier: FileTier,
     reads: u64,
     fails: bool,
-    /// Dropped by whoever has the work last.
+    /// Dropped together with the work, by its last owner.
     pool: Option<Arc<WorkerPool>>,
     done: Arc<AtomicUsize>,
     ended: mpsc::Sender<Option<String>>,
@@ -526,8 +526,8 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             let taken = pool.submit(1 + number % 3, Arc::new(work));
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
-        // Borrowed work goes on beside it, and the pool may go before what was submitted has ended:
-        // its last worker takes it along.
+        // Borrowed work can run at the same time. The pool may be dropped before the submitted work
+        // has ended: its last worker then drops the rest.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {
