@@ -195,8 +195,8 @@ fn a_place_that_others_can_write_to_is_refused() {
             );
         }
     }
-    // The inner folder as another user may have made it: readable for all, or not a directory at
-    // all.
+    // The inner folder as another user may have made it (readable for all); then a file in place of
+    // the outer one.
     let folder = place.join("stratann-me-1");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(open(), Err(TierError::NotPrivate { .. })));
