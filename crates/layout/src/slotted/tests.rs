@@ -52,7 +52,7 @@ fn room(kind: FileKind, blocks: usize) -> usize {
     blocks * BLOCK - 4 * blocks - fixed - node
 }
 
-/// A relocated page of nodes, all of which must fit.
+/// A relocated page of nodes; they must all fit.
 fn build_relocated(shape: SlottedShape, page: u64, numbers: &[u32], nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start_relocated();
@@ -82,7 +82,7 @@ fn assert_nodes(view: &SlottedView<'_>, numbers: &[u32]) {
     }
 }
 
-/// A page of nodes, all of which must fit.
+/// A page of nodes; they must all fit.
 fn build(shape: SlottedShape, first: u32, page: u64, nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start(first);
