@@ -1,7 +1,7 @@
 //! A 4 KiB block with a checksum, the unit of reads and writes of an SSD.
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //!      0     4  crc32c of (block number as u64, then bytes 4..4096)
 //!      4  4092  payload
 //! ```
@@ -14,7 +14,7 @@
 //! that the payload behind them is contiguous:
 //!
 //! ```text
-//! offset  size  what (page of k blocks)
+//! offset  size  contents (page of k blocks)
 //!      0     4  crc32c of (number of the page's first block as u64, then bytes 4..4096)
 //!    4*i     4  crc32c of (number of block i of the page, then its 4096 bytes), i = 1..k
 //!    4*k     .  payload, to the page's end

@@ -22,7 +22,7 @@
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `m`, bytes of the model of the segment's vectors |
-//! | 4 | 4 | records of each chunk, but the last, which may have fewer; 1 or more |
+//! | 4 | 4 | the records of each chunk, 1 or more; the last chunk may have fewer |
 //! | 8 | 4 | `n`, the chunks |
 //! | 12 | m | the model |
 //! | … | … | the chunks, one after another |
@@ -34,11 +34,11 @@
 //! | 0 | 4 | number of its first page in the segment's file |
 //! | 4 | 4 | `p`, 1 or more |
 //! | 8 | 4 | bits: 1 if it has a base vector, 2 if it has garbage, 4 if records run on |
-//! | 12 | 4 p | the last node that starts on each page or before it, ascending; of the first page, where all is garbage, 1 less than the segment's first node, modulo 2^32 |
+//! | 12 | 4 p | for each page, the last node that starts on it or before it, ascending; if the first page is all garbage, the segment's first node - 1, modulo 2^32 |
 //! | 12 + 4 p | V | the base vector, if it has one |
 //! | … | 2 p | if it has garbage: the dead slots of each page, how many |
 //! | … | 2 g | and all the dead slots, page by page, ascending |
-//! | … | ⌈p / 8⌉ | if records run on: a bit for each page, whether its end goes on on the next ([`RunsOn`]); the last page's does not |
+//! | … | ⌈p / 8⌉ | if records span pages: a bit for each page, set if its last record continues on the next page ([`RunsOn`]); 0 for the last page |
 //!
 //! Without garbage a chunk takes `4 p + 12 + V` bytes, plus one bit a page if records span pages.
 //! The paper's formula for the size of a chunk is based on this ([`chunk_bytes_for`]). A page on

@@ -12,19 +12,19 @@
 //! contiguous: a vector is one slice of the page, whatever its length.
 //!
 //! ```text
-//! offset    size  what (page)
+//! offset    size  contents (page)
 //!      0       4  crc32c of (number of the page's first block as u64, then bytes 4..4096)
 //!    4*i       4  crc32c of (number of block i of the page, then its 4096 bytes), i = 1..k
 //!    4*k       2  count of records
 //!  4*k+2       2  1: the page is relocated; otherwise zero
 //!  4*k+4       .  records, one after the other, then zeros
 //!
-//! offset    size  what (record); V = dimension * element size, rounded up to a multiple of 4
-//!      0       8  outside id u64
+//! offset    size  contents (record); V = dimension * element size, rounded up to a multiple of 4
+//!      0       8  external id u64
 //!      8       V  the vector, then zeros up to V
 //!    8+V       2  degree u16: neighbours in use
 //!   10+V       2  zero
-//!   12+V     4*R  neighbours u32 each: inside numbers of nodes; those not in use are zero
+//!   12+V     4*R  neighbours u32 each: internal numbers of nodes; unused ones are zero
 //! 12+V+4*R     4  the node u32, none twice on a page; on relocated pages only
 //! ```
 //!

@@ -14,12 +14,12 @@
 //! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
 //!
 //! ```text
-//! offset        size  what (row); V = dimension * element size, B = bits of the number nodes - 1, at least 1
+//! offset        size  contents (row); V = dimension * element size, B = bits of the number nodes - 1, at least 1
 //!      0           4  crc32c of (node as u64, then the row's other bytes)
-//!      4           8  outside id u64
+//!      4           8  external id u64
 //!     12           V  the vector
 //!   12+V           2  degree u16: links in use
-//!   14+V  ceil(RB/8)  links of B bits each, the lowest bits of the first byte first; what is not in use is zero
+//!   14+V  ceil(RB/8)  links of B bits each, the lowest bits of the first byte first; unused bits are zero
 //! ```
 //!
 //! The checksum covers a row and not a block, because a row is the unit of reads. A device that

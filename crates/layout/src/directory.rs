@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 0 | 4 | `p`, the pages |
 //! | 4 | 4 | `m`, bytes of the model of the lists |
-//! | 8 | 4 | nodes of each model of the vectors, but the last, which may have fewer; 0 where there are none |
+//! | 8 | 4 | the nodes of each model of the vectors (the last may have fewer); 0 if there are no models |
 //! | 12 | 4 | `s`, the models of the vectors |
 //! | 16 | 4 s | bytes of each of them |
 //! | … | m | the model of the lists |

@@ -1,7 +1,7 @@
 //! The header block at the start of every binary file of an index.
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //!      0     8  magic "STRATANN"
 //!      8     2  file kind (u16)
 //!     10     2  zero

@@ -14,13 +14,13 @@
 //! have the codes in addition:
 //!
 //! ```text
-//! offset    size  what (record); V = dimension * element size, rounded up to a multiple of 4
-//!      0       8  outside id u64
+//! offset    size  contents (record); V = dimension * element size, rounded up to a multiple of 4
+//!      0       8  external id u64
 //!      8       V  the vector, then zeros up to V
 //!    8+V       2  degree u16: neighbours in use
 //!   10+V       2  zero
-//!   12+V     4*R  neighbours u32 each: inside numbers of nodes; those not in use are zero
-//!      .     c*R  their codes, c bytes each, in the same order; those not in use are zero
+//!   12+V     4*R  neighbours u32 each: internal numbers of nodes; unused ones are zero
+//!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
 //! After its last code a record is not padded, because padding could cost a page one record. If c *

@@ -6,15 +6,15 @@
 //!
 //! ```text
 //! index directory
-//! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
+//! ├── MANIFEST         text: names the files of the current checkpoint              (manifest)
 //! ├── INSERTS          text: inserts that can be resumed                            (inserts)
 //! │
 //! │   the nodes of a graph index, in one of its layouts: [header block][page][page]..
-//! ├── graph            coupled: vector and list side by side, as they are         (coupled)
-//! ├── packed           packed: the same, encoded                                  (slotted)
-//! ├── adjacency        decoupled: the encoded lists                               (slotted)
-//! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment    (slotted)
-//! ├── inline           inline: as coupled, with the codes of a list's nodes       (inline)
+//! ├── graph            coupled: vector and list side by side, as they are           (coupled)
+//! ├── packed           packed: the same, encoded                                    (slotted)
+//! ├── adjacency        decoupled: the encoded lists                                 (slotted)
+//! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment      (slotted)
+//! ├── inline           inline: as coupled, with the codes of a list's nodes         (inline)
 //! │
 //! │   the vectors of a cluster index, read to the byte: [header block][bytes]..     (clusters)
 //! ├── replicated       all members of each cluster, with their vectors
@@ -22,25 +22,25 @@
 //! ├── addressed        each vector once, and
 //! ├── postings         the numbers of the members of each cluster
 //! │
-//! │   byte strings: [header block][block][block]..                                (stream)
+//! │   byte strings: [header block][block][block]..                                  (stream)
 //! ├── codes            of all nodes; where these are in the nodes:
-//! ├── entries          those of the entry points                                  (entries)
+//! ├── entries          those of the entry points                                    (entries)
 //! ├── codebook
-//! ├── navigation       a graph over a sample of the nodes                         (navigation)
-//! ├── clusters         the length of each posting list                            (clusters)
-//! ├── amended          clusters that were rewritten since the build               (clusters)
-//! ├── directory        the page of each node in packed or adjacency               (directory)
-//! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
-//! ├── ids              the external id of each node, unless these are 0, 1, ..     (ids)
-//! ├── rows-0 ..        attributes and payloads of vectors, a file for each segment   (columns)
-//! ├── columns-0 ..     the nodes that have a value, for each segment too          (columns)
-//! ├── heat             how often a sample of queries read each page               (heat)
-//! ├── recall           the recall of searches by list size                         (recall)
-//! ├── placement        the pages of nodes that were rewritten                     (placement)
-//! ├── pending          changes that wait for their pages                          (pending)
-//! ├── journal          pages that are about to be written in place                (journal)
+//! ├── navigation       a graph over a sample of the nodes                           (navigation)
+//! ├── clusters         the length of each posting list                              (clusters)
+//! ├── amended          clusters that were rewritten since the build                 (clusters)
+//! ├── directory        the page of each node in packed or adjacency                 (directory)
+//! ├── chunks-0 ..      the same of a segment, and what its vectors differ from      (chunks)
+//! ├── ids              the external id of each node, unless these are 0, 1, ..      (ids)
+//! ├── rows-0 ..        attributes and payloads of vectors, a file for each segment  (columns)
+//! ├── columns-0 ..     the nodes that have a value, for each segment too            (columns)
+//! ├── heat             how often a sample of queries read each page                 (heat)
+//! ├── recall           the recall of searches by list size                          (recall)
+//! ├── placement        the pages of nodes that were rewritten                       (placement)
+//! ├── pending          changes that wait for their pages                            (pending)
+//! ├── journal          pages that are about to be written in place                  (journal)
 //! │
-//! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
+//! └── log-000001 ..    inserts and deletes in their order: [header block][record].. (log)
 //! ```
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,

@@ -24,15 +24,15 @@
 //! | 12 | 8 | bytes of all codes: `n - b` times the bytes of one code |
 //! | 20 | 8 | `r`: ranges of ids |
 //! | 28 | 8 | `d`: deleted ids |
-//! | 36 | 4 | `v`: pages of vectors that were added after the last segment, where vectors are apart; else 0 |
-//! | 40 | 4 | `t`: nodes in the table, which are all `n`; or 0: a node's page follows from its number |
+//! | 36 | 4 | `v`: pages of vectors that were added after the last segment, if vectors have their own files; otherwise 0 |
+//! | 40 | 4 | `t`: nodes in the table: all `n`, or 0 if a node's page follows from its number |
 //! | 44 | 4 t | the page of each node, below the number of pages |
-//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n`; of one on which no record starts that of the next |
-//! | … | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
+//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n`; if no record starts on the page, that of the next page |
+//! | … | 16 r | ranges of external ids that were inserted after the build: the first id u64, their number u64, 1 or more; ascending, with at least one id between two ranges |
 //! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
 //! | … | … | codes of nodes `b..n`, one after another |
 //! | … | n - b | for each of nodes `b..n` how many lists lead to it: 0 is not known, 255 that or more |
-//! | … | ⌈v / 8⌉ | a bit for each added page of vectors, whether its end goes on on the next ([`RunsOn`]); not there where none does |
+//! | … | ⌈v / 8⌉ | a bit for each added page of vectors, set if its last record continues on the next page ([`RunsOn`]); absent if none does |
 
 use std::ops::Range;
 

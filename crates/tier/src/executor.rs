@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   loop:  poll every ready task
-//!          some are ready again?  -> start what they queued, let in what has come, go on
+//!          some are ready again?  -> start the queued reads, take completions, repeat
 //!          none is?               -> start and wait in one system call
 //! ```
 //!

@@ -3,7 +3,7 @@
 //! ```text
 //!   0             len               capacity
 //!   ├ published ──┼ not yet touched ──┤   len grows, with release, once the bytes below it are in place;
-//!   └ never written again             ┘   readers load it, with acquire, and see only what is below it
+//!   └ never written again             ┘   readers load it, with acquire, and see the bytes below it
 //! ```
 
 use std::fmt;

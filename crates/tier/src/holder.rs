@@ -2,9 +2,9 @@
 //! locked.
 //!
 //! ```text
-//!   4711 build-7                                                the process, in decimal, and the host or container in which it has that number
-//!   a storage server                                            what it is, if it has said so
-//!   change the index through it: stratann cluster upsert ...    what others are to do meanwhile
+//!   4711 build-7                                                the process id, in decimal, and its host or container
+//!   a storage server                                            its description, if it has set one
+//!   change the index through it: stratann cluster upsert ...    advice to others meanwhile
 //! ```
 //!
 //! This text is advice only; the lock itself belongs to the operating system (`lock.rs`). A line

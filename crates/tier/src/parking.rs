@@ -1,9 +1,9 @@
 //! The sleep of an idle thread, and the means of other threads to wake it.
 //!
 //! ```text
-//!   AWAKE    it looks at what is ready before it sleeps: nobody has to wake it
+//!   AWAKE    it checks its ready tasks before it sleeps, and needs no signal
 //!   PARKED   nothing of it is in flight: it is unparked, or its first timer ends
-//!   WAITING  it waits in the kernel for a socket, nobody knows how long: who wakes it rings the signal of its driver
+//!   WAITING  it waits in the kernel for a socket: to wake it, ring the signal of its driver
 //! ```
 //!
 //! A thread that waits in the kernel for reads alone counts as awake. A read completes soon, so an

@@ -1,7 +1,7 @@
 //! Several volumes as one. The name of a file decides on which volume it lies.
 //!
 //! ```text
-//!   name ── route ──> None ─────> home: MANIFEST, the lock, the log, and what no other volume has
+//!   name ── route ──> None ─────> home: MANIFEST, the lock, the log, and all other files
 //!                 └─> Some(n) ──> others[n]
 //! ```
 //!

@@ -2,7 +2,7 @@
 //! an exact one.
 //!
 //! ```text
-//!   plain   ──────── sleeps ──────────────────────> due, and later by what the kernel takes to wake it
+//!   plain   ──────── sleeps ──────────────────────> due, plus the kernel's delay
 //!   exact   ──────── sleeps ───> alarm ── awake ──> due
 //!                                  └── early ───────┘
 //! ```

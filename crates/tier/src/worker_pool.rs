@@ -10,7 +10,7 @@
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
 //!   host thread ── run_tasks(1, job) ──> share 0 ────────┼─ queue ──> worker: job(thread, i) -> tasks
 //!   host thread ── submit(1, work) ────> share 0 ────────┘             polls the tasks of all its shares in turn
-//!                                                                      the last one gone: work.ended(), on its worker
+//!                                                                      after the last one: work.ended(), on its worker
 //! ```
 //!
 //! Any number of runs may be active at once. A share goes to an idle worker if there is one.

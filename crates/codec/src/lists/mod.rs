@@ -1,7 +1,7 @@
 //! Adjacency lists: sets of `u32` ids, which are encoded and decoded in ascending order.
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //!      0     1  tag: bits 0..5  parameter: low bits (Elias–Fano) or number of the table (gaps)
 //!                    bits 5..7  codec: 0 Elias–Fano, 1 gaps
 //!                    bit  7     the list has as many ids as the model calls usual

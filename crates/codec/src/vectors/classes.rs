@@ -7,11 +7,11 @@
 //! shortest. The group's number is at the front.
 //!
 //! ```text
-//! offset  size  what (vector)
+//! offset  size  contents (vector)
 //!      0     1  group; 255: the vector as it is follows
 //!      1     .  bytes in two streams (see lanes), each coded with the table of its class
 //!
-//! offset   size  what (model)
+//! offset   size  contents (model)
 //!      0      1  groups g, 1 to 128
 //!      1      1  tables t, 1 to 8
 //!      2  129*t  tables: a nibble for the length of each word, of the bytes and of the escape

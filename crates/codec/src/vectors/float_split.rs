@@ -8,13 +8,13 @@
 //!   low plane          16 - z mantissa bits       3 - z mantissa bits         dim * bits, rounded up to bytes
 //!   exponents          8 bits                     5 bits                      two streams (see lanes)
 //!
-//! offset  size  what (vector)
+//! offset  size  contents (vector)
 //!      0     1  0: coded; 1: the vector as it is follows
 //!      1   dim  high plane
 //!      .     .  low plane: u16 each for all 16 bits of f32, else packed
 //!      .     .  exponents, to the end
 //!
-//! offset  size  what (model)
+//! offset  size  contents (model)
 //!      0     1  z: mantissa bits that are zero in the whole sample, from the lowest on, at most 16 or 3
 //!      1   129  code of the exponents
 //! ```

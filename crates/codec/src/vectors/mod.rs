@@ -1,13 +1,13 @@
 //! Vectors. Each is coded alone, with a model trained on a sample of its segment.
 //!
 //! ```text
-//! offset  size  what (a segment's model)
+//! offset  size  contents (a segment's model)
 //!      0     1  version, 1
 //!      1     1  codec: 0 stored, 1 Huffman, 2 split floats, 3 classes
 //!      2     1  element code: 0 f32, 1 f16, 2 u8, 3 i8
 //!      3     1  zero
 //!      4     4  dimension
-//!      8     .  what the codec needs; see its module
+//!      8     .  the codec's own fields; see its module
 //! ```
 //!
 //! A coded vector does not contain its end. Codes differ in length, so the storage must record it.

@@ -8,28 +8,28 @@
 //! of its step. The trailing part has the remaining bits of each element:
 //! ```text
 //!   element                       leading                 trailing
-//!   float, one step or more       step number, n bits     its mantissa's bits but for the first n - 1
+//!   float, one step or more       step number, n bits     all but the first n - 1 bits of its mantissa
 //!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
 //!   byte                          its higher bits         its lower bits
 //!   too far from the median       -128 or 127 *           nothing *
 //!
-//!   * It stands as it is at the end of the leading part; where that has no room for all of these, in the trailing part.
+//!   * It is stored unchanged at the end of the leading part, or in the trailing part if the leading part is full.
 //!
-//! bits   what (leading part)
+//! bits   contents (leading part)
 //!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
 //!    1   1: an element is too far from the median
-//!    1   1: such elements are given at the end; 0: each may be farther from its middle than half a step
+//!    1   1: such elements are stored at the end; 0: such an element may be farther than half a step from its middle
 //!    .   step numbers less the medians, as bytes, in two streams (see lanes)
-//!    .   where they are given, of each element that is too far its dimension, u16, and its bytes; and how many these are, u16
+//!    .   if stored here: for each element that is too far, its dimension, u16, and its bytes; then their number, u16
 //!
-//! bits   what (trailing part)
-//!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the vector as it is follows from byte 1 on
+//! bits   contents (trailing part)
+//!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the unchanged vector follows from byte 1 on
 //!    .   the rest of each element
 //!
-//! offset  size  what (a model)
+//! offset  size  contents (a model)
 //!      0     1  version, 1
 //!      1     1  element code
-//!      2     1  step: the exponent of a float that is one, as the float has it; of bytes, the bits that are left of one
+//!      2     1  step: for floats, its biased exponent; for bytes, the number of lower bits of a byte
 //!      3     1  z: mantissa bits that are zero in the whole sample, from the lowest on
 //!      4     4  dimension
 //!      8     .  median step number of each dimension, i16

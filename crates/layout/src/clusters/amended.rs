@@ -18,12 +18,12 @@
 //! | 0 | 4 | the current clusters: the build's, less merged ones, plus those that were split off |
 //! | 4 | 4 | `s` |
 //! | 8 | 4 | `e` |
-//! | 12 | 4 | `m`, 0 where vectors stand in the extents of all their clusters |
-//! | 16 | 8 s | of each segment its number, ascending, and how many extents it has, 1 or more |
-//! | 16 + 8 s | 4 e | the cluster of each extent, in the order in which they stand |
+//! | 12 | 4 | `m`; 0 if vectors are stored in the extents of all their clusters |
+//! | 16 | 8 s | for each segment its number, ascending, and the number of its extents, 1 or more |
+//! | 16 + 8 s | 4 e | the cluster of each extent, in the order of the extents |
 //! | … | 4 e | its bytes |
-//! | … | 4 e | vectors that stand in it: none where they stand once |
-//! | … | 8 m | of each file of members its number, ascending, and its first vector: of the first one that behind the build's, then ascending |
+//! | … | 4 e | the vectors stored in it; 0 if each vector is stored once |
+//! | … | 8 m | for each file of members its number, ascending, and its first vector, ascending; the first file's is the vector after the build's last |
 
 use super::extent::{ExtentKind, FIXED};
 use crate::block::BLOCK;

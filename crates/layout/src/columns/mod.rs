@@ -3,8 +3,8 @@
 //! written.
 //!
 //! ```text
-//!   rows-…-0000      the rows of some nodes, and which node and which id has which                  (rows)
-//!   columns-…-0000   which of these nodes have which values: made of the rows, and made again        (part)
+//!   rows-…-0000      the rows of some nodes, with the node and the external id of each              (rows)
+//!   columns-…-0000   the nodes that have each value: made from the rows, and can be made again      (part)
 //! ```
 //!
 //! If several segments have a row of a node, the newest one counts. Both files are read in parts,

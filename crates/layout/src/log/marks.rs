@@ -6,7 +6,7 @@
 //!      4     4  zero
 //!      8     8  number of the log (u64)
 //!     16     8  offset in the file up to which it was durable (u64)
-//!     24     8  sequence number of the record that stands there, or will (u64)
+//!     24     8  sequence number of the record that begins there, now or later (u64)
 //! ```
 //!
 //! A writer writes a mark *after* a sync, over the older of the two marks, and does not sync the

@@ -21,13 +21,13 @@
 //! file, and each page says which kind it is. A file of kind `Vectors` has no relocated pages.
 //!
 //! ```text
-//! offset    size  what (page)
+//! offset    size  contents (page)
 //!      0     4*k  checksums of the page's blocks (see `block`)
 //!    4*k       2  count of records c, 1 or more
 //!  4*k+2       1  bytes of an id w: 1 to 8; 0: the ids are the least, the least + 1 and so on;
 //!                 255: the page has no ids (files of kind `Adjacency`, and those only)
 //!  4*k+3       1  bytes of a length: l of a list's in the low three bits, v of a vector's in the high four
-//!                 bits; 1, 2 or 4, or 0 where all are the least. Bit 3 (value 8): the page is relocated
+//!                 bits; 1, 2 or 4, or 0 if all lengths are equal. Bit 3 (value 8): the page is relocated
 //!  4*k+4       4  node of the first record u32; on a relocated page the least node of all
 //!  4*k+8       4  least length of a list u32; 0 without lists
 //! 4*k+12       4  least length of a vector u32; 0 without vectors
@@ -35,7 +35,7 @@
 //!      .     c*4  for each record, its node u32, in any order, none twice; on relocated pages only
 //!      .     c*l  for each record, the length of its list less the least
 //!      .     c*v  for each record, the length of its vector less the least
-//!      .     c*w  for each record, its outside id less the least; not there where w is 255
+//!      .     c*w  for each record, its external id less the least; absent if w is 255
 //!      .       .  records: bytes of the list, bytes of the vector, one after the other; then zeros
 //! ```
 //!
@@ -52,12 +52,12 @@
 //! the header is the most pages that a record may span. A page differs in these fields:
 //!
 //! ```text
-//! offset    size  what (page)
+//! offset    size  contents (page)
 //!      4       2  count of records c that start here; 0 or more
-//!     12       4  bytes g that a record goes on with, which started on a page before: on this page and behind it; or 0
+//!     12       4  bytes g left of a record that started on an earlier page, on this page and later ones; or 0
 //!     28       4  if g is more than 0: the checksum of the page before
 //!      .       .  these g bytes, as many as fit; then the lengths, as above. If they fill the page, c is 0
-//!      .       .  records; the last one may go on on the next page, where g says how much is left of it
+//!      .       .  records; the last one may continue on the next page, whose g is the rest of it
 //! ```
 //!
 //! So a page gives the position of its first own record, whatever happened to the page before it.

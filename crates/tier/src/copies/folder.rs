@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   PLACE/                                   made for this user alone, if it is not there
-//!   PLACE/stratann-OWNER-CONTENT/            copies of one index in one state; CONTENT says which
+//!   PLACE/stratann-OWNER-CONTENT/            copies of one index in one state, named by CONTENT
 //!   PLACE/stratann-OWNER-CONTENT/graph-000001
 //!   PLACE/stratann-OWNER-CONTENT/graph-000001.copy-PID-N       one that is being made
 //!   PLACE/stratann-OWNER-CONTENT/IN-USE      held by a shared lock by whoever has the folder open

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   client                                             server
-//!   Link ── TCP: greeting, secret, reach(file) ──> Session: where the file is, its key, the server's worker
+//!   Link ── TCP: greeting, secret, reach(file) ──> Session: the file's address and key, the server's worker
 //!    └ Lane ── ucp_get(address, key) ─────────────> memory of the file             no thread of the server, over RDMA and shared memory
 //!                                                    Target: a thread that answers where the transport cannot (TCP)
 //! ```
