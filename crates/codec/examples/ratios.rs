@@ -1,9 +1,11 @@
-//! What each codec makes of real files: `cargo run --release -p stratann-codec --example ratios -- FILE..`
+//! Measures the ratio and the speed of each codec on real files: `cargo run --release -p
+//! stratann-codec --example ratios -- FILE..`
 //!
-//! `.u8bin .i8bin .hbin .fbin` hold vectors (u32 rows, u32 dimension, then rows); `.lists` hold adjacency lists
-//! (u32 nodes, u32 degree bound, then for each node u32 count and u32 ids). Everything is coded, decoded and
-//! compared. Times are of one thread and of the fastest of 100 passes over the first 2,000 codes, which the cache
-//! holds: passes so short that some are not interrupted on a busy machine.
+//! `.u8bin .i8bin .hbin .fbin` hold vectors (u32 rows, u32 dimension, then rows). `.lists` hold
+//! adjacency lists (u32 nodes, u32 degree bound, then for each node u32 count and u32 ids). All
+//! input is encoded, decoded and compared. Times are for one thread, the fastest of 100 passes over
+//! the first 2,000 codes, which fit the cache. Passes are so short that some are not interrupted on
+//! a busy machine.
 
 use std::error::Error;
 use std::hint::black_box;

@@ -1,13 +1,13 @@
-//! Bits in bytes: a writer, and windows of a byte string from either end.
+//! Bit access to bytes: a writer, and windows of a byte string from either end.
 
-/// Bits that a window holds at least, except beyond the end of the bytes, where they are zero.
+/// The fewest bits in a window. Beyond the end of the bytes they are zero.
 pub(crate) const WINDOW: u32 = 57;
 
 /// Appends bits to a byte vector, lowest bit first.
 pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     buffer: u64,
-    /// Bits of `buffer` in use, at most 7 between calls.
+    /// The used bits of `buffer`, at most 7 between calls.
     filled: u32,
 }
 
@@ -20,7 +20,8 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Appends the lowest `bits` bits of `value`; the others must be zero, `bits` at most 57.
+    /// Appends the lowest `bits` bits of `value`. `bits` is at most 57, and all other bits of
+    /// `value` must be zero.
     #[inline]
     pub(crate) fn put(&mut self, value: u64, bits: u32) {
         debug_assert!(bits <= WINDOW && (value >> bits) == 0);
@@ -41,11 +42,11 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-/// The bits from bit `bit` on: [`WINDOW`] of them or more, zeros beyond the end.
+/// The bits from bit `bit` on, at least [`WINDOW`] of them. Beyond the end they are zero.
 #[inline(always)]
 pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
-    // `at + 8` cannot overflow, and the compiler knows: one comparison.
+    // The compiler knows that `at + 8` cannot overflow, so this is one comparison.
     let word = match bytes
         .get(at..at + 8)
         .and_then(|rest| rest.first_chunk::<8>())
@@ -86,7 +87,7 @@ fn backward_at_start(rest: &[u8]) -> u64 {
     u64::from_be_bytes(eight)
 }
 
-/// Bits that `value` needs: 0 for 0, 32 for `u32::MAX`.
+/// The number of bits of `value`: 0 for 0, 32 for `u32::MAX`.
 pub(crate) fn bit_length(value: u32) -> u32 {
     32 - value.leading_zeros()
 }

@@ -1,16 +1,16 @@
-//! Why bytes, or what was to be coded, were refused.
+//! The errors of this crate: bytes, or input of an encoder, that were refused.
 
-/// Bytes that are no code of ours, or a model that is not the one they were coded with. Whoever read the bytes
-/// adds the file and the offset.
+/// An error about bytes that are no valid code, or that were coded with another model. The caller,
+/// which read the bytes, adds the file and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
     /// The bytes end before the code does.
     #[error("{what}: the code goes on after its {found} bytes; the bytes are cut or damaged")]
     Truncated {
-        /// What was being decoded.
+        /// The item that was being decoded.
         what: &'static str,
-        /// Bytes that were there.
+        /// The number of bytes that were given.
         found: usize,
     },
     /// A field has a value that no encoder writes.
@@ -22,40 +22,40 @@ pub enum CodecError {
         what: &'static str,
         /// Its value.
         found: u64,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// A slice does not have the length that the model says.
+    /// A slice does not have the length that the model requires.
     #[error(
         "{what}: {found} bytes found, {expected} expected; this is the model of another collection"
     )]
     Length {
-        /// What the slice holds.
+        /// The contents of the slice.
         what: &'static str,
-        /// Its bytes.
+        /// The length of the slice in bytes.
         found: usize,
-        /// The bytes that it should have.
+        /// The required length in bytes.
         expected: usize,
     },
-    /// The model was written by a version that this build does not know.
+    /// The model has a version that this build does not support.
     #[error("{what}: version {found} found, this build reads {expected}; use a newer StratANN")]
     Version {
-        /// Which model.
+        /// The kind of model.
         what: &'static str,
         /// The version that was found.
         found: u8,
-        /// The version that this build knows.
+        /// The version that this build supports.
         expected: u8,
     },
-    /// The ids to be coded are no ascending set.
+    /// The ids to be coded are not strictly ascending.
     #[error(
         "adjacency list: the id at position {position} is not above the one before; sort the ids and drop duplicates"
     )]
     NotAscending {
-        /// The position of the offending id.
+        /// The position of the first wrong id.
         position: usize,
     },
-    /// A base vector was given to a codec that has none, or the other way round.
+    /// A base vector was given to a codec without one, or is missing for a codec that needs it.
     #[error("vector: {0}; encode and decode with the same model and base")]
     Base(&'static str),
 }

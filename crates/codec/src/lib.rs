@@ -1,33 +1,35 @@
-//! Lossless bytes <-> bytes codecs for what an index stores: adjacency lists and vectors. No I/O, no threads.
+//! Lossless codecs for the contents of an index: adjacency lists and vectors. They convert bytes to
+//! bytes, without I/O or threads.
 //!
 //! ```text
 //! lists      a node's neighbours, a set of u32 ids
 //!   elias_fano   the paper's: within 2R + R*ceil(log2(N/R)) bits whatever the ids; fixed-size cache slots
 //!   gaps         differences outward from the node's own id, bit lengths Huffman-coded: for locality order
-//!   ListModel    what was learned from a sample of lists; picks the smaller code per list, one tag byte
+//!   ListModel    learned from a sample of lists; picks the smaller code for each list, one tag byte
 //!
 //! vectors    one vector at a time, each decodable alone
 //!   huffman      one table a segment over all bytes; with xor_delta it is the paper's codec
-//!   xor_delta    the most frequent byte of each position in a chunk, taken off by XOR where that helps
+//!   xor_delta    the most frequent byte of each position in a chunk, removed by XOR if that helps
 //!   float_split  sign and mantissa as they are, exponents Huffman-coded
 //!   classes      bytes: the vector's group and the byte's position choose one of a few tables
-//!   SegmentModel what was learned from a sample of a segment; the codec is chosen by measurement
+//!   SegmentModel learned from a sample of a segment; chooses the codec by measurement
 //!   NestedModel  in two parts: one that ranks, and one that gives back every bit with it
 //! ```
 //!
-//! Lists and vectors are coded with a *model* that is learned from a sample and stored once a file or segment
-//! ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model codes everything, also what its sample did not
-//! hold; it only takes more bytes then. The codes of DecoupleVS (sections 3.2 and 3.3 of the paper) are
-//! [`ListModel::elias_fano`] and [`SegmentModel::huffman`] with [`xor_delta::choose_base`].
+//! Lists and vectors are coded with a *model*. It is trained on a sample and stored once for each
+//! file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model can code any
+//! input. Input unlike its sample only takes more bytes. The codes of DecoupleVS (sections 3.2 and
+//! 3.3 of the paper) are [`ListModel::elias_fano`], and [`SegmentModel::huffman`] with
+//! [`xor_delta::choose_base`].
 //!
-//! Decoders take bytes from anywhere: they decode or give a [`CodecError`], never panic, and allocate no more
-//! than a small multiple of what they were given. They do not detect every damage: that is what the checksums of
-//! the pages around them are for.
+//! Decoders accept arbitrary bytes: they decode them or return a [`CodecError`], and never panic.
+//! They allocate at most a small multiple of the input. They do not detect every damage; the
+//! checksums of the surrounding pages do.
 //!
 //! # Bits
 //!
-//! Everywhere, the first bit is the lowest bit of the first byte. A *backward* stream starts at the lowest bit of
-//! the last byte and continues towards the front.
+//! In all codes, the first bit is the lowest bit of the first byte. A *backward* stream starts at
+//! the lowest bit of the last byte and continues towards the front.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the bytes of the models have in common: a version in front, and a reader that refuses to read too far.
+//! The common part of the bytes of models: a version at the front, and a bounds-checked reader.
 
 use crate::error::CodecError;
 
@@ -10,7 +10,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader behind the version byte, which must be `version`.
+    /// A reader positioned after the version byte, which must be `version`.
     pub(crate) fn new(
         what: &'static str,
         version: u8,
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(four))
     }
 
-    /// Nothing may follow.
+    /// Fails if bytes are left.
     pub(crate) fn finish(self) -> Result<(), CodecError> {
         if self.at != self.bytes.len() {
             return Err(CodecError::Length {

@@ -1,40 +1,40 @@
-//! Canonical prefix codes (Huffman's, with a bound on the length) and the tables that decode them.
+//! Canonical prefix codes (length-limited Huffman codes) and the tables that decode them.
 //!
-//! A code is known by the lengths of its words alone: words are numbered by length, then by symbol, and written
-//! lowest bit first, so the bits of each number stand reversed. Every code is *complete*: any bits decode, so
-//! that a decoder needs no check for words that do not exist.
+//! The lengths of its words define a code. Words are numbered by length, then by symbol. They are
+//! written lowest bit first, so the bits of each number are reversed. Every code is *complete*: any
+//! bits decode, so a decoder needs no check for invalid words.
 //!
 //! ```text
 //! bytes of a code over n symbols: one nibble a symbol, lower nibble first: its word's length, 0 = has no word
 //! ```
 //!
-//! In a code over bytes, symbol 256 is the *escape*: its word is followed by the byte as it is. Bytes that the
-//! sample did not hold, or hardly, have no word of their own and are written so; giving each of them a word
-//! would cost the others bits.
+//! In a code over bytes, symbol 256 is the *escape*: its word is followed by an unchanged byte.
+//! Bytes that are rare or missing in the sample have no word of their own and are escaped. A word
+//! for each of them would cost the other bytes bits.
 
 use crate::bits::BitWriter;
 use crate::error::CodecError;
 use crate::model::Reader;
 
-/// The longest word of any code.
+/// The most bits of a word in any code.
 pub(crate) const MAX_LENGTH: u32 = 12;
-/// The escape's symbol in a code over bytes.
+/// The symbol of the escape in a code over bytes.
 pub(crate) const ESCAPE: usize = 256;
-/// Symbols of a code over bytes.
+/// The number of symbols of a code over bytes.
 pub(crate) const BYTE_SYMBOLS: usize = 257;
 
 /// A complete prefix code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PrefixCode {
-    /// Length of each symbol's word, 0 for none.
+    /// The length of each symbol's word; 0 if it has none.
     lengths: Vec<u8>,
-    /// Each symbol's word, in the order in which it is written from the lowest bit.
+    /// The word of each symbol, to be written from the lowest bit.
     words: Vec<u16>,
 }
 
 impl PrefixCode {
-    /// The shortest code for symbols that occur `counts` times, with words of at most `limit` bits. Symbols that
-    /// do not occur have no word, except that a code has two symbols at least.
+    /// The shortest code for symbols with these counts, with words of at most `limit` bits. Symbols
+    /// with a count of 0 have no word, except that a code has at least two symbols.
     pub(crate) fn from_counts(counts: &[u64], limit: u32) -> PrefixCode {
         let mut present: Vec<(u64, u16)> = (0u16..)
             .zip(counts)
@@ -51,10 +51,12 @@ impl PrefixCode {
         PrefixCode::new(package_merge(&present, counts.len(), limit))
     }
 
-    /// The code over bytes with the fewest bits for bytes that occur `counts` times, the escape included.
+    /// The code over bytes that needs the fewest bits for bytes with these counts, including the
+    /// escape.
     pub(crate) fn from_byte_counts(counts: &[u64; 256], limit: u32) -> PrefixCode {
         let total: u64 = counts.iter().sum();
-        // A byte earns a word if its ideal length is below the limit, or somewhat above: tried, not guessed.
+        // A byte gets a word if its ideal length is below the limit, or somewhat above. Four
+        // thresholds are tried.
         (0..4)
             .map(|slack| {
                 let mut kept = [0u64; BYTE_SYMBOLS];
@@ -81,7 +83,7 @@ impl PrefixCode {
             .expect("four were tried")
     }
 
-    /// The code of these lengths, which make a complete code.
+    /// The code with these lengths, which must form a complete code.
     fn new(lengths: Vec<u8>) -> PrefixCode {
         let mut words = vec![0u16; lengths.len()];
         let mut next = 0u32;
@@ -99,13 +101,13 @@ impl PrefixCode {
         PrefixCode { lengths, words }
     }
 
-    /// Bits of a symbol's word; 0 if it has none.
+    /// Bits of a symbol's word; 0 if it has no word.
     #[inline]
     pub(crate) fn length(&self, symbol: usize) -> u32 {
         u32::from(self.lengths[symbol])
     }
 
-    /// Bits of a byte, which may be escaped.
+    /// Bits of a byte, including the escape if it has no word.
     #[inline]
     pub(crate) fn byte_length(&self, byte: u8) -> u32 {
         match self.length(usize::from(byte)) {
@@ -114,7 +116,7 @@ impl PrefixCode {
         }
     }
 
-    /// Writes the word of a symbol that has one.
+    /// Writes the word of a symbol, which must have one.
     #[inline]
     pub(crate) fn put(&self, symbol: usize, writer: &mut BitWriter<'_>) {
         writer.put(u64::from(self.words[symbol]), self.length(symbol));
@@ -137,8 +139,8 @@ impl PrefixCode {
         }
     }
 
-    /// Reads a code over `symbols` symbols with words of at most `limit` bits; it must be complete. One over
-    /// bytes that lacks a byte's word must have the escape's.
+    /// Reads a code over `symbols` symbols with words of at most `limit` bits. The code must be
+    /// complete. If a code over bytes has no word for some byte, it must have one for the escape.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         symbols: usize,
@@ -167,7 +169,7 @@ impl PrefixCode {
         Ok(PrefixCode::new(lengths))
     }
 
-    /// For each value of the next `limit` bits: the symbol and its length.
+    /// For each value of the next `limit` bits: the symbol, and the length of its word.
     pub(crate) fn singles(&self, limit: u32) -> Vec<(u16, u8)> {
         let mut singles = vec![(0, 0); 1 << limit];
         for (symbol, (&length, &word)) in self.lengths.iter().zip(&self.words).enumerate() {
@@ -183,8 +185,8 @@ impl PrefixCode {
     }
 }
 
-/// Lengths of the best code with words of at most `limit` bits (the coin collector's algorithm of Larmore and
-/// Hirschberg). `present`: counts and symbols, ascending, two or more.
+/// The lengths of the optimal code with words of at most `limit` bits, by the package-merge
+/// algorithm of Larmore and Hirschberg. `present` has counts and symbols, ascending, at least two.
 fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> {
     let leaves = || present.iter().map(|&(count, symbol)| (count, vec![symbol]));
     let mut level: Vec<(u64, Vec<u16>)> = Vec::new();
@@ -206,7 +208,7 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
             merged.push(leaf);
         }
         merged.extend(packages);
-        // More than these are never taken from the next level.
+        // The next level never uses more than these.
         merged.truncate(2 * present.len() - 2);
         level = merged;
     }
@@ -227,19 +229,19 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
 ///                           0: the escape      24..32   third
 /// ```
 ///
-/// `SIZE` is 2 to the longest word's length.
+/// `SIZE` is 2 to the power of the longest word's length.
 #[derive(Debug, Clone)]
 pub(crate) struct Triples<const SIZE: usize> {
     entries: Box<[u32; SIZE]>,
-    /// Length of the word of each symbol that is no escape.
+    /// The length of each symbol's word, without the escape.
     lengths: Box<[u8; 256]>,
 }
 
 impl<const SIZE: usize> Triples<SIZE> {
-    /// Bits that one lookup drops at most.
+    /// The most bits that one look-up consumes.
     pub(crate) const LIMIT: u32 = SIZE.trailing_zeros();
 
-    /// `code` has words of at most [`Self::LIMIT`] bits.
+    /// `code` must have words of at most [`Self::LIMIT`] bits.
     pub(crate) fn new(code: &PrefixCode) -> Triples<SIZE> {
         let singles = code.singles(Self::LIMIT);
         let mut entries = Box::new([0; SIZE]);
@@ -253,7 +255,7 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // Beyond the known bits the lookup saw zeros that may be ones.
+                // Beyond the known bits the look-up saw zeros, which may be ones in a code.
                 if u32::from(length) > left {
                     break;
                 }
@@ -277,7 +279,7 @@ impl<const SIZE: usize> Triples<SIZE> {
         self.entries[bits as usize & (SIZE - 1)]
     }
 
-    /// Length of a symbol's word.
+    /// The length of a symbol's word.
     #[inline(always)]
     pub(crate) fn length(&self, symbol: u8) -> u32 {
         u32::from(self.lengths[usize::from(symbol)])
@@ -384,8 +386,8 @@ mod tests {
 
     #[test]
     fn a_code_without_an_escape_must_know_every_byte() {
-        // 255 bytes of 8 bits, and the last word given to nobody's symbol would be fine; here byte 0 has none
-        // and byte 1 has two words' room.
+        // 255 bytes of 8 bits, and the last word given to nobody's symbol would be fine; here byte
+        // 0 has none and byte 1 has two words' room.
         let mut lengths = [8u8; BYTE_SYMBOLS];
         lengths[0] = 0;
         lengths[1] = 7;

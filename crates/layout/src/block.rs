@@ -1,20 +1,20 @@
-//! A 4 KiB block with a checksum: the unit that an SSD reads and writes.
+//! A 4 KiB block with a checksum, the unit of reads and writes of an SSD.
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //!      0     4  crc32c of (block number as u64, then bytes 4..4096)
 //!      4  4092  payload
 //! ```
 //!
-//! A block's number is its offset in the file divided by 4096 (the header block is number 0). The number is
-//! part of what the checksum covers, so that a block which landed in a wrong place is refused although its
-//! bytes are intact.
+//! A block's number is its offset in the file divided by 4096; the header block has number 0. The
+//! checksum covers the number too. So a block at a wrong place is refused, although its bytes are
+//! intact.
 //!
-//! A page may be several consecutive blocks. The checksums of all of them stand in its first block, so that
-//! what is behind them is not cut:
+//! A page may be several consecutive blocks. Its first block has the checksums of all of them, so
+//! that the payload behind them is contiguous:
 //!
 //! ```text
-//! offset  size  what (page of k blocks)
+//! offset  size  contents (page of k blocks)
 //!      0     4  crc32c of (number of the page's first block as u64, then bytes 4..4096)
 //!    4*i     4  crc32c of (number of block i of the page, then its 4096 bytes), i = 1..k
 //!    4*k     .  payload, to the page's end
@@ -25,10 +25,10 @@ use crate::error::LayoutError;
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
 
-/// Bytes of a block that are left beside its checksum.
+/// Bytes of a block without its checksum.
 pub const PAYLOAD: usize = BLOCK - 4;
 
-/// The checksum of `bytes` as a part of block `number`.
+/// The checksum of `bytes` as a part of block number `number`.
 #[inline]
 pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
@@ -42,13 +42,13 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The little-endian `u16` at `at`; the caller knows that it is inside.
+/// The little-endian `u16` at `at`. The caller ensures that it is within `bytes`.
 #[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The little-endian `u64` at `at`; the caller knows that it is inside.
+/// The little-endian `u64` at `at`. The caller ensures that it is within `bytes`.
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut eight = [0; 8];
@@ -56,7 +56,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// The little-endian `u32` at `at`; the caller knows that it is inside.
+/// The little-endian `u32` at `at`. The caller ensures that it is within `bytes`.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut four = [0; 4];
@@ -67,7 +67,7 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// Writes the checksum of block `number` over its first four bytes.
 ///
 /// # Panics
-/// When `block` is not [`BLOCK`] bytes long.
+/// If `block` is not [`BLOCK`] bytes long.
 #[inline]
 pub fn seal(block: &mut [u8], number: u64) {
     assert_eq!(block.len(), BLOCK, "a block has {BLOCK} bytes");
@@ -75,8 +75,8 @@ pub fn seal(block: &mut [u8], number: u64) {
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Refuses a block whose checksum is not that of its bytes at place `number`, or that is not [`BLOCK`] bytes
-/// long.
+/// Refuses a block that is not [`BLOCK`] bytes long, or whose checksum does not match its bytes and
+/// its number.
 #[inline]
 pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     if block.len() != BLOCK {
@@ -91,7 +91,8 @@ pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     }
 }
 
-/// The checksum of block `at`, not the first, of the page that starts at block `first`.
+/// The number and the checksum of block `at`, not the first one, of the page that starts at block
+/// `first`.
 #[inline]
 fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     let number = first.saturating_add(at as u64);
@@ -101,22 +102,22 @@ fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     )
 }
 
-/// Writes the checksums of all blocks of a page that starts at block `first`; a page of one block is sealed
-/// as by [`seal`].
+/// Writes the checksums of all blocks of the page that starts at block `first`. A page of one block
+/// is sealed as [`seal`] does.
 ///
 /// # Panics
-/// When `page` is not one block or several.
+/// If `page` is not a positive number of whole blocks.
 pub(crate) fn seal_page(page: &mut [u8], first: u64) {
     for at in 1..page.len() / BLOCK {
         let (_, sum) = further_checksum(page, first, at);
         page[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
     }
-    // Last, for it covers the other checksums.
+    // The first block is sealed last, because its checksum covers the others.
     seal(&mut page[..BLOCK], first);
 }
 
-/// Refuses a page of which a block has a wrong checksum. The caller knows that `page` is one block or
-/// several.
+/// Refuses a page with a wrong checksum in any block. The caller ensures that `page` is a positive
+/// number of whole blocks.
 #[inline]
 pub(crate) fn check_page(page: &[u8], first: u64, file: &str) -> Result<(), LayoutError> {
     check(&page[..BLOCK], first, file)?;
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn checksum_is_crc32c() {
-        // The published check value of CRC-32C; the format is fixed by it, not by the crate that we use.
+        // The published check value of CRC-32C; the format is fixed by it, not by the crate that we
+        // use.
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
         let mut bytes = 5u64.to_le_bytes().to_vec();
         bytes.extend_from_slice(b"abc");

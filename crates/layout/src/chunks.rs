@@ -1,12 +1,14 @@
-//! What a search needs in memory of one segment of vectors: which page holds which node, and what the
-//! vectors were made to differ from.
+//! The part of a segment of vectors that a search needs in memory: the page of each node, and the
+//! base vectors from which vectors are encoded as differences.
 //!
-//! A segment is a file of kind `Vectors`. Its records are cut into chunks of the same number of records, and each
-//! chunk has pages of its own. This is the chunk-level metadata of DecoupleVS (section 3.3).
+//! A segment is a file of kind `Vectors`. Its records are divided into chunks with equal numbers of
+//! records, and each chunk has pages of its own. This is the chunk-level metadata of DecoupleVS
+//! (section 3.3).
 //!
-//! A record is a node, as a rule. A merge that keeps the file of a segment, though some of its vectors are deleted,
-//! writes this file anew: what is deleted is *garbage*, a record without a node, and the nodes of the others are
-//! numbered without holes. The pages themselves say the numbers that were theirs when they were written.
+//! Usually a record is a node. A merge may keep the file of a segment although some of its vectors
+//! are deleted. Then it rewrites this file instead: a deleted record becomes *garbage*, a record
+//! without a node, and the remaining nodes get consecutive numbers. The pages themselves still have
+//! the numbers from the time of their writing.
 //!
 //! ```text
 //!   page, as it was written    | 300 301 302 303 | 304 305 306 | 307 308 |      first node 300
@@ -14,33 +16,33 @@
 //!   nodes now, from 100 on     | 100         101 |             | 102 103 |      boundaries 101, 101, 103
 //! ```
 //!
-//! Payload of a [stream](crate::stream) of kind `Chunks`, little-endian; `m` bytes of a model, `n` chunks,
-//! `V` bytes a vector:
+//! Payload of a [stream](crate::stream) of kind `Chunks`, little-endian; `m` bytes of a model, `n`
+//! chunks, `V` bytes a vector:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `m`, bytes of the model of the segment's vectors |
-//! | 4 | 4 | records of each chunk, but the last, which may have fewer; 1 or more |
+//! | 4 | 4 | the records of each chunk, 1 or more; the last chunk may have fewer |
 //! | 8 | 4 | `n`, the chunks |
 //! | 12 | m | the model |
 //! | … | … | the chunks, one after another |
 //!
 //! A chunk of `p` pages:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | number of its first page in the segment's file |
 //! | 4 | 4 | `p`, 1 or more |
 //! | 8 | 4 | bits: 1 if it has a base vector, 2 if it has garbage, 4 if records run on |
-//! | 12 | 4 p | the last node that starts on each page or before it, ascending; of the first page, where all is garbage, 1 less than the segment's first node, modulo 2^32 |
+//! | 12 | 4 p | for each page, the last node that starts on it or before it, ascending; if the first page is all garbage, the segment's first node - 1, modulo 2^32 |
 //! | 12 + 4 p | V | the base vector, if it has one |
 //! | … | 2 p | if it has garbage: the dead slots of each page, how many |
-//! | … | 2 g | and all of them, those of a page ascending |
-//! | … | ⌈p / 8⌉ | if records run on: a bit for each page, whether its end goes on on the next ([`RunsOn`]); the last page's does not |
+//! | … | 2 g | and all the dead slots, page by page, ascending |
+//! | … | ⌈p / 8⌉ | if records span pages: a bit for each page, set if its last record continues on the next page ([`RunsOn`]); 0 for the last page |
 //!
-//! Without garbage a chunk takes `4 p + 12 + V` bytes, on which the paper's formula for the size of a chunk rests
-//! ([`chunk_bytes_for`]), and a bit a page where records run on. A page on which no record starts says the same last node as the
-//! one before it.
+//! Without garbage a chunk takes `4 p + 12 + V` bytes, plus one bit a page if records span pages.
+//! The paper's formula for the size of a chunk is based on this ([`chunk_bytes_for`]). A page on
+//! which no record starts has the same last node as the page before it.
 
 mod dead;
 
@@ -51,54 +53,54 @@ use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 use crate::runs::{RunsOn, byte_count};
 
-/// Format version of these files. 1: the first; 2: records run on.
+/// Format version of these files. 1: the first; 2: records span pages.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// Bytes of a chunk beside its boundaries and its base vector.
+/// Bytes of a chunk besides its boundaries and its base vector.
 const CHUNK_FIXED: usize = 12;
 
-/// The bits of what a chunk has.
+/// The bits that say which parts a chunk has.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// A run of consecutive nodes of a segment, on pages of their own.
+/// Consecutive nodes of a segment, on pages of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The number of its first page in the segment's file, counted from 0.
+    /// The number of its first page in the segment's file, starting at 0.
     pub first_page: u32,
-    /// Its pages, which follow one another.
+    /// The number of its pages, which are consecutive.
     pub pages: u32,
-    /// The last node of each of its pages, as the index numbers nodes. The nodes that start on a page are those above the
-    /// last node of the page before it; none where these are the same.
+    /// The last node of each of its pages, by the index's node numbers. The nodes that start on a
+    /// page are those above the last node of the page before; if both are equal, none starts.
     pub boundaries: Vec<u32>,
-    /// What each of its vectors was made to differ from, if they were: the bytes of a vector.
+    /// The base vector, in the bytes of a vector, if vectors are encoded as differences from one.
     pub base: Option<Vec<u8>>,
 }
 
-/// The file of one segment's chunks, decoded.
+/// The decoded file of one segment's chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunksFile {
-    /// How the vectors are encoded: the bytes of a model of the codec.
+    /// The encoding of the vectors: the bytes of a model of the codec.
     pub model: Vec<u8>,
-    /// Records of each chunk, but the last, which may have fewer. They are nodes, but for what is dead.
+    /// Records of each chunk; the last one may have fewer. All records except dead ones are nodes.
     pub chunk_vectors: u32,
     /// The chunks, in the order of their nodes and pages.
     pub chunks: Vec<Chunk>,
     /// The records that are garbage.
     pub dead: DeadSlots,
-    /// The pages whose last record goes on on the next.
+    /// The pages whose last record continues on the next page.
     pub runs: RunsOn,
 }
 
-/// What is said elsewhere of a segment: by the manifest, and by the header of its vectors.
+/// Facts about a segment from the manifest and from the header of its vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentSpan {
     /// Its first node.
     pub first: u32,
     /// Its nodes.
     pub nodes: u64,
-    /// Records of its file that are no nodes.
+    /// Dead records of its file.
     pub garbage: u64,
     /// Pages of its file.
     pub pages: u64,
@@ -111,7 +113,7 @@ impl SegmentSpan {
 }
 
 impl ChunksFile {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for field in [
@@ -151,14 +153,19 @@ impl ChunksFile {
         out
     }
 
-    /// Reads a payload of the segment that `span` says; a vector has `vector_bytes` bytes, and `file` names the
-    /// chunks' file in errors.
+    /// Decodes a payload of the segment that `span` describes. A vector has `vector_bytes` bytes,
+    /// and `file` is the name of the chunks' file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts; not as many chunks as the records need; chunks whose pages
-    /// do not follow one another or are not as many as those of the file; boundaries that do not ascend, or do not
-    /// end where the chunk ends; a page of more records than a page holds, or of none, where none goes on; dead slots that do not
-    /// ascend, that are of no record, or that are not as many as the garbage; a chunk whose end goes on.
+    /// If the payload has
+    ///
+    /// - a length that does not match its counts, or a wrong number of chunks;
+    /// - chunks whose pages are not consecutive, or are not all pages of the file;
+    /// - boundaries that do not ascend, or do not end with the chunk;
+    /// - a page with more records than a page can hold, or without records although none continues
+    ///   there;
+    /// - dead slots that do not ascend, have no record, or differ in number from the garbage;
+    /// - a chunk whose last record continues.
     pub fn decode(
         payload: &[u8],
         span: SegmentSpan,
@@ -211,7 +218,7 @@ impl ChunksFile {
         })
     }
 
-    /// Nodes on each page of the segment, whose first node is `first`.
+    /// The number of nodes on each page of the segment, whose first node is `first`.
     pub fn counts(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
         let mut next = first;
         let boundaries = self.chunks.iter().flat_map(|chunk| &chunk.boundaries);
@@ -222,7 +229,8 @@ impl ChunksFile {
         })
     }
 
-    /// Records on each page of the segment, whose first node is `first`: nodes and garbage.
+    /// The number of records, nodes and garbage, on each page of the segment, whose first node is
+    /// `first`.
     pub fn records(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
         let counts = (0..).zip(self.counts(first));
         counts.map(|(page, count)| count.wrapping_add(self.dead.of_page(page).len() as u16))
@@ -233,7 +241,8 @@ impl ChunksFile {
         PageDirectory::from_counts(first, self.counts(first))
     }
 
-    /// The chunk that holds `node`, in a segment whose first node is `first`; `None` if none does.
+    /// The chunk that holds `node`, in a segment whose first node is `first`; `None` if no chunk
+    /// does.
     pub fn chunk_of(&self, first: u32, node: u32) -> Option<&Chunk> {
         let mut next = first;
         self.chunks.iter().find(|chunk| {
@@ -247,8 +256,9 @@ impl ChunksFile {
         })
     }
 
-    /// The same pages with more garbage, and nodes that are numbered anew: `from` was the first, and `to` is from now
-    /// on. `dead` are the pages and slots of the records that die, ascending, none of which is dead already.
+    /// The same pages with more garbage and with renumbered nodes: the first node was `from`, and
+    /// becomes `to`. `dead` has the pages and slots of the newly dead records, ascending. None of
+    /// them may be dead already.
     #[must_use]
     pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
@@ -279,20 +289,20 @@ impl ChunksFile {
     }
 }
 
-/// Where the next chunk has to start.
+/// The required start of the next chunk.
 struct NextChunk {
     next_page: u64,
     next_node: u64,
-    /// Nodes and records of the chunks that are to come.
+    /// Nodes and records of the remaining chunks.
     nodes_left: u64,
     records_left: u64,
-    /// Of the pages that were read.
+    /// The dead slots of the pages that were read.
     dead: DeadSlots,
     runs: RunsOn,
 }
 
 impl NextChunk {
-    /// Reads a chunk of so many records.
+    /// Reads a chunk of `records` records.
     fn chunk(
         &mut self,
         reader: &mut PayloadReader<'_>,
@@ -326,7 +336,7 @@ impl NextChunk {
         for (page, &last) in boundaries.iter().enumerate() {
             let (slots_at, slots) = dead.next_page();
             let at = boundaries_at + 4 * page;
-            // On a page that begins with what goes on none may start.
+            // A page that begins with the rest of a record may have no start of a record.
             let begun = page > 0 && self.runs.has(self.next_page + page as u64 - 1);
             let least = u64::from(slots.is_empty() && !begun);
             let nodes = self.page(reader, at, last, least, slots.len() as u64, left)?;
@@ -352,7 +362,7 @@ impl NextChunk {
         })
     }
 
-    /// Reads which pages of a chunk go on on the next.
+    /// Reads the bits of the pages of a chunk whose last record continues.
     fn runs(
         &mut self,
         reader: &mut PayloadReader<'_>,
@@ -373,8 +383,9 @@ impl NextChunk {
         Ok(())
     }
 
-    /// Takes the last node of a page, which stands at `at`, and says how many nodes the page has: `least` or more. So many of its
-    /// records are dead, and its chunk has `left` more.
+    /// Reads the last node of a page, at offset `at`, and returns the number of the page's nodes,
+    /// which is at least `least`. `dead` records of the page are dead, and its chunk has `left`
+    /// more records.
     fn page(
         &mut self,
         reader: &PayloadReader<'_>,
@@ -384,7 +395,8 @@ impl NextChunk {
         dead: u64,
         left: u64,
     ) -> Result<u64, LayoutError> {
-        // Nodes of the page are `next_node..behind`. Where they begin with 0 and there are none, the last is -1.
+        // Nodes of the page are `next_node..behind`. If they begin with 0 and there are none, the
+        // last one is -1.
         let behind = match (self.next_node, last) {
             (0, u32::MAX) => 0,
             _ => u64::from(last) + 1,
@@ -404,19 +416,19 @@ impl NextChunk {
     }
 }
 
-/// The dead slots of a chunk that is read, page by page.
+/// The dead slots of a chunk that is being read, page by page.
 struct Garbage {
-    /// How many each page has; empty where none has any.
+    /// The number of dead slots of each page; empty if there are none at all.
     counts: std::vec::IntoIter<u16>,
     slots: Vec<u16>,
-    /// Where the slots stand in the payload.
+    /// The offset of the slots in the payload.
     at: usize,
-    /// Those of the pages before.
+    /// The number of slots of earlier pages.
     taken: usize,
 }
 
 impl Garbage {
-    /// Reads those of a chunk of so many pages, if it has any.
+    /// Reads the dead slots of a chunk of `pages` pages, if `any` is set.
     fn read(reader: &mut PayloadReader<'_>, pages: u32, any: bool) -> Result<Garbage, LayoutError> {
         let (mut counts, mut slots) = (Vec::new(), Vec::new());
         if any {
@@ -441,7 +453,7 @@ impl Garbage {
         })
     }
 
-    /// Those of the next page, and where they stand.
+    /// The dead slots of the next page, and their offset.
     fn next_page(&mut self) -> (usize, &[u16]) {
         let count = usize::from(self.counts.next().unwrap_or(0));
         let (at, start) = (self.at + 2 * self.taken, self.taken);
@@ -450,7 +462,8 @@ impl Garbage {
     }
 }
 
-/// Refuses dead slots, which stand at `at`, that do not ascend or that are none of a page of so many records.
+/// Refuses dead slots, at offset `at`, that do not ascend or are no slots of a page with `records`
+/// records.
 fn check_slots(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -468,15 +481,15 @@ fn check_slots(
     Ok(())
 }
 
-/// What the chunks of `chunk_bytes` bytes of vectors, before they are encoded, take beside them, as a part of
-/// those bytes: `(V + 12) / C + alpha / 1024`, where `alpha` is what the vectors shrink to, in (0, 1]. It is the
-/// beta of DecoupleVS (section 3.3).
+/// The metadata of chunks as a share of their vectors' bytes: `(V + 12) / C + alpha / 1024`. `C` is
+/// `chunk_bytes`, the bytes of a chunk's vectors before encoding. `alpha` in (0, 1] is the share to
+/// which vectors shrink. This is the beta of DecoupleVS (section 3.3).
 pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 {
     (vector_bytes + CHUNK_FIXED) as f64 / chunk_bytes as f64 + alpha / 1024.0
 }
 
-/// The fewest bytes of vectors that a chunk has to hold for [`chunk_overhead`] to be `overhead` or less; `None`
-/// where no chunk is large enough, for the boundaries alone take more.
+/// The fewest bytes of vectors in a chunk for which [`chunk_overhead`] is at most `overhead`.
+/// `None` if no chunk is large enough, because the boundaries alone take more.
 pub fn chunk_bytes_for(overhead: f64, alpha: f64, vector_bytes: usize) -> Option<u64> {
     let left = overhead - alpha / 1024.0;
     let bytes = ((vector_bytes + CHUNK_FIXED) as f64 / left).ceil();

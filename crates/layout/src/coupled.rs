@@ -1,4 +1,4 @@
-//! Coupled pages: a node's vector and its adjacency list side by side, so that one read brings both.
+//! Coupled pages: a node's vector and adjacency list are adjacent, so that one read returns both.
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
@@ -6,35 +6,36 @@
 //!
 //! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
 //!
-//! A page is `k` consecutive 4 KiB blocks. `k` is 1 where a record fits one block, and then a page holds as
-//! many records as fit. Otherwise a page holds one record and `k` is as small as possible. The checksums
-//! of all `k` blocks stand in front, so that the records behind them are not cut: a vector is one slice of
-//! the page, whatever its length.
+//! A page is `k` consecutive 4 KiB blocks. If a record fits into one block, `k` is 1, and a page
+//! holds as many records as fit. Otherwise a page holds one record, and `k` is as small as
+//! possible. The checksums of all `k` blocks are at the front, so that the records behind them are
+//! contiguous: a vector is one slice of the page, whatever its length.
 //!
 //! ```text
-//! offset    size  what (page)
+//! offset    size  contents (page)
 //!      0       4  crc32c of (number of the page's first block as u64, then bytes 4..4096)
 //!    4*i       4  crc32c of (number of block i of the page, then its 4096 bytes), i = 1..k
 //!    4*k       2  count of records
 //!  4*k+2       2  1: the page is relocated; otherwise zero
 //!  4*k+4       .  records, one after the other, then zeros
 //!
-//! offset    size  what (record); V = dimension * element size, rounded up to a multiple of 4
-//!      0       8  outside id u64
+//! offset    size  contents (record); V = dimension * element size, rounded up to a multiple of 4
+//!      0       8  external id u64
 //!      8       V  the vector, then zeros up to V
 //!    8+V       2  degree u16: neighbours in use
 //!   10+V       2  zero
-//!   12+V     4*R  neighbours u32 each: inside numbers of nodes; those not in use are zero
+//!   12+V     4*R  neighbours u32 each: internal numbers of nodes; unused ones are zero
 //! 12+V+4*R     4  the node u32, none twice on a page; on relocated pages only
 //! ```
 //!
-//! Nodes fill the pages in order, so that a node's page and slot are computed and no table is needed. A
+//! Nodes fill the pages in order. So a node's page and slot are computed, without a table. A
 //! block's number is its offset in the file divided by 4096.
 //!
-//! A record that is written anew goes to another page, beside records of any other nodes. Such a *relocated*
-//! page therefore names the node of each of its records, of which there are one or more. It is as many blocks
-//! as the others, stands in the same file, and says itself what it is. Its records are four bytes longer, so
-//! that it may hold fewer; a shape whose record just fits its blocks has no relocated pages.
+//! A rewritten record goes to another page, beside records of any other nodes. So such a
+//! *relocated* page stores the node of each of its records, and has at least one record. It has as
+//! many blocks as the other pages, is in the same file, and marks itself as relocated. Its records
+//! are four bytes longer, so it may hold fewer. A shape whose record only just fits its blocks has
+//! no relocated pages.
 
 use std::ops::Deref;
 
@@ -52,15 +53,16 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
-/// What a relocated page has behind its count of records.
+/// The mark of a relocated page, after its count of records.
 const RELOCATED: u16 = 1;
 const NODE_OF: &str = "node of a record";
 
-/// What decides where everything stands: element type, dimension and degree bound.
+/// The properties that determine all positions: element type, dimension and degree bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoupledShape {
     geometry: Geometry,
-    /// That of relocated pages, which have as many blocks; `None` where their records do not fit these.
+    /// The geometry of relocated pages, which have as many blocks; `None` if their records do not
+    /// fit into these.
     relocated: Option<Geometry>,
 }
 
@@ -87,8 +89,8 @@ impl CoupledShape {
         })
     }
 
-    /// Nodes of a full relocated page; 0 where the shape has no such pages, since a record with its node's
-    /// number does not fit the blocks of a page.
+    /// Nodes on a full relocated page. 0 if the shape has no such pages, because a record with its
+    /// node's number does not fit into the blocks of a page.
     pub fn relocated_per_page(&self) -> usize {
         self.relocated.map_or(0, |geometry| geometry.nodes_per_page)
     }
@@ -104,7 +106,8 @@ impl CoupledShape {
         FileHeader::new(FileKind::Graph, self.file_length(nodes), fields)
     }
 
-    /// The shape and the number of nodes that a header says; refuses a header that contradicts itself.
+    /// Decodes the shape and the number of nodes from a header. Refuses a header that contradicts
+    /// itself.
     pub fn from_header(
         header: &FileHeader,
         file: &str,
@@ -132,13 +135,13 @@ impl CoupledShape {
     }
 }
 
-/// Puts pages together, one after the other, in one buffer that is reused.
+/// Builds pages one after the other, in one reused buffer.
 #[derive(Debug)]
 pub struct PageBuilder {
     shape: CoupledShape,
     records: RecordsBuilder,
     relocated: bool,
-    /// The node of each record of a relocated page; none on another.
+    /// The node of each record of a relocated page; empty on another page.
     nodes: Vec<u32>,
 }
 
@@ -160,11 +163,11 @@ impl PageBuilder {
         self.nodes.clear();
     }
 
-    /// Empties the page. It will be a relocated one, which names the node of each record; see
+    /// Empties the page and makes it a relocated one, which stores the node of each record; see
     /// [`PageBuilder::push_node`].
     ///
     /// # Panics
-    /// When the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
+    /// If the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
     pub fn start_relocated(&mut self) {
         let Some(geometry) = self.shape.relocated else {
             panic!("a record with its node's number does not fit a page of this shape");
@@ -184,27 +187,27 @@ impl PageBuilder {
         self.len() == 0
     }
 
-    /// Whether no further record fits.
+    /// Whether the page has no room for another record.
     pub fn is_full(&self) -> bool {
         self.records.is_full()
     }
 
-    /// Appends a node: outside id, vector bytes, neighbours as inside numbers.
+    /// Appends a node: external id, vector bytes, neighbours as node numbers.
     ///
     /// # Panics
-    /// When the page is full, the vector has the wrong length or the neighbours are more than R; when the page
-    /// was started as a relocated one.
+    /// If the page is full, the vector has the wrong length, there are more than R neighbours, or
+    /// the page was started as a relocated one.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
         assert!(!self.relocated, "a relocated page names its nodes");
         self.records.push(id, vector, neighbours);
     }
 
-    /// Appends node `node` to a relocated page: outside id, vector bytes, neighbours as inside numbers.
-    /// `false`: the page is full, and nothing has changed.
+    /// Appends node `node` to a relocated page: external id, vector bytes, neighbours as node
+    /// numbers. Returns `false`, and changes nothing, if the page is full.
     ///
     /// # Panics
-    /// When the page was not started as a relocated one, or the node stands on it already; when the vector has
-    /// the wrong length or the neighbours are more than R.
+    /// If the page was not started as a relocated one, the node is on it already, the vector has
+    /// the wrong length, or there are more than R neighbours.
     pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
         assert!(self.relocated, "only a relocated page names its nodes");
         assert!(!self.nodes.contains(&node), "node {node} twice on a page");
@@ -217,14 +220,14 @@ impl PageBuilder {
         true
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. [`PageBuilder::clear`] or
+    /// Seals the page as number `page` of its file and returns its bytes. [`PageBuilder::clear`] or
     /// [`PageBuilder::start_relocated`] starts the next one.
     ///
-    /// The records stay: more may be pushed, and the page, with them, be finished again under the same or
+    /// The records stay: more may be pushed, and the page be finished again under the same or
     /// another number.
     ///
     /// # Panics
-    /// When the page is a relocated one and empty: no file has such a page.
+    /// If the page is relocated and empty. No file has such a page.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(
             !self.relocated || !self.is_empty(),
@@ -234,7 +237,7 @@ impl PageBuilder {
     }
 }
 
-/// A page, read in place: nothing is copied or allocated.
+/// A page that is read in place, without copies or allocations.
 #[derive(Debug, Clone, Copy)]
 pub struct PageView<'a> {
     shape: &'a CoupledShape,
@@ -245,14 +248,14 @@ pub struct PageView<'a> {
 impl<'a> PageView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// The page says itself whether it is relocated. `expected` is the count of records that it has if it is
-    /// not (`CoupledShape::nodes_on_page`), where 0 stands for a page behind those of the build, which may
-    /// only be relocated; a relocated page has any count.
+    /// The page itself says whether it is relocated. If it is not, it must have `expected` records
+    /// (`CoupledShape::nodes_on_page`). An `expected` of 0 means a page after the build's pages,
+    /// which must be relocated. A relocated page has any count.
     ///
-    /// Refuses bytes that are not a page long, a count of records that cannot be, and a page of consecutive
-    /// nodes whose count is not `expected`, or is expected to be 0. With `verify` the checksums of its blocks
-    /// are checked too, and that a relocated page names no node twice; without, damaged bytes are still read
-    /// without a panic, but give wrong values.
+    /// Refuses bytes that are not one page long, an impossible count of records, and a page of
+    /// consecutive nodes with another count than `expected`, or with an `expected` of 0. With
+    /// `verify`, the checksums of its blocks are checked too, and that a relocated page has each
+    /// node once. Without it, damaged bytes cause no panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -286,14 +289,14 @@ impl<'a> PageView<'a> {
         Ok(view)
     }
 
-    /// Refuses a relocated page without records, and with `all` one that names a node twice.
+    /// Refuses a relocated page without records, and, if `all` is set, one with a repeated node.
     fn check_nodes(&self, all: bool) -> Result<(), LayoutError> {
         if self.is_empty() {
             let at = 4 * self.shape.blocks_per_page();
             let what = "count of records on the page";
             return Err(self.records.wrong(at, what, 0, "1 or more"));
         }
-        // There are a few hundred at most.
+        // A page has a few hundred slots at most.
         let twice = |&slot: &usize| self.find(self.named(slot)) != Some(slot);
         let slots = if all { 0..self.len() } else { 0..0 };
         let Some(slot) = slots.into_iter().find(twice) else {
@@ -322,14 +325,14 @@ impl<'a> PageView<'a> {
         self.len() == 0
     }
 
-    /// Whether the page names the node of each record.
+    /// Whether the page stores the node of each record.
     #[inline]
     pub fn is_relocated(&self) -> bool {
         self.relocated
     }
 
-    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above 2^32 - 1. On
-    /// a relocated page it comes from the file: it may be any `u32`.
+    /// The node of the record in slot `slot`. Refuses a slot that does not exist, and a node above
+    /// 2^32 - 1. On a relocated page the value comes from the file, so it may be any `u32`.
     #[inline]
     pub fn node_number(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.len() {
@@ -345,7 +348,7 @@ impl<'a> PageView<'a> {
         })
     }
 
-    /// The place of `node` on the page, if it is there.
+    /// The slot of `node` on the page, if it is there.
     #[inline]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {
@@ -355,13 +358,13 @@ impl<'a> PageView<'a> {
         (slot < self.len() as u64).then_some(slot as usize)
     }
 
-    /// The place of `node` on a relocated page.
+    /// The slot of `node` on a relocated page.
     #[inline]
     fn find(&self, node: u32) -> Option<usize> {
         (0..self.len()).find(|&slot| self.named(slot) == node)
     }
 
-    /// The node that a relocated page names for the record in place `slot`, which is there.
+    /// The node that a relocated page stores for the record in slot `slot`, which must exist.
     #[inline]
     fn named(&self, slot: usize) -> u32 {
         u32_at(self.records.behind(slot), 0)
@@ -373,7 +376,7 @@ impl<'a> PageView<'a> {
         self.shape.first_node(self.records.page())
     }
 
-    /// The record in place `slot`. Refuses a slot that is not there and a degree above R.
+    /// The record in slot `slot`. Refuses a slot that does not exist, and a degree above R.
     #[inline]
     pub fn node(&self, slot: usize) -> Result<NodeView<'a>, LayoutError> {
         let record = self.records.record(slot)?;
@@ -391,10 +394,10 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// A node's record, read in place.
+/// A node's record that is read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
-    /// The id that the user knows the vector by.
+    /// The external id of the vector.
     pub id: u64,
     /// The vector's bytes, little-endian elements.
     pub vector: &'a [u8],
@@ -402,32 +405,33 @@ pub struct NodeView<'a> {
     pub neighbours: Neighbours<'a>,
 }
 
-/// An adjacency list, read in place. The numbers come from the file: they may be any `u32`.
+/// An adjacency list that is read in place. The numbers come from the file, so they may be any
+/// `u32`.
 #[derive(Debug, Clone, Copy)]
 pub struct Neighbours<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> Neighbours<'a> {
-    /// The neighbours as they stand on the page: little-endian u32 each.
+    /// The neighbours as stored on the page: a little-endian u32 each.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How many neighbours there are.
+    /// The number of neighbours.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len() / 4
     }
 
-    /// Whether there are none.
+    /// Whether there are no neighbours.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The neighbours, as inside numbers of nodes.
+    /// The neighbours, as node numbers.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
         self.bytes
@@ -435,7 +439,7 @@ impl<'a> Neighbours<'a> {
             .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     }
 
-    /// Replaces what is in `out`; allocates only where `out` has never been that long.
+    /// Replaces the contents of `out`. Allocates only if the capacity of `out` is too small.
     #[inline]
     pub fn copy_into(&self, out: &mut Vec<u32>) {
         out.clear();
@@ -925,7 +929,8 @@ mod tests {
         assert!(matches!(error, LayoutError::WrongKind { .. }));
     }
 
-    /// The file of an index that was written once and never again: what is written today is the same bytes.
+    /// The file of an index that was written once and is never replaced: today's code writes the
+    /// same bytes.
     #[test]
     fn the_frozen_index_is_written_to_the_byte() {
         let path = concat!(

@@ -1,8 +1,11 @@
-//! Rows of a compressed sparse row (CSR) graph: id, vector and list of one node after the other, with nothing between them.
+//! Rows of a compressed sparse row (CSR) graph: id, vector and list of each node in turn, without
+//! gaps.
 //!
-//! On memory that is read to the byte, such as RDMA, CXL and NVM, a record may stand anywhere, so that the padding of pages buys nothing
-//! (second-tier memory, §5). A build fills every list up to the degree R, so all rows are equally long, and the row pointers that CSR has
-//! beside its rows are a multiplication. What is left to save is in the links: each takes as many bits as the largest node number has.
+//! Memory that is read at byte granularity (RDMA, CXL, NVM) allows a record at any position, so
+//! pages with padding have no benefit (second-tier memory, §5). A build fills every list up to the
+//! degree R. So all rows have equal length, and the row pointers of CSR are replaced by a
+//! multiplication. Links can still save space: each takes as many bits as the largest node number
+//! needs.
 //!
 //! ```text
 //! file = [header block][row 0][row 1]..[row n-1][zeros up to a multiple of 4096]       row i starts at byte 4096 + i * row_bytes
@@ -11,16 +14,17 @@
 //! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
 //!
 //! ```text
-//! offset        size  what (row); V = dimension * element size, B = bits of the number nodes - 1, at least 1
+//! offset        size  contents (row); V = dimension * element size, B = bits of the number nodes - 1, at least 1
 //!      0           4  crc32c of (node as u64, then the row's other bytes)
-//!      4           8  outside id u64
+//!      4           8  external id u64
 //!     12           V  the vector
 //!   12+V           2  degree u16: links in use
-//!   14+V  ceil(RB/8)  links of B bits each, the lowest bits of the first byte first; what is not in use is zero
+//!   14+V  ceil(RB/8)  links of B bits each, the lowest bits of the first byte first; unused bits are zero
 //! ```
 //!
-//! The checksum is of a row and not of a block, because a row is what is read. A device that reads blocks brings those that the row is in.
-//! Rows are as a build or a merge made them: none is written anew.
+//! The checksum covers a row and not a block, because a row is the unit of reads. A device that
+//! reads blocks reads those that contain the row. Rows are never rewritten after the build or merge
+//! that made them.
 
 use crate::block::{BLOCK, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -31,10 +35,11 @@ use stratann_vector::Element;
 /// Format version of [`FileKind::Csr`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Where a row's vector starts.
+/// The offset of the vector in a row.
 const VECTOR_AT: usize = 12;
 
-/// What decides where everything stands: element type, dimension, degree bound and number of nodes.
+/// The properties that determine all positions: element type, dimension, degree bound and number of
+/// nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CsrShape {
     element: Element,
@@ -50,7 +55,8 @@ impl CsrShape {
     /// The shape for `nodes` vectors of `dim` elements with at most `degree` neighbours each.
     ///
     /// # Errors
-    /// A dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`], more than `u32::MAX` nodes.
+    /// If the dimension is zero or above [`MAX_DIMENSION`], the degree is zero or above
+    /// [`MAX_DEGREE`], or there are more than `u32::MAX` nodes.
     pub fn new(
         element: Element,
         dim: usize,
@@ -123,14 +129,14 @@ impl CsrShape {
         self.row_bytes - self.list_at()
     }
 
-    /// The offset in the file at which the row of a node starts, in bytes.
+    /// The byte offset of a node's row in the file.
     #[inline]
     pub fn file_offset(&self, node: u64) -> u64 {
         node.saturating_mul(self.row_bytes as u64)
             .saturating_add(BLOCK as u64)
     }
 
-    /// Zeros behind the last row.
+    /// The number of zero bytes after the last row.
     pub fn padding(&self) -> usize {
         let end = self.file_offset(self.nodes);
         (end.next_multiple_of(BLOCK as u64) - end) as usize
@@ -156,10 +162,11 @@ impl CsrShape {
         FileHeader::new(FileKind::Csr, self.file_length(), fields)
     }
 
-    /// The shape that a header says.
+    /// Decodes the shape from a header.
     ///
     /// # Errors
-    /// A header of another kind, with fields out of range, or of a file of another length than they say.
+    /// If the header is of another kind, a field is out of range, or the length of the file does
+    /// not match the fields.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<CsrShape, LayoutError> {
         header.expect_kind(FileKind::Csr, file)?;
         let mut fields = header.fields(file);
@@ -202,7 +209,8 @@ impl CsrShape {
     /// Appends the row of a node.
     ///
     /// # Panics
-    /// When the vector has the wrong length, the neighbours are more than R, or one of them has more bits than a link.
+    /// If the vector has the wrong length, there are more than R neighbours, or a neighbour needs
+    /// more bits than a link has.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
         assert_eq!(vector.len(), self.vector_bytes, "bytes of the vector");
         assert!(
@@ -239,10 +247,11 @@ impl CsrShape {
         out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Decodes a list that stands as in a row, degree first. Links may lie beyond the collection if the bytes are damaged.
+    /// Decodes a list as stored in a row, degree first. If the bytes are damaged, links may exceed
+    /// the number of nodes.
     ///
     /// # Errors
-    /// A list that is cut, or has more links than there is room for.
+    /// If the list has the wrong length, or a degree above R.
     #[inline]
     pub fn links(
         &self,
@@ -261,7 +270,8 @@ impl CsrShape {
         }
         let links = &list[2..];
         let (bits, mask) = (self.link_bits as usize, (1u64 << self.link_bits) - 1);
-        // A window of eight bytes has any link whole: seven bits before it and 32 of its own.
+        // A window of eight bytes contains any link whole: up to seven bits before it, and up to 32
+        // of its own.
         let windows = match links.len() {
             bytes @ 8.. => (((bytes - 8) * 8 + 7) / bits + 1).min(degree),
             _ => 0,
@@ -303,22 +313,22 @@ impl CsrShape {
     }
 }
 
-/// A row, read in place.
+/// A row that is read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct CsrRow<'a> {
-    /// The outside id.
+    /// The external id.
     pub id: u64,
     /// The vector.
     pub vector: &'a [u8],
-    /// Degree and links, for [`CsrShape::links`].
+    /// Degree and links, as input for [`CsrShape::links`].
     pub list: &'a [u8],
 }
 
 impl<'a> CsrRow<'a> {
-    /// Reads the row of a node; `check` verifies its checksum.
+    /// Opens the row of a node. With `check`, its checksum is verified.
     ///
     /// # Errors
-    /// Bytes that are not as long as a row, or whose checksum is another.
+    /// If the bytes are not one row long, or the checksum does not match.
     #[inline]
     pub fn open(
         shape: &CsrShape,

@@ -1,22 +1,24 @@
-//! From a node to the page that holds it, where records differ in length and pages in how many they hold.
+//! The directory: the page of each node, for files with records of different lengths and pages with
+//! different numbers of records.
 //!
-//! Payload of a [stream](crate::stream) of kind `Directory`, little-endian; `m` bytes of a model of the
-//! lists, `s` models of the vectors, `p` pages:
+//! Payload of a [stream](crate::stream) of kind `Directory`, little-endian; `m` bytes of a model of
+//! the lists, `s` models of the vectors, `p` pages:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `p`, the pages |
 //! | 4 | 4 | `m`, bytes of the model of the lists |
-//! | 8 | 4 | nodes of each model of the vectors, but the last, which may have fewer; 0 where there are none |
+//! | 8 | 4 | the nodes of each model of the vectors (the last may have fewer); 0 if there are no models |
 //! | 12 | 4 | `s`, the models of the vectors |
 //! | 16 | 4 s | bytes of each of them |
 //! | … | m | the model of the lists |
 //! | … | … | the models of the vectors, one after another |
 //! | … | 2 p | records on each page, 1 or more |
 //!
-//! In memory it is a [`PageDirectory`]: a bit for each node, set where a page begins, and a count of the
-//! set bits before every 512 nodes. A page that holds no node has no bit; the numbers of such pages, which only
-//! [segments](crate::chunks) have, with garbage or with records that run on, stand beside.
+//! In memory it is a [`PageDirectory`]: a bit for each node, set for the first node of a page, and
+//! the count of set bits before every 512 nodes. A page without a node has no bit. Only
+//! [segments](crate::chunks) with garbage or spanning records have such pages; their numbers are
+//! listed separately.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -24,27 +26,29 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Nodes between two ranks: a cache line of bits.
+/// The number of nodes between two ranks: one cache line of bits.
 const RANKED: u64 = 512;
-/// Words of bits between two ranks.
+/// The number of words of bits between two ranks.
 const WORDS: usize = RANKED as usize / 64;
 
-/// Says which page holds a node, in about 0.13 bytes a node.
+/// Maps a node to its page, in about 0.13 bytes a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageDirectory {
     first: u32,
     nodes: u64,
     pages: u64,
-    /// A bit for each node, set for the first node of each page. Whole multiples of [`WORDS`].
+    /// A bit for each node, set for the first node of each page. The length is a multiple of
+    /// [`WORDS`].
     bits: Vec<u64>,
     /// Bits set before each [`RANKED`] nodes.
     ranks: Vec<u32>,
-    /// The pages that hold no node, ascending.
+    /// The pages without a node, ascending.
     empty: Vec<u32>,
 }
 
 impl PageDirectory {
-    /// The directory of a file whose first record is node `first` and whose pages hold `counts` nodes.
+    /// The directory of a file whose first record is node `first`, with `counts` nodes on its
+    /// pages.
     pub fn from_counts(first: u32, counts: impl IntoIterator<Item = u16>) -> PageDirectory {
         let (mut nodes, mut pages, mut bits) = (0u64, 0u64, Vec::new());
         let mut empty = Vec::new();
@@ -83,7 +87,8 @@ impl PageDirectory {
         }
     }
 
-    /// The page that holds `node`. A node that is not in the file gives the page of the nearest that is, or 0.
+    /// The page that holds `node`. For a node that is not in the file, the page of the nearest node
+    /// that is, or 0.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         let Some(last) = self.nodes.checked_sub(1) else {
@@ -96,22 +101,22 @@ impl PageDirectory {
         for bits in &self.bits[start..word] {
             ones += bits.count_ones();
         }
-        // The node's own bit counts: the first node's is set, so that at least one is.
+        // The node's own bit is included. The first node's bit is set, so the count is at least 1.
         ones += (self.bits[word] << (63 - bit)).count_ones();
         self.nth_in_use(u64::from(ones) - 1)
     }
 
-    /// Whether no node behind `node` starts on its page.
+    /// Whether `node` is the last node that starts on its page.
     #[inline]
     pub fn is_last(&self, node: u32) -> bool {
         let next = u64::from(node.saturating_sub(self.first)) + 1;
         next >= self.nodes || self.bits[(next / 64) as usize] >> (next % 64) & 1 != 0
     }
 
-    /// The `nth` of the pages that hold a node, from 0.
+    /// The `nth` page that holds a node, from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // Empty pages that stand before it: as many as have `nth` or fewer pages in use before them.
+        // The number of empty pages before it: those with at most `nth` pages in use before them.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -129,14 +134,14 @@ impl PageDirectory {
         number.is_some_and(|page| self.empty.binary_search(&page).is_err())
     }
 
-    /// The first node of a page, if there is that page and it holds one. Looks in time that grows with the logarithm of the
+    /// The first node of a page, if the page exists and holds one. Takes time logarithmic in the
     /// number of nodes.
     pub fn first_of(&self, page: u64) -> Option<u32> {
         if page >= self.pages {
             return None;
         }
         let number = u32::try_from(page).ok()?;
-        // An empty one is found there, and has no node.
+        // An empty page is found in the list, and has no node.
         let page = page - self.empty.binary_search(&number).err()? as u64;
         let ranked = self
             .ranks
@@ -174,29 +179,30 @@ impl PageDirectory {
         self.pages
     }
 
-    /// Bytes that this takes in memory.
+    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         let words = self.ranks.capacity() + self.empty.capacity();
         size_of::<PageDirectory>() + 8 * self.bits.capacity() + 4 * words
     }
 }
 
-/// A directory file, decoded.
+/// A decoded directory file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryFile {
-    /// How the lists are encoded: the bytes of a model of the codec.
+    /// The encoding of the lists: the bytes of a model of the codec.
     pub list_model: Vec<u8>,
-    /// Nodes of each model of the vectors, but the last, which may have fewer; 0 where there are none.
+    /// The number of nodes of each model of the vectors; the last model may have fewer. 0 if there
+    /// are none.
     pub segment_vectors: u32,
-    /// How the vectors are encoded, for each `segment_vectors` nodes; none in the directory of a file
-    /// without vectors.
+    /// The encodings of the vectors, one for each `segment_vectors` nodes; none in the directory of
+    /// a file without vectors.
     pub vector_models: Vec<Vec<u8>>,
     /// Records on each page.
     pub counts: Vec<u16>,
 }
 
 impl DirectoryFile {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for field in [
@@ -218,12 +224,12 @@ impl DirectoryFile {
         out
     }
 
-    /// Reads a payload; `nodes` and `pages` are those of the file that it is the directory of
-    /// ([`crate::SlottedFacts`]), `file` names the directory's file in errors.
+    /// Decodes a payload. `nodes` and `pages` are the totals of the file of pages
+    /// ([`crate::SlottedFacts`]), and `file` is the name of the directory's file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, as many models as the nodes do not need, a page
-    /// without records, or pages or records that are not as many as `pages` and `nodes`.
+    /// If the length does not match the counts, the number of models does not match the nodes, a
+    /// page has no records, or the totals differ from `pages` and `nodes`.
     pub fn decode(
         payload: &[u8],
         nodes: u64,
@@ -273,7 +279,7 @@ impl DirectoryFile {
         })
     }
 
-    /// The directory of the pages, whose first record is node `first`.
+    /// The directory of the pages. Their first record is node `first`.
     pub fn pages(&self, first: u32) -> PageDirectory {
         PageDirectory::from_counts(first, self.counts.iter().copied())
     }

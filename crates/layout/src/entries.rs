@@ -1,8 +1,10 @@
-//! The entry points of an inline index: the only codes that such an index keeps in memory (AiSAQ §3.1).
+//! The entry points of an inline index. Their codes are the only ones that such an index keeps in
+//! memory (AiSAQ §3.1).
 //!
-//! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes of `c` bytes:
+//! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes
+//! of `c` bytes:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `n`, at least 1 |
 //! | 4 | 4 | `c` |
@@ -15,7 +17,7 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Nodes where a search may start, and their codes.
+/// The nodes where a search may start, with their codes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryPoints {
     /// The nodes, at least one.
@@ -25,7 +27,7 @@ pub struct EntryPoints {
 }
 
 impl EntryPoints {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let code_bytes = self.codes.len().checked_div(self.nodes.len()).unwrap_or(0);
         let mut out = Vec::with_capacity(8 + 4 * self.nodes.len() + self.codes.len());
@@ -36,11 +38,12 @@ impl EntryPoints {
         out
     }
 
-    /// Reads a payload; `nodes` is how many the index has and `code_bytes` the bytes of a code, `file` names the file
-    /// in errors.
+    /// Reads a payload; `nodes` is how many the index has and `code_bytes` the bytes of a code,
+    /// `file` names the file in errors.
     ///
     /// # Errors
-    /// No entry point, codes of another length, a node that there is not, or a length that does not follow.
+    /// No entry point, codes of another length, a node that there is not, or a length that does not
+    /// follow.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

@@ -1,12 +1,12 @@
-//! Why bytes were refused. Each error names the file, the offset in it, what was found, what was expected,
-//! and what to do about it.
+//! The errors of this crate. Each names the file, the offset in it, the value that was found, the
+//! value that was expected, and the remedy.
 
-/// Bytes that this crate does not accept. `file` is the name that the caller gave, offsets are in bytes from
-/// the start of that file.
+/// An error about bytes that this crate refuses. `file` is the name that the caller gave. Offsets
+/// are in bytes from the start of that file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The file (or the piece of it that was handed over) ends too early.
+    /// The file, or the piece of it that was passed, ends too early.
     #[error(
         "{file}: truncated at offset {offset}: {expected} bytes expected, {found} found; \
          restore the file from a copy or build the index again"
@@ -14,14 +14,14 @@ pub enum LayoutError {
     Truncated {
         /// The file.
         file: String,
-        /// Where the missing bytes' structure starts.
+        /// The offset of the structure with the missing bytes.
         offset: u64,
         /// Bytes that the structure needs.
         expected: u64,
-        /// Bytes that are there.
+        /// Bytes that were found.
         found: u64,
     },
-    /// The file has more or fewer bytes than its header or manifest says.
+    /// The file is longer or shorter than its header or manifest says.
     #[error(
         "{file}: the file has {found} bytes, {expected} expected ({by}); \
          restore the file from a copy or build the index again"
@@ -33,10 +33,10 @@ pub enum LayoutError {
         expected: u64,
         /// The length that the file has, in bytes.
         found: u64,
-        /// Who says what length is expected.
+        /// The source of the expected length.
         by: &'static str,
     },
-    /// The file is not one of ours.
+    /// The file is not a file of StratANN.
     #[error(
         "{file}: wrong magic at offset {offset}: found {found:?}, expected {expected:?}; \
          this is not a StratANN file"
@@ -44,14 +44,14 @@ pub enum LayoutError {
     Magic {
         /// The file.
         file: String,
-        /// Where the magic stands.
+        /// The offset of the magic.
         offset: u64,
-        /// The bytes that stand there, escaped.
+        /// The bytes at that offset, escaped.
         found: String,
-        /// What should stand there.
+        /// The expected bytes.
         expected: &'static str,
     },
-    /// The stored checksum is not that of the bytes.
+    /// The stored checksum does not match the bytes.
     #[error(
         "{file}: checksum mismatch in the block at offset {offset}: {stored:#010x} stored, \
          {computed:#010x} computed; the bytes are damaged or misplaced: restore the file from a copy or \
@@ -60,14 +60,14 @@ pub enum LayoutError {
     Checksum {
         /// The file.
         file: String,
-        /// Where the block starts.
+        /// The offset of the block.
         offset: u64,
-        /// The checksum that the file holds.
+        /// The stored checksum.
         stored: u32,
-        /// The checksum of the bytes that were read.
+        /// The computed checksum of the bytes.
         computed: u32,
     },
-    /// A kind of file that this version does not know.
+    /// A kind of file that this version does not support.
     #[error(
         "{file}: unknown file kind {found} at offset {offset}; it was written by a newer StratANN: \
          use that version to read it"
@@ -75,12 +75,12 @@ pub enum LayoutError {
     UnknownKind {
         /// The file.
         file: String,
-        /// Where the kind stands.
+        /// The offset of the kind.
         offset: u64,
         /// The kind's code.
         found: u16,
     },
-    /// A kind of index that this version does not know.
+    /// A kind of index that this version does not support.
     #[error(
         "{file}: an index of kind {found:?} at offset {offset}, which this version does not know; it was written by a newer \
          StratANN: use that version to read it"
@@ -88,7 +88,7 @@ pub enum LayoutError {
     UnknownIndexKind {
         /// The manifest.
         file: String,
-        /// Where the manifest's body starts.
+        /// The offset of the manifest's body.
         offset: u64,
         /// The kind.
         found: String,
@@ -100,11 +100,11 @@ pub enum LayoutError {
     WrongKind {
         /// The file.
         file: String,
-        /// Where the kind stands.
+        /// The offset of the kind.
         offset: u64,
         /// The kind of the file.
         found: &'static str,
-        /// The kind that was needed.
+        /// The kind that was expected.
         expected: &'static str,
     },
     /// A format version that this build does not read.
@@ -115,14 +115,14 @@ pub enum LayoutError {
     UnknownVersion {
         /// The file.
         file: String,
-        /// Where the version stands.
+        /// The offset of the version.
         offset: u64,
         /// The version of the file.
         found: u32,
         /// The newest version that this build reads.
         expected: u32,
     },
-    /// A feature bit that this build does not know.
+    /// An unknown feature bit.
     #[error(
         "{file}: unknown {whom} feature bit {bit} at offset {offset}; the file needs a newer StratANN \
          to {whom_does} it"
@@ -130,7 +130,7 @@ pub enum LayoutError {
     UnknownFeature {
         /// The file.
         file: String,
-        /// Where the feature bits stand.
+        /// The offset of the feature bits.
         offset: u64,
         /// `"reader"`: must not be read; `"writer"`: must not be changed.
         whom: &'static str,
@@ -150,46 +150,46 @@ pub enum LayoutError {
         /// Its value.
         found: u8,
     },
-    /// A field with a value that cannot be.
+    /// A field with an impossible value.
     #[error(
         "{file}: {what} at offset {offset} is {found}, expected {expected}; restore the file from a copy or build the index again"
     )]
     Field {
         /// The file.
         file: String,
-        /// Where the field stands.
+        /// The offset of the field.
         offset: u64,
         /// The field's name.
         what: &'static str,
         /// Its value.
         found: String,
-        /// What would have been right.
+        /// The expected value.
         expected: String,
     },
-    /// An attribute or a payload that the format cannot hold. No file is involved yet.
+    /// An attribute or a payload that the format does not support. No file is involved yet.
     #[error("{what} is {found}: expected {expected}")]
     Attribute {
-        /// What cannot be held, and of which column.
+        /// The unsupported property, and its column.
         what: String,
-        /// What it is.
+        /// The value of the property.
         found: String,
-        /// What would be right.
+        /// The values that are supported.
         expected: String,
     },
-    /// A shape (dimension, degree) that the format cannot hold. No file is involved yet.
+    /// A shape (dimension, degree) that the format does not support. No file is involved yet.
     #[error("{what} is {found}, the format holds {expected}")]
     Shape {
         /// The parameter's name.
         what: &'static str,
         /// Its value.
         found: u64,
-        /// The range that would be right.
+        /// The supported range.
         expected: &'static str,
     },
 }
 
 impl LayoutError {
-    /// Where in the file the error is, in bytes; `None` where no place in a file is at fault.
+    /// The byte offset of the error in the file; `None` if the error has no position in a file.
     pub fn offset(&self) -> Option<u64> {
         match self {
             LayoutError::Truncated { offset, .. }
@@ -209,7 +209,7 @@ impl LayoutError {
     }
 }
 
-/// Refuses the first byte of `bytes` that is not zero; `offset` is where `bytes` start in `file`.
+/// Refuses `bytes` if one of them is not zero. `offset` is the position of `bytes` in `file`.
 pub(crate) fn check_zero(bytes: &[u8], offset: u64, file: &str) -> Result<(), LayoutError> {
     match bytes.iter().position(|&byte| byte != 0) {
         None => Ok(()),

@@ -1,25 +1,27 @@
-//! Where pages of records of one length stand in a file, and where the parts of a record do.
+//! The positions of pages in a file, and of the parts of a record, for records of one length.
 //!
-//! [Coupled](crate::coupled) and [inline](crate::inline) pages are laid out alike: a record begins with
-//! outside id, vector and adjacency list, and only what stands behind the list differs. Where everything is
-//! follows from the element type, the dimension, the degree bound and the bytes behind the list. The byte
-//! tables stand in those modules; [`records`](crate::records) reads and writes the pages.
+//! [Coupled](crate::coupled) and [inline](crate::inline) pages have a common layout. A record
+//! begins with external id, vector and adjacency list, and only the bytes behind the list differ.
+//! All positions follow from the element type, the dimension, the degree bound and the number of
+//! bytes behind the list. Those modules have the byte tables; [`records`](crate::records) reads and
+//! writes the pages.
 
 use crate::block::{BLOCK, PAYLOAD};
 use crate::error::LayoutError;
 use crate::header::{FieldsReader, FileHeader};
 use stratann_vector::Element;
 
-/// The largest dimension that the format holds.
+/// The largest dimension that the format supports.
 pub const MAX_DIMENSION: usize = 65_536;
-/// The largest degree (neighbours of a node) that the format holds.
+/// The largest degree (neighbours of a node) that the format supports.
 pub const MAX_DEGREE: usize = 4096;
 
-/// Bytes of a record beside its vector, its neighbours and what stands behind them: id, degree and two zeros.
+/// Bytes of a record besides its vector, its neighbours and the bytes behind them: the id, the
+/// degree and two zero bytes.
 const RECORD_FIXED: usize = 12;
 
-/// Where records of one length and their parts stand: what [`CoupledShape`](crate::CoupledShape) and
-/// [`InlineShape`](crate::InlineShape) have in common.
+/// The positions of records of one length and of their parts; the common part of
+/// [`CoupledShape`](crate::CoupledShape) and [`InlineShape`](crate::InlineShape).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(crate) element: Element,
@@ -28,7 +30,7 @@ pub struct Geometry {
     pub(crate) degree: usize,
     /// Bytes of a vector, without padding.
     pub(crate) vector_bytes: usize,
-    /// Offset in a record of the degree.
+    /// Offset of the degree in a record.
     pub(crate) degree_at: usize,
     pub(crate) record_bytes: usize,
     pub(crate) blocks: usize,
@@ -36,7 +38,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of records with `behind` bytes behind their lists.
+    /// Computes the geometry of records with `behind` bytes behind their lists.
     ///
     /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
     /// [`MAX_DEGREE`].
@@ -102,29 +104,29 @@ impl Geometry {
         self.record_bytes
     }
 
-    /// Nodes of a full page, 1 or more.
+    /// Nodes on a full page, 1 or more.
     pub fn nodes_per_page(&self) -> usize {
         self.nodes_per_page
     }
 
-    /// 4 KiB blocks of a page: 1, or more where a record does not fit a block.
+    /// 4 KiB blocks of a page: 1, or more if a record does not fit into one block.
     pub fn blocks_per_page(&self) -> usize {
         self.blocks
     }
 
-    /// Offset in a record of its neighbours.
+    /// Offset of the neighbours in a record.
     #[inline]
     pub(crate) fn list_at(&self) -> usize {
         self.degree_at + 4
     }
 
-    /// Offset in a record of what stands behind its list.
+    /// Offset in a record of the bytes behind its list.
     #[inline]
     pub(crate) fn behind_at(&self) -> usize {
         self.list_at() + 4 * self.degree
     }
 
-    /// Offset in a page of the record in place `slot`.
+    /// Offset in a page of the record in slot `slot`.
     #[inline]
     pub(crate) fn record_at(&self, slot: usize) -> usize {
         header_bytes(self.blocks) + slot * self.record_bytes
@@ -142,7 +144,7 @@ impl Geometry {
         u64::from(node) / self.nodes_per_page as u64
     }
 
-    /// The place of `node` on its page.
+    /// The slot of `node` on its page.
     #[inline]
     pub fn slot_of(&self, node: u32) -> usize {
         node as usize % self.nodes_per_page
@@ -154,12 +156,12 @@ impl Geometry {
         page.saturating_mul(self.nodes_per_page as u64)
     }
 
-    /// Pages that `nodes` nodes need.
+    /// The number of pages for `nodes` nodes.
     pub fn pages(&self, nodes: u64) -> u64 {
         nodes.div_ceil(self.nodes_per_page as u64)
     }
 
-    /// Nodes that page `page` of a file with `nodes` nodes holds.
+    /// The number of nodes on page `page` of a file with `nodes` nodes.
     #[inline]
     pub fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
         nodes
@@ -167,7 +169,7 @@ impl Geometry {
             .min(self.nodes_per_page as u64) as usize
     }
 
-    /// The offset in the file at which a page starts, in bytes.
+    /// The byte offset of a page in the file.
     #[inline]
     pub fn file_offset(&self, page: u64) -> u64 {
         page.saturating_mul(self.page_bytes() as u64)
@@ -179,13 +181,13 @@ impl Geometry {
         self.file_offset(self.pages(nodes))
     }
 
-    /// The number in the file of the first block of a page.
+    /// The number of a page's first block in the file.
     pub(crate) fn first_block(&self, page: u64) -> u64 {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }
 
-    /// Refuses a header whose number of nodes, which stands at `nodes_at` of the file, is above what inside
-    /// numbers reach, or is not that of a file of its length.
+    /// Refuses a header whose number of nodes exceeds the range of node numbers, or does not match
+    /// the length of the file. The number is at byte `nodes_at` of the file.
     pub(crate) fn check_nodes(
         &self,
         nodes: u64,
@@ -216,7 +218,7 @@ impl Geometry {
     }
 }
 
-/// Bytes of a record with `behind` bytes behind its list. Takes any numbers, and stops at the largest.
+/// Bytes of a record with `behind` bytes behind its list. Saturates for large arguments.
 pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: usize) -> usize {
     dim.saturating_mul(element.size())
         .checked_next_multiple_of(4)
@@ -226,10 +228,10 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
         .saturating_add(RECORD_FIXED)
 }
 
-/// Blocks of a page of records of `record_bytes`, and how many records it holds: as many as fit a block, or
-/// one on as few blocks as it needs.
+/// The number of blocks of a page of records, and of records on it: as many records as fit into one
+/// block, or one record on as few blocks as it needs.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
-    // Each block brings what it has beside a checksum; the count of records takes four bytes more.
+    // Each block gives its bytes except a checksum. The count of records takes four bytes more.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);
     match blocks {
         1 => (1, room(1) / record_bytes),
@@ -237,7 +239,7 @@ pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
     }
 }
 
-/// Bytes of a page in front of its records.
+/// Bytes of a page before its records.
 pub(crate) const fn header_bytes(blocks: usize) -> usize {
     4 * blocks + 4
 }
@@ -247,7 +249,7 @@ pub(crate) const fn room(blocks: usize) -> usize {
     blocks * BLOCK - header_bytes(blocks)
 }
 
-/// Takes the element type from a header's fields; refuses a code that this build does not know.
+/// Reads the element type from a header's fields; refuses an unknown code.
 pub(crate) fn read_element(
     fields: &mut FieldsReader<'_>,
     file: &str,

@@ -1,7 +1,7 @@
-//! The header block that every binary file of an index starts with.
+//! The header block at the start of every binary file of an index.
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //!      0     8  magic "STRATANN"
 //!      8     2  file kind (u16)
 //!     10     2  zero
@@ -16,8 +16,8 @@
 //!   4092     4  crc32c of (block number 0 as u64, then bytes 0..4092)
 //! ```
 //!
-//! Magic, kind, version, feature bits and checksum stay where they are in all versions to come; what a kind
-//! puts into its fields belongs to that kind's version.
+//! Magic, kind, version, feature bits and checksum keep their places in all future versions. The
+//! meaning of the kind's own fields depends on the kind's version.
 
 mod kind;
 
@@ -27,7 +27,7 @@ use crate::error::{LayoutError, check_zero};
 /// The first eight bytes of every file.
 pub const MAGIC: &[u8; 8] = b"STRATANN";
 
-/// The most bytes that the kind-specific fields may have.
+/// The most bytes of the kind-specific fields.
 pub const MAX_FIELDS: usize = CHECKSUM - FIELDS;
 
 const KIND: usize = 8;
@@ -41,10 +41,10 @@ const CHECKSUM: usize = BLOCK - 4;
 
 pub use kind::{Beside, FileKind, Form, Role};
 
-/// A file's header block, decoded.
+/// The decoded header block of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
-    /// What the file holds.
+    /// The kind of the file.
     pub kind: FileKind,
     /// The kind's format version.
     pub version: u32,
@@ -52,15 +52,16 @@ pub struct FileHeader {
     pub reader_features: u64,
     /// Feature bits that a writer must know.
     pub writer_features: u64,
-    /// The length of the whole file in bytes, this block included; the least that it has, where the kind
-    /// [is appended to](FileKind::is_appended_to).
+    /// The length of the whole file in bytes, including this block. If the kind [is appended
+    /// to](FileKind::is_appended_to), this is the least length.
     pub length: u64,
-    /// The kind's own fields, at most [`MAX_FIELDS`] bytes; see [`FieldsWriter`] and [`FieldsReader`].
+    /// The kind's own fields, at most [`MAX_FIELDS`] bytes; see [`FieldsWriter`] and
+    /// [`FieldsReader`].
     pub fields: Vec<u8>,
 }
 
 impl FileHeader {
-    /// A header of this build's version of `kind`, without feature bits.
+    /// Makes a header with this build's version of `kind`, and without feature bits.
     pub fn new(kind: FileKind, length: u64, fields: Vec<u8>) -> FileHeader {
         FileHeader {
             kind,
@@ -72,10 +73,10 @@ impl FileHeader {
         }
     }
 
-    /// The header block.
+    /// Encodes the header block.
     ///
     /// # Panics
-    /// When the fields are longer than [`MAX_FIELDS`].
+    /// If the fields are longer than [`MAX_FIELDS`].
     pub fn encode(&self) -> [u8; BLOCK] {
         assert!(
             self.fields.len() <= MAX_FIELDS,
@@ -99,10 +100,11 @@ impl FileHeader {
         block
     }
 
-    /// Reads the header from the first bytes of `file` (more than a block may be given). Refuses what is
-    /// truncated, not ours, damaged, or newer than this build.
+    /// Decodes the header from the first bytes of `file`; more than a block may be given. Refuses
+    /// bytes that are truncated, damaged, not of StratANN, or newer than this build.
     pub fn decode(bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
-        // The magic first: a file that is not ours should be told so, whatever its length.
+        // The magic is checked first, so that a foreign file is reported as such, whatever its
+        // length.
         let head = &bytes[..bytes.len().min(MAGIC.len())];
         if head != &MAGIC[..head.len()] {
             return Err(LayoutError::Magic {
@@ -197,8 +199,8 @@ impl FileHeader {
         })
     }
 
-    /// Refuses a file whose length on disk, in bytes, is not that of its header; a file that
-    /// [is appended to](FileKind::is_appended_to) may be longer.
+    /// Refuses a file whose length on disk, in bytes, differs from its header. A file that [is
+    /// appended to](FileKind::is_appended_to) may be longer.
     pub fn check_length(&self, actual: u64, file: &str) -> Result<(), LayoutError> {
         if actual == self.length || actual > self.length && self.kind.is_appended_to() {
             return Ok(());
@@ -232,16 +234,16 @@ impl FileHeader {
     }
 }
 
-/// The checksum that stands in an encoded header block; the manifest keeps it, so that a file of another
-/// index is not taken for one of this index.
+/// The checksum in an encoded header block. The manifest stores it too, so that a file of another
+/// index is not mistaken for one of this index.
 ///
 /// # Panics
-/// When `block` is shorter than [`BLOCK`].
+/// If `block` is shorter than [`BLOCK`].
 pub fn stored_checksum(block: &[u8]) -> u32 {
     u32_at(block, CHECKSUM)
 }
 
-/// Names the lowest bit of `found` that is not in `known`.
+/// Fails if `found` has a bit that is not in `known`, and names the lowest such bit.
 pub(crate) fn check_features(
     found: u64,
     known: u64,
@@ -261,14 +263,14 @@ pub(crate) fn check_features(
     })
 }
 
-/// Puts a kind's fields together, one little-endian number after the other.
+/// Builds the kind-specific fields, as consecutive little-endian numbers.
 #[derive(Debug, Clone, Default)]
 pub struct FieldsWriter {
     bytes: Vec<u8>,
 }
 
 impl FieldsWriter {
-    /// No fields yet.
+    /// An empty list of fields.
     pub fn new() -> FieldsWriter {
         FieldsWriter::default()
     }
@@ -300,8 +302,8 @@ impl FieldsWriter {
     }
 }
 
-/// Takes a kind's fields apart in the order in which they were written. Its errors name the field and its
-/// offset in the file.
+/// Reads the kind-specific fields in the order in which they were written. Its errors name the
+/// field and its offset in the file.
 #[derive(Debug, Clone)]
 pub struct FieldsReader<'a> {
     bytes: &'a [u8],
@@ -327,7 +329,7 @@ impl<'a> FieldsReader<'a> {
         rest
     }
 
-    /// Where the next field stands in the file, in bytes.
+    /// The byte offset of the next field in the file.
     pub fn offset(&self) -> u64 {
         (FIELDS + self.at) as u64
     }
@@ -337,7 +339,7 @@ impl<'a> FieldsReader<'a> {
         self.at == self.bytes.len()
     }
 
-    /// Refuses fields that nobody read.
+    /// Refuses fields that were not read.
     pub fn end(self) -> Result<(), LayoutError> {
         if self.at == self.bytes.len() {
             return Ok(());

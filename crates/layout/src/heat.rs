@@ -1,17 +1,17 @@
-//! How often a sample of queries read each page, when the index was built. A search that may keep some pages
-//! in memory keeps those that were read most.
+//! The number of reads of each page by a sample of queries at the time of the build. A search that
+//! may keep some pages in memory keeps the ones that were read most.
 //!
-//! Payload of a [stream](crate::stream) of kind `Heat`, little-endian; `g` pages with lists, `v` pages with
-//! vectors alone:
+//! Payload of a [stream](crate::stream) of kind `Heat`, little-endian; `g` pages with lists, `v`
+//! pages with vectors alone:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `g`: pages of the file of kind `Graph`, `Packed` or `Adjacency` |
 //! | 4 | 4 | `v`: pages of the files of kind `Vectors`, of all segments one after another |
 //! | 8 | 2 g | reads of each of the first |
 //! | 8 + 2 g | 2 v | reads of each of the second |
 //!
-//! A page that was read more often than two bytes hold stands at 65535.
+//! The count of a page that was read more often is 65535.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -19,17 +19,17 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The reads of each page, decoded.
+/// The decoded number of reads of each page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatFile {
-    /// Reads of each page of the file that has the lists.
+    /// Reads of each page of the file with lists.
     pub graph: Vec<u16>,
-    /// Reads of each page of the files that have the vectors alone, of all segments one after another.
+    /// Reads of each page of the files with vectors alone, for all segments in order.
     pub vectors: Vec<u16>,
 }
 
 impl HeatFile {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + 2 * (self.graph.len() + self.vectors.len()));
         for reads in [&self.graph, &self.vectors] {
@@ -41,11 +41,11 @@ impl HeatFile {
         out
     }
 
-    /// Reads a payload; `graph_pages` and `vector_pages` are how many pages the index has of each, `file` names
-    /// the file in errors.
+    /// Decodes a payload. `graph_pages` and `vector_pages` are the numbers of pages of the index,
+    /// and `file` is the name in errors.
     ///
     /// # Errors
-    /// Other numbers of pages, or a length that does not follow from them.
+    /// If the numbers of pages differ, or the payload has the wrong length.
     pub fn decode(
         payload: &[u8],
         graph_pages: u64,

@@ -1,30 +1,37 @@
-//! Which node has which outside id: what has to be known to insert, replace and delete by id, and to look one up. Where each node has
-//! its own number for its id the manifest says that ids are row numbers, and there is no such file.
+//! The nodes of external ids. Inserts, replacements, deletions and look-ups by id need them. If
+//! each node's id is its own number, the manifest says that ids are row numbers, and there is no
+//! such file.
 //!
-//! A [stream](crate::stream) of kind `Ids`, of one of two forms. Any ids have *pairs*: no fields, and in the payload, little-endian, an entry for each
-//! vector of the build, by ascending id. Entry `i`:
+//! The file is a [stream](crate::stream) of kind `Ids`, in one of two forms. Arbitrary ids are
+//! stored as *pairs*: the header has no fields, and the payload has an entry for each vector of the
+//! build, by ascending id, little-endian. Entry `i`:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
-//! | 12 i | 8 | an outside id |
+//! | 12 i | 8 | an external id |
 //! | 12 i + 8 | 4 | its node |
 //!
-//! 341 entries are the payload of a block, to the byte. So each block can be read, verified and searched alone, the place of an
-//! entry says its block, and a search needs neither an index of the blocks nor anything else in memory: it guesses a block from
-//! the least and the largest id, and what it finds there bounds the next guess. Ids as differences and nodes in as few bits as
-//! they need would take a third of the space, 4 bytes instead of 12 a vector, where ids are close to each other, and as much where
-//! they are hashes; but blocks would hold different numbers of entries, and all that reads or checks one would have to decode it.
+//! 341 entries fill the payload of a block exactly. So each block can be read, verified and
+//! searched alone, and the position of an entry gives its block. A search needs no index of the
+//! blocks and nothing else in memory: it guesses a block from the least and the largest id, and the
+//! block's ids bound the next guess.
 //!
-//! Ids that are row numbers, 0 to the number of vectors and each once, while nodes stand in another order, have *nodes alone* (from
-//! format version 2 on): entry `i` is the node of id `i`. The header has a field:
+//! Differences of ids, with nodes in as few bits as possible, would take 4 bytes a vector instead
+//! of 12 if ids are close to each other, and save nothing if ids are hashes. But then blocks would
+//! have different numbers of entries, and every reader and check would have to decode them.
 //!
-//! | offset | bytes | what |
+//! If the ids are row numbers (0 to the number of vectors, each once) and nodes have another order,
+//! the file stores *nodes alone* (from format version 2 on): entry `i` is the node of id `i`. The
+//! header has a field:
+//!
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 8 | the number of entries n, 1 to 2^32 |
 //!
-//! An entry takes B bits, those of the number n - 1, at least 1: 17 for a hundred thousand vectors, 20 for a million. A block has
-//! E = 32,736 / B entries, so entry `i` is the B bits from bit B (i mod E) on of the payload of block `i / E`, the lowest bits of the
-//! first byte first. What is left of a block is zero.
+//! An entry takes B bits, as many as the number n - 1 needs, at least 1: 17 for a hundred thousand
+//! vectors, 20 for a million. A block has E = 32,736 / B entries. So entry `i` is the B bits from
+//! bit B (i mod E) on, in the payload of block `i / E`, with the lowest bits of the first byte
+//! first. The rest of a block is zero.
 
 use crate::block::{self, BLOCK, PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -42,7 +49,7 @@ pub const ENTRIES: usize = PAYLOAD / ENTRY;
 
 const _: () = assert!(ENTRIES * ENTRY == PAYLOAD, "a pair is in one block");
 
-/// A pair as it is stored.
+/// Encodes a pair.
 pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
     let mut bytes = [0; ENTRY];
     bytes[..8].copy_from_slice(&id.to_le_bytes());
@@ -50,24 +57,25 @@ pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
     bytes
 }
 
-/// The most entries that a file of nodes alone has: a node is a `u32`.
+/// The most entries of a file of nodes alone, because a node is a `u32`.
 const MOST_ALONE: u64 = 1 << 32;
 
-/// A file of ids: how many there are, and where.
+/// The form and the number of entries of a file of ids, from which all positions follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdsFile {
     entries: u64,
-    /// Bits of an entry where nodes stand alone; 0: pairs.
+    /// Bits of an entry in a file of nodes alone; 0 for pairs.
     bits: u32,
 }
 
 impl IdsFile {
-    /// The file of so many pairs.
+    /// The file with this number of pairs.
     pub fn pairs(entries: u64) -> IdsFile {
         IdsFile { entries, bits: 0 }
     }
 
-    /// The file of so many nodes alone, at least 1 and at most 2^32, whose ids are 0 to their number.
+    /// The file of nodes alone with this number of entries, at least 1 and at most 2^32. Its ids
+    /// are 0 to that number.
     pub fn nodes_alone(entries: u64) -> IdsFile {
         let bits = u64::BITS - entries.saturating_sub(1).leading_zeros();
         IdsFile {
@@ -76,11 +84,12 @@ impl IdsFile {
         }
     }
 
-    /// What the first bytes of a file (a block of them or more) say, and the header that they are; `file` names the file in
-    /// errors.
+    /// Decodes the first bytes of a file, one block or more. Returns the file and its header.
+    /// `file` is the name in errors.
     ///
     /// # Errors
-    /// A header that is damaged, of another kind or version, or of a payload that is not as long as so many entries.
+    /// If the header is damaged, or of another kind or version, or the length of the payload does
+    /// not match the entries.
     pub fn open(first: &[u8], file: &str) -> Result<(IdsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Ids, first, file)?;
         let (payload, mut fields) = (reader.payload_length(), reader.fields());
@@ -122,12 +131,12 @@ impl IdsFile {
         }
     }
 
-    /// Whether nodes stand alone: the ids are 0 to the number of entries.
+    /// Whether the file has nodes alone, so that the ids are 0 to the number of entries.
     pub fn has_nodes_alone(&self) -> bool {
         self.bits > 0
     }
 
-    /// Entries of a block that is full.
+    /// Entries of a full block.
     pub fn per_block(&self) -> usize {
         match self.bits {
             0 => ENTRIES,
@@ -135,11 +144,12 @@ impl IdsFile {
         }
     }
 
-    /// Appends the payload of the block of these nodes, of ids that follow each other, to `out`: as many as a block has, or, in the last
-    /// one, what is left.
+    /// Appends to `out` the payload of the block with these nodes, which have consecutive ids. A
+    /// block has its full number of nodes, except the last one.
     ///
     /// # Panics
-    /// When they are pairs, more than a block has, or a node is not below the number of entries.
+    /// If the file has pairs, there are more nodes than a block has, or a node is not below the
+    /// number of entries.
     pub fn push_nodes(&self, nodes: &[u32], out: &mut Vec<u8>) {
         assert!(
             self.has_nodes_alone() && nodes.len() <= self.per_block(),
@@ -171,7 +181,7 @@ impl IdsFile {
         }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -188,23 +198,24 @@ impl IdsFile {
         }
     }
 
-    /// Blocks of entries.
+    /// The number of blocks of entries.
     pub fn blocks(&self) -> u64 {
         self.entries.div_ceil(self.per_block() as u64)
     }
 
-    /// The block that has an id, counted from 0, where that follows from the id: where nodes stand alone.
+    /// The block of an id, counted from 0, in a file of nodes alone. `None` for pairs, where the
+    /// block does not follow from the id.
     pub fn block_of(&self, id: u64) -> Option<u64> {
         let is_there = self.has_nodes_alone() && id < self.entries;
         is_there.then(|| id / self.per_block() as u64)
     }
 
-    /// Where in the file block `block` of the entries stands, counted from 0.
+    /// The offset in the file of block `block` of the entries, counted from 0.
     pub fn block_offset(block: u64) -> u64 {
         block.saturating_add(1).saturating_mul(BLOCK as u64)
     }
 
-    /// Where in the file entry `entry` stands: its first byte.
+    /// The offset in the file of the first byte of entry `entry`.
     pub fn offset(&self, entry: u64) -> u64 {
         let per_block = self.per_block() as u64;
         let at = match u64::from(self.bits) {
@@ -214,10 +225,11 @@ impl IdsFile {
         IdsFile::block_offset(entry / per_block).saturating_add((BLOCK - PAYLOAD) as u64 + at)
     }
 
-    /// Verifies block `block` of the entries, whose bytes are given.
+    /// Verifies block `block` of the entries.
     ///
     /// # Errors
-    /// A block that the file has not, a wrong checksum, ids that do not ascend, or a node that there is not.
+    /// If the file does not have the block, the checksum is wrong, ids do not ascend, or a node
+    /// does not exist.
     pub fn block<'a>(
         &self,
         bytes: &'a [u8],
@@ -289,17 +301,17 @@ pub struct IdsBlock<'a> {
     first: u64,
     len: usize,
     entries: &'a [u8],
-    /// Of an entry where nodes stand alone; 0: pairs.
+    /// Bits of an entry in a file of nodes alone; 0 for pairs.
     bits: u32,
 }
 
 impl IdsBlock<'_> {
-    /// The number of its first entry in the file.
+    /// The number in the file of the block's first entry.
     pub fn first_entry(&self) -> u64 {
         self.first
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     #[expect(clippy::len_without_is_empty, reason = "a block has an entry or more")]
     pub fn len(&self) -> usize {
         self.len
@@ -308,14 +320,14 @@ impl IdsBlock<'_> {
     /// The id and the node of an entry.
     ///
     /// # Panics
-    /// When `place` is not below [`len`](IdsBlock::len).
+    /// If `place` is not below [`len`](IdsBlock::len).
     pub fn get(&self, place: usize) -> (u64, u32) {
         let node = match self.bits {
             0 => u32_at(self.entries, place * ENTRY + 8),
             bits => {
                 assert!(place < self.len, "entry {place} of {}", self.len);
                 let at = place * bits as usize;
-                // At most 7 bits before it and 32 of its own.
+                // The window has at most 7 bits before the entry, and 32 of the entry.
                 let window = self.window(at / 8) >> (at % 8);
                 (window & ((1 << bits) - 1)) as u32
             }
@@ -323,7 +335,7 @@ impl IdsBlock<'_> {
         (self.id(place), node)
     }
 
-    /// Eight bytes of the entries from one on, zeros behind the last.
+    /// Eight bytes of the entries from byte `at` on, with zeros after the last.
     fn window(&self, at: usize) -> u64 {
         let rest = &self.entries[at..];
         let mut eight = [0; 8];
@@ -332,7 +344,7 @@ impl IdsBlock<'_> {
         u64::from_le_bytes(eight)
     }
 
-    /// The last byte's bits behind the last entry, where there are any.
+    /// The unused bits of the last byte, after the last entry.
     fn bits_behind(&self) -> u8 {
         match (self.len * self.bits as usize % 8, self.entries.last()) {
             (0, _) | (_, None) => 0,
@@ -347,12 +359,12 @@ impl IdsBlock<'_> {
         }
     }
 
-    /// Its least and its largest id.
+    /// The least and the largest id.
     pub fn ends(&self) -> (u64, u64) {
         (self.id(0), self.id(self.len() - 1))
     }
 
-    /// The place of an id, or the one where it would stand.
+    /// The position of an id, or the position at which it would be inserted.
     pub fn find(&self, id: u64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {

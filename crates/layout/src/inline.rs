@@ -1,32 +1,35 @@
-//! Inline pages: beside a node's vector and list stand its neighbours' codes, so that a search needs no codes
-//! in memory: the read that brings a node brings all that the next step of the search is chosen by. This is
-//! the node chunk of AiSAQ (section 3.1).
+//! Inline pages: a node's record also has the codes of its neighbours. So a search needs no codes
+//! in memory: the read of a node returns everything that decides the next step. This is the node
+//! chunk of AiSAQ (section 3.1).
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
 //! ```
 //!
-//! The header's fields: element code u32, dimension u32, degree R u32, bytes of a code c u32, nodes u64.
+//! The header's fields: element code u32, dimension u32, degree R u32, bytes of a code c u32, nodes
+//! u64.
 //!
-//! Pages are those of [`crate::coupled`], with the same checksums and count in front: as many records as fit
-//! a 4 KiB block, or one record on as few blocks as it needs. Records are longer by their codes:
+//! Pages have the structure of [`crate::coupled`], with the same checksums and count at the front:
+//! as many records as fit into a 4 KiB block, or one record on as few blocks as it needs. Records
+//! have the codes in addition:
 //!
 //! ```text
-//! offset    size  what (record); V = dimension * element size, rounded up to a multiple of 4
-//!      0       8  outside id u64
+//! offset    size  contents (record); V = dimension * element size, rounded up to a multiple of 4
+//!      0       8  external id u64
 //!      8       V  the vector, then zeros up to V
 //!    8+V       2  degree u16: neighbours in use
 //!   10+V       2  zero
-//!   12+V     4*R  neighbours u32 each: inside numbers of nodes; those not in use are zero
-//!      .     c*R  their codes, c bytes each, in the same order; those not in use are zero
+//!   12+V     4*R  neighbours u32 each: internal numbers of nodes; unused ones are zero
+//!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
-//! Behind its last code a record is not padded, for that could cost a page a record: where c * R is no
-//! multiple of 4, all records of a page but the first may begin at any byte.
+//! After its last code a record is not padded, because padding could cost a page one record. If c *
+//! R is no multiple of 4, all records of a page except the first may begin at any byte.
 //!
-//! A node's code is written once for every list that the node is in, so that a record is often several times
-//! as long as a coupled one, and a neighbour more may take a block more. How much of its page a shape uses is
-//! what [`fill`] says; [`proposals`] names degrees and codes that use more, or need fewer blocks.
+//! A node's code is stored once in every list that contains the node. So a record is often several
+//! times as long as a coupled one, and one more neighbour may take one more block. [`fill`]
+//! computes the share of its pages that a shape uses. [`proposals`] suggests degrees and codes that
+//! use more, or need fewer blocks.
 
 use std::ops::Deref;
 
@@ -42,10 +45,11 @@ use stratann_vector::Element;
 /// Format version of [`FileKind::Inline`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The most bytes of a code that the format holds: one for each dimension, were there as many as there can be.
+/// The most bytes of a code that the format supports: one for each dimension of the largest vector.
 pub const MAX_CODE_BYTES: usize = MAX_DIMENSION;
 
-/// What decides where everything stands: element type, dimension, degree bound and bytes of a code.
+/// The properties that determine all positions: element type, dimension, degree bound and bytes of
+/// a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InlineShape {
     geometry: Geometry,
@@ -62,11 +66,12 @@ impl Deref for InlineShape {
 }
 
 impl InlineShape {
-    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, each with a code of
-    /// `code_bytes`.
+    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, each with a
+    /// code of `code_bytes`.
     ///
-    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`], a
-    /// code of no bytes or more than [`MAX_CODE_BYTES`], and a record that does not fit [`MAX_BLOCKS`] blocks.
+    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above
+    /// [`MAX_DEGREE`], a code of no bytes or more than [`MAX_CODE_BYTES`], and a record that does
+    /// not fit [`MAX_BLOCKS`] blocks.
     pub fn new(
         element: Element,
         dim: usize,
@@ -82,7 +87,7 @@ impl InlineShape {
         }
         let codes = degree.saturating_mul(code_bytes);
         let geometry = Geometry::new(element, dim, degree, codes)?;
-        // The checksums of all blocks have to fit the first one.
+        // The first block must have room for the checksums of all blocks.
         if geometry.blocks > MAX_BLOCKS {
             return Err(LayoutError::Shape {
                 what: "the bytes of a record",
@@ -114,7 +119,8 @@ impl InlineShape {
         FileHeader::new(FileKind::Inline, self.file_length(nodes), fields)
     }
 
-    /// The shape and the number of nodes that a header says; refuses a header that contradicts itself.
+    /// Decodes the shape and the number of nodes from a header. Refuses a header that contradicts
+    /// itself.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<(InlineShape, u64), LayoutError> {
         header.expect_kind(FileKind::Inline, file)?;
         let mut fields = header.fields(file);
@@ -139,7 +145,7 @@ impl InlineShape {
     }
 }
 
-/// Puts pages together, one after the other, in one buffer that is reused.
+/// Builds pages one after the other, in one reused buffer.
 #[derive(Debug)]
 pub struct InlineBuilder {
     records: RecordsBuilder,
@@ -170,17 +176,17 @@ impl InlineBuilder {
         self.len() == 0
     }
 
-    /// Whether no further record fits.
+    /// Whether the page has no room for another record.
     pub fn is_full(&self) -> bool {
         self.records.is_full()
     }
 
-    /// Appends a node: outside id, vector bytes, neighbours as inside numbers, and the neighbours' codes one
-    /// after the other.
+    /// Appends a node: external id, vector bytes, neighbours as node numbers, and the neighbours'
+    /// codes one after the other.
     ///
     /// # Panics
-    /// When the page is full, the vector has the wrong length, the neighbours are more than R, or the codes
-    /// are not one for each neighbour.
+    /// If the page is full, the vector has the wrong length, there are more than R neighbours, or
+    /// there is not exactly one code for each neighbour.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32], codes: &[u8]) {
         assert_eq!(
             codes.len(),
@@ -191,14 +197,14 @@ impl InlineBuilder {
         room[..codes.len()].copy_from_slice(codes);
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. [`InlineBuilder::clear`] starts the
-    /// next one.
+    /// Seals the page as number `page` of its file and returns its bytes. [`InlineBuilder::clear`]
+    /// starts the next one.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         self.records.finish(page)
     }
 }
 
-/// A page, read in place: nothing is copied or allocated.
+/// A page that is read in place, without copies or allocations.
 #[derive(Debug, Clone, Copy)]
 pub struct InlineView<'a> {
     records: RecordsView<'a>,
@@ -208,9 +214,9 @@ pub struct InlineView<'a> {
 impl<'a> InlineView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, and a count of records that cannot be or is not `expected`
-    /// (see `InlineShape::nodes_on_page`). With `verify` the checksums of its blocks are checked too;
-    /// without, damaged bytes are still read without a panic, but give wrong values.
+    /// Refuses bytes that are not one page long, and a count of records that is impossible or is
+    /// not `expected` (see `InlineShape::nodes_on_page`). With `verify`, the checksums of its
+    /// blocks are checked too. Without it, damaged bytes cause no panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a InlineShape,
@@ -237,7 +243,7 @@ impl<'a> InlineView<'a> {
         self.len() == 0
     }
 
-    /// The record in place `slot`. Refuses a slot that is not there and a degree above R.
+    /// The record in slot `slot`. Refuses a slot that does not exist, and a degree above R.
     #[inline]
     pub fn node(&self, slot: usize) -> Result<InlineNode<'a>, LayoutError> {
         let record = self.records.record(slot)?;
@@ -257,40 +263,42 @@ impl<'a> InlineView<'a> {
     }
 }
 
-/// A node's record, read in place.
+/// A node's record that is read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct InlineNode<'a> {
-    /// The id that the user knows the vector by.
+    /// The external id of the vector.
     pub id: u64,
     /// The vector's bytes, little-endian elements.
     pub vector: &'a [u8],
     /// The adjacency list.
     pub neighbours: Neighbours<'a>,
-    /// The neighbours' codes, [`InlineShape::code_bytes`] each, in the order of `neighbours` and as many.
+    /// The neighbours' codes, one of [`InlineShape::code_bytes`] for each neighbour, in the order
+    /// of `neighbours`.
     pub codes: &'a [u8],
 }
 
-/// How nodes of one shape fill their pages. One of the numbers is 1, or both are: either nodes share a block,
-/// or one node has its blocks to itself.
+/// The way in which nodes of one shape fill their pages. Either several nodes share a block, or one
+/// node has several blocks, so one of the two numbers is 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Nodes of a full page.
     pub nodes_per_page: usize,
     /// 4 KiB blocks of a page.
     pub blocks: usize,
-    /// The share of a full page that is not left over, above 0 and at most 1: records, and what the page needs
-    /// in front of them.
+    /// The share of a full page that is in use, above 0 and at most 1: its records, and the header
+    /// before them.
     pub used: f64,
 }
 
 impl Fill {
-    /// Bytes of the file for each record: its own, and its share of what pages have beside records and leave over.
+    /// Bytes of the file for each record: its own bytes, and its share of the page's header and
+    /// unused space.
     pub fn record_bytes(&self) -> f64 {
         (self.blocks * BLOCK) as f64 / self.nodes_per_page as f64
     }
 }
 
-/// A shape with another degree or other codes than the one that was asked about; see [`proposals`].
+/// A shape with another degree or other codes than the given one; see [`proposals`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Proposal {
     /// The most neighbours of a node (R).
@@ -301,19 +309,19 @@ pub struct Proposal {
     pub nodes_per_page: usize,
     /// 4 KiB blocks of a page.
     pub blocks: usize,
-    /// The share of a full page that is not left over; see [`Fill::used`].
+    /// The share of a full page that is in use; see [`Fill::used`].
     pub used: f64,
 }
 
-/// How nodes of this shape fill their pages.
+/// Computes how nodes of this shape fill their pages.
 ///
-/// Takes any numbers: also those of a shape that [`InlineShape::new`] refuses, and codes of no bytes, for
-/// which the answer is that of [`crate::coupled`] pages.
+/// It accepts all numbers, including shapes that [`InlineShape::new`] refuses. For codes of no
+/// bytes the result is that of [`crate::coupled`] pages.
 pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Fill {
     let codes = degree.saturating_mul(code_bytes);
     let record_bytes = geometry::record_bytes(element, dim, degree, codes);
     let (blocks, nodes_per_page) = geometry::fit(record_bytes);
-    // In floating point, for the largest numbers have no product.
+    // In floating point, because the largest numbers would overflow.
     let records = nodes_per_page as f64 * record_bytes as f64;
     let header = geometry::header_bytes(blocks) as f64;
     Fill {
@@ -323,22 +331,25 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
     }
 }
 
-/// Shapes that make more of their pages than this one. AiSAQ recommends (section 3.1) to choose R so that a
-/// node fills `n` blocks or `n` nodes fill one; the bytes of a record and of a page's header are those of this
-/// format. In this order, each only if it is another shape than this one and its degree is not zero:
+/// Suggests shapes that use their pages better than this one. AiSAQ recommends (section 3.1) to
+/// choose R so that a node fills `n` blocks, or `n` nodes fill one block. This format determines
+/// the bytes of a record and of a page's header. The suggestions are, in this order:
 ///
-/// 1. the largest degree, with codes as long, that needs no more blocks, and puts as many nodes on a page;
-/// 2. the longest codes, with the same degree, of which the same is true, up to `dim` bytes: no
+/// 1. the largest degree, with codes as long, that needs no more blocks, and puts as many nodes on
+///    a page;
+/// 2. the longest codes, with the same degree and the same two conditions, up to `dim` bytes: no
 ///    [quantiser](stratann_vector::ProductQuantizer) has longer ones;
-/// 3. the largest degree, with codes as long, that needs a block less, or, where the page is one block, that
-///    puts a node more on it.
+/// 3. the largest degree, with codes as long, that needs a block less, or, where the page is one
+///    block, that puts a node more on it.
 ///
-/// [`InlineShape::new`] accepts all of them. There is none for a shape that it refuses.
+/// A suggestion is omitted if it equals the given shape or has a degree of zero.
+/// [`InlineShape::new`] accepts all suggestions. For a shape that it refuses there are none.
 pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Vec<Proposal> {
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
     }
-    // What a record has for neighbours and codes, where this many records are to fit this many blocks.
+    // The bytes of a record for neighbours and codes, if this many records are to fit into this
+    // many blocks.
     let fixed = geometry::record_bytes(element, dim, 0, 0);
     let lists =
         |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);
@@ -354,7 +365,7 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     };
 
     let neighbour = 4 + code_bytes;
-    // Codes that are longer than a quantiser's already are not proposed to be shorter.
+    // Codes that are already longer than a quantiser's longest are not made shorter.
     let longest = (here / degree - 4).min(dim.max(code_bytes));
     [
         ((here / neighbour).min(MAX_DEGREE), code_bytes),

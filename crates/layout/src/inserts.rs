@@ -1,12 +1,15 @@
-//! The file `INSERTS` of an index: inserts that count ids on, and may be cut off.
+//! The file `INSERTS` of an index. It lists inserts that assign consecutive ids, so that they can
+//! be resumed after an interruption.
 //!
 //! ```text
 //! STRATANN INSERTS <format version> <crc32c of the version, as it stands here, and the body; 8 hex digits>\n
 //! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., "replaced_by": ..}\n      the body: an insert a line, as JSON
 //! ```
 //!
-//! It is replaced as a whole, by a rename. A file that is damaged says nothing: no vector depends on it. Neither does one of version 1, which knew no
-//! attributes apart. In version 2 the checksum is of the body alone, or of both. A file of a later version belongs to a later program, and stays as it is.
+//! A rename replaces the file as a whole. A damaged file is ignored, because no vector depends on
+//! it. A file of version 1 is ignored too, because it does not record attributes separately. In
+//! version 2 the checksum covers the body alone, or version and body. A file of a later version
+//! belongs to a later program, and is left unchanged.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,46 +17,49 @@ use crate::block::crc32c;
 
 /// The file's name in the index directory.
 pub const FILE_NAME: &str = "INSERTS";
-/// The name that it has until it is whole.
+/// The name of the file until it is complete.
 pub const UNFINISHED: &str = "INSERTS.new";
 
-/// What the first line begins with, in front of the version.
+/// The first words of the first line, before the version.
 const FIRST_WORDS: &str = "STRATANN INSERTS ";
 /// The format version that is written, and the newest that is read.
 pub const VERSION: u32 = 3;
 
-/// Why a text of the file says nothing.
+/// The reasons why the text of the file is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// It is damaged, or of a version that cannot be told apart any more.
+    /// It is damaged, or of version 1.
     Damaged,
-    /// It is of this version, which a later program wrote.
+    /// A later program wrote it, with this version.
     Later(u32),
 }
 
-/// An insert whose ids count on: row `n` has the id `first_id + n`.
+/// An insert that assigns consecutive ids: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// What its vectors are called: the absolute path of a file, where they come from one. For messages, and to forget it by.
+    /// The name of its vectors: the absolute path, if they come from a file. Messages show it, and
+    /// a user can remove the entry by it.
     pub file: String,
-    /// Its rows.
+    /// The number of rows.
     pub rows: u64,
     /// The id of the first row.
     pub first_id: u64,
-    /// A hash of what its vectors are, by which it is known again.
+    /// A hash of the vectors, by which the insert is recognised.
     pub content: String,
-    /// A hash of the attributes and payloads that its rows have beside them; `None` if they have none.
+    /// A hash of the attributes and payloads of its rows; `None` if they have none.
     pub beside: Option<String>,
-    /// Whether all rows are in.
+    /// Whether all rows have been inserted.
     pub done: bool,
-    /// The state ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that was to take the place of the index. If the index has this state, the insert was one into
-    /// the index before it. `None` if there was no such build.
+    /// The state ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that was to
+    /// replace the index. If the index has this state now, the insert went into the index before
+    /// it. `None` if there was no such build.
     pub replaced_by: Option<String>,
 }
 
-/// The text of the file.
+/// Encodes the text of the file.
 pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
-    // Serialising to memory fails only for maps with keys that are not strings; there are none here.
+    // Serialising to memory fails only for maps with keys that are not strings, and there are none
+    // here.
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();
@@ -65,15 +71,15 @@ pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The checksum of a body and of the version in front of it, which says how it is read.
+/// The checksum of the body and of the version before it, which determines how the body is read.
 fn checksum(version: &str, body: &str) -> String {
     format!("{:08x}", crc32c(format!("{version}\n{body}").as_bytes()))
 }
 
-/// The inserts that a text of the file names.
+/// Decodes the text of the file.
 ///
 /// # Errors
-/// Why it says nothing.
+/// The reason why the text is ignored.
 pub fn decode(text: &[u8]) -> Result<Vec<BegunInsert>, Unreadable> {
     let damaged = Unreadable::Damaged;
     let text = str::from_utf8(text).map_err(|_| damaged)?;
@@ -91,7 +97,7 @@ pub fn decode(text: &[u8]) -> Result<Vec<BegunInsert>, Unreadable> {
     }
     let inserts = body.lines().map(serde_json::from_str::<BegunInsert>);
     let inserts: Vec<BegunInsert> = inserts.collect::<Result<_, _>>().map_err(|_| damaged)?;
-    // The last id stands for "no answer".
+    // The last id means "no answer", so no row may have it.
     let has_ids = |insert: &BegunInsert| insert.first_id.checked_add(insert.rows).is_some();
     let counts = inserts.iter().all(has_ids);
     counts.then_some(inserts).ok_or(damaged)
@@ -121,7 +127,8 @@ mod tests {
         [one, other]
     }
 
-    /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that nothing could be told by them.
+    /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that
+    /// nothing could be told by them.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
         let lines = "{\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\

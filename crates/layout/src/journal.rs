@@ -1,12 +1,13 @@
-//! Pages that are about to be written in place: a checkpoint's, where pages do not move.
+//! The journal: pages that a checkpoint is about to write in place, if its pages do not move.
 //!
-//! A page that a checkpoint names must not be half one thing and half another after a crash. Pages that were written anew
-//! elsewhere are named when they are whole; a page that is to stay where it is stands here first, and its own place is written
-//! when the checkpoint has been committed. Whoever opens the index takes these pages for those in their places.
+//! After a crash, a page that a checkpoint names must not be half old and half new. Pages that were
+//! rewritten elsewhere are named only when they are complete. A page that stays in place is written
+//! here first. Its own place is written after the checkpoint has been committed. A program that
+//! opens the index reads these pages instead of those in their places.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `c`: pages |
 //! | 4 | 4 | `b`: bytes of a page |
@@ -19,20 +20,21 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Bytes in front of the numbers.
+/// Bytes before the numbers.
 const FIXED: usize = 8;
 
-/// Pages by number, all of one length.
+/// Pages with their numbers, all of one length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalFile {
-    /// Their numbers, which ascend.
+    /// The numbers of the pages, ascending.
     pub numbers: Vec<u32>,
-    /// Their bytes, one after another.
+    /// The bytes of the pages, one after another.
     pub pages: Vec<u8>,
 }
 
 impl JournalFile {
-    /// What a payload begins with, of pages with these numbers, which ascend; the pages follow, one after another.
+    /// Encodes the start of a payload, for pages with these ascending numbers. The pages follow it,
+    /// one after another.
     pub fn head(page_bytes: usize, numbers: &[u32]) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + 4 * numbers.len());
         out.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
@@ -41,10 +43,11 @@ impl JournalFile {
         out
     }
 
-    /// Reads a payload of pages of `page_bytes`; `file` names the file in errors.
+    /// Decodes a payload with pages of `page_bytes`. `file` is the name in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the count, pages of another length, and numbers that do not ascend.
+    /// If the payload does not have the length of its pages, the pages have another length, or the
+    /// numbers do not ascend.
     pub fn decode(
         mut payload: Vec<u8>,
         page_bytes: usize,
@@ -67,7 +70,7 @@ impl JournalFile {
         let bytes = u64::from(count).saturating_mul(page_bytes as u64);
         reader.bytes(bytes, "pages")?;
         reader.end()?;
-        // They stay where they are, so that they never exist twice.
+        // The pages are moved within their buffer, so that they never exist twice in memory.
         payload.drain(..pages_at);
         Ok(JournalFile {
             numbers,
@@ -75,7 +78,7 @@ impl JournalFile {
         })
     }
 
-    /// The pages and their numbers; `page_bytes` as they were read with.
+    /// The pages with their numbers. `page_bytes` is the length with which they were decoded.
     pub fn pages(&self, page_bytes: usize) -> impl Iterator<Item = (u32, &[u8])> {
         let pages = self.pages.chunks_exact(page_bytes.max(1));
         self.numbers.iter().copied().zip(pages)

@@ -1,52 +1,53 @@
-//! The on-disk formats of StratANN: bytes to structs and back, and nothing else.
+//! The on-disk formats of StratANN: conversion between bytes and structs, and nothing else.
 //!
-//! This crate opens no file and knows no device: it takes bytes that somebody else read and says what
-//! they mean, or refuses them with an error that names the file, the offset, what was found, what was
-//! expected and what to do. It never panics on bytes and never guesses.
+//! This crate opens no file and knows no device. It decodes bytes that its caller has read, or
+//! refuses them with an error. The error names the file, the offset, the value that was found, the
+//! value that was expected, and the remedy. No bytes cause a panic, and the crate never guesses.
 //!
 //! ```text
 //! index directory
-//! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
-//! ├── INSERTS          text: inserts that go on where they are cut off             (inserts)
+//! ├── MANIFEST         text: names the files of the current checkpoint              (manifest)
+//! ├── INSERTS          text: inserts that can be resumed                            (inserts)
 //! │
 //! │   the nodes of a graph index, in one of its layouts: [header block][page][page]..
-//! ├── graph            coupled: vector and list side by side, as they are         (coupled)
-//! ├── packed           packed: the same, encoded                                  (slotted)
-//! ├── adjacency        decoupled: the encoded lists                               (slotted)
-//! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment    (slotted)
-//! ├── inline           inline: as coupled, with the codes of a list's nodes       (inline)
+//! ├── graph            coupled: vector and list side by side, as they are           (coupled)
+//! ├── packed           packed: the same, encoded                                    (slotted)
+//! ├── adjacency        decoupled: the encoded lists                                 (slotted)
+//! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment      (slotted)
+//! ├── inline           inline: as coupled, with the codes of a list's nodes         (inline)
 //! │
 //! │   the vectors of a cluster index, read to the byte: [header block][bytes]..     (clusters)
-//! ├── replicated       all members of each cluster
+//! ├── replicated       all members of each cluster, with their vectors
 //! ├── grouped          the group of each cluster, and the numbers of its others
 //! ├── addressed        each vector once, and
 //! ├── postings         the numbers of the members of each cluster
 //! │
-//! │   byte strings: [header block][block][block]..                                (stream)
+//! │   byte strings: [header block][block][block]..                                  (stream)
 //! ├── codes            of all nodes; where these are in the nodes:
-//! ├── entries          those of the entry points                                  (entries)
+//! ├── entries          those of the entry points                                    (entries)
 //! ├── codebook
-//! ├── navigation       a graph over a sample of the nodes                         (navigation)
-//! ├── clusters         how long the extents of clusters are                       (clusters)
-//! ├── amended          clusters that were written anew since the build            (clusters)
-//! ├── directory        which page of packed or adjacency holds which node         (directory)
-//! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
-//! ├── ids              which node has which outside id, unless these are 0, 1, ..  (ids)
-//! ├── rows-0 ..        what vectors have beside them, a file for each segment        (columns)
-//! ├── columns-0 ..     which nodes have which values, the same                    (columns)
-//! ├── heat             how often a sample of queries read each page               (heat)
-//! ├── recall           how much searches find with which list                      (recall)
-//! ├── placement        where the nodes stand that were written anew               (placement)
-//! ├── pending          changes that wait for their pages                          (pending)
-//! ├── journal          pages that are about to be written in place                (journal)
+//! ├── navigation       a graph over a sample of the nodes                           (navigation)
+//! ├── clusters         the length of each posting list                              (clusters)
+//! ├── amended          clusters that were rewritten since the build                 (clusters)
+//! ├── directory        the page of each node in packed or adjacency                 (directory)
+//! ├── chunks-0 ..      the same of a segment, and what its vectors differ from      (chunks)
+//! ├── ids              the external id of each node, unless these are 0, 1, ..      (ids)
+//! ├── rows-0 ..        attributes and payloads of vectors, a file for each segment  (columns)
+//! ├── columns-0 ..     the nodes that have a value, for each segment too            (columns)
+//! ├── heat             how often a sample of queries read each page                 (heat)
+//! ├── recall           the recall of searches by list size                          (recall)
+//! ├── placement        the pages of nodes that were rewritten                       (placement)
+//! ├── pending          changes that wait for their pages                            (pending)
+//! ├── journal          pages that are about to be written in place                  (journal)
 //! │
-//! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
+//! └── log-000001 ..    inserts and deletes in their order: [header block][record].. (log)
 //! ```
 //!
-//! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own that is
-//! seeded with the block's number in its file, so that a block that was written to a wrong place is found
-//! as surely as a flipped bit; so has each record of a log, and each cluster and each vector of a cluster index, which are no blocks. Each byte table stands once, in
-//! the module that reads it.
+//! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,
+//! seeded with the block's number in its file. So a block at a wrong place is found as surely as a
+//! flipped bit. Structures that are no blocks have checksums of their own: each record of a log,
+//! and each cluster and each vector of a cluster index. Each byte table stands once, in the module
+//! that reads it.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,11 @@
-//! The vector log: every insert and delete since the last checkpoint, in the order in which they happened.
+//! The vector log: all inserts and deletes since the last checkpoint, in order.
 //!
-//! The record that holds a new vector *is* the durable insert; replaying the records rebuilds the rest. A log is many
-//! files, numbered without gaps; each is a header block and then records, back to back:
+//! The record with a new vector *is* the durable insert; replaying the records rebuilds the rest. A
+//! log consists of many files with consecutive numbers. Each file is a header block followed by
+//! adjacent records:
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //!      0  4096  header block (`header`); its fields:
 //!                 element code u32
 //!                 dimension u32
@@ -16,38 +17,45 @@
 //!
 //! a record, at a multiple of 8
 //!      0     4  crc32c of (number of the log u64, offset of the record in the file u64, then bytes 4..end)
-//!      4     1  kind: 1 insert, 2 delete, 3 replace; with a row behind the vector 4 insert, 5 replace; 6 a row alone
+//!      4     1  kind: 1 insert, 2 delete, 3 replace; 4 insert and 5 replace with a row after the vector; 6 a row alone
 //!      5     3  zero
-//!      8     4  bytes P of the payload (u32): those of a vector, and of a row, where there is one; 0 for a delete
+//!      8     4  bytes P of the payload (u32): the vector's, plus the row's if there is a row; 0 for a delete
 //!     12     8  sequence number (u64): one more than that of the record before it, over all logs
-//!     20     8  outside id (u64)
+//!     20     8  external id (u64)
 //!     28     P  the vector's elements, and the row (`attributes`)
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
-//! Of format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 are those of version 3; a log that has none of them is of
-//! version 2, so that readers of that version go on to read an index whose vectors have nothing beside them.
+//! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version 3.
+//! A log without them has version 2, so that readers of that version can read an index whose
+//! vectors have no rows.
 //!
-//! **Rows.** What an id has beside its vector is in the same record, so that it is as durable, and a crash leaves both or neither. A row
-//! is as long as it is, up to [`MAX_ROW_BYTES`]; what it says is for whoever reads it.
+//! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So
+//! both are equally durable, and a crash keeps both or neither. A row has any length up to
+//! [`MAX_ROW_BYTES`]. Its meaning is defined by `attributes`.
 //!
-//! **Length.** The header is written before the first record is, and never again, so it cannot know the file's length.
-//! Its length field says where the records begin: what the file has at least
-//! ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
+//! **Length.** The header is written before the first record, and never again, so it cannot contain
+//! the file's length. Its length field is the position of the first record, which is the file's
+//! least length ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
-//! **Checksum.** It is seeded with the log's number and the record's offset: a record that was moved, or that a file
-//! system shows of a file that was there before, never reads as valid.
+//! **Checksum.** It is seeded with the log's number and the record's offset. So a record that was
+//! moved, or that the file system shows from an older file, is never valid.
 //!
-//! **End.** Nothing marks the end of a log. The first place where no whole record with the right checksum and sequence
-//! number stands is its end, and [`EndReason`] says whether something stands there. A crash leaves a torn record there,
-//! or zeros, and perhaps whole records behind them, none of which had been durable. So a mark tells a torn end from damage:
-//! what it says was durable cannot have been torn. Of a log without marks nobody can tell: whole records behind a torn one
-//! prove nothing, since a disk writes what was not synced in any order, and writers of that version may not have synced for
-//! as long as they liked. Behind a record that is missing the next whole one can still be found ([`Gap`]).
+//! **End.** A log has no end marker. It ends at the first position without a whole record that has
+//! a correct checksum and sequence number; [`EndReason`] describes the bytes there. A crash leaves
+//! a torn record there, or zeros, and perhaps whole records after it. None of these records was
+//! durable.
 //!
-//! **First sequence number.** It says how to go on from a log without records. It also takes back: where records of the
-//! log before reach it or pass it, those from it on do not count. They had not been acknowledged or were written again
-//! here, because nobody could tell whether that file was still writable.
+//! A mark distinguishes a torn end from damage: records below a mark were durable, so they cannot
+//! be torn. Without marks the two cases cannot be distinguished. Whole records after a torn one
+//! prove nothing, because a disk writes unsynced bytes in any order, and writers of version 1 may
+//! have gone without a sync for any time. After a missing record, the next whole one can still be
+//! found ([`Gap`]).
+//!
+//! **First sequence number.** It continues the numbering after a log without records. It also
+//! retracts records: records of the previous log with this number or a larger one do not count.
+//! They were not acknowledged, or were written again in this log, because the writer did not know
+//! whether the previous file was still writable.
 
 mod gap;
 pub mod marks;
@@ -72,14 +80,14 @@ pub const FORMAT_VERSION: u32 = 3;
 /// The most bytes that a row takes in a record.
 pub const MAX_ROW_BYTES: usize = crate::attributes::MOST_ROW;
 
-/// The first version with marks, and the first that may have rows.
+/// The first version with marks, and below it the first version that allows rows.
 const MARKED: u32 = 2;
 const WITH_ROWS: u32 = 3;
 
-/// Where the first record of a log of this build's version stands, in bytes.
+/// The offset in bytes of the first record, in a log of this build's version.
 pub const FIRST_RECORD: u64 = 3 * BLOCK as u64;
 
-/// Where that of a log without marks stands.
+/// The offset of the first record in a log without marks.
 pub const FIRST_RECORD_WITHOUT_MARKS: u64 = BLOCK as u64;
 
 const KIND: usize = 4;
@@ -97,7 +105,7 @@ const INSERT_ROW: u8 = 4;
 const REPLACE_ROW: u8 = 5;
 const ROW: u8 = 6;
 
-/// What the vectors of a log are.
+/// Element type and dimension of the vectors of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogShape {
     element: Element,
@@ -108,7 +116,7 @@ impl LogShape {
     /// Vectors of `dim` elements.
     ///
     /// # Errors
-    /// A dimension of zero or above [`MAX_DIMENSION`].
+    /// If the dimension is zero or above [`MAX_DIMENSION`].
     pub fn new(element: Element, dim: usize) -> Result<LogShape, LayoutError> {
         if dim == 0 || dim > MAX_DIMENSION {
             return Err(LayoutError::Shape {
@@ -135,7 +143,7 @@ impl LogShape {
         self.dim * self.element.size()
     }
 
-    /// Bytes of the longest record: of a vector and the longest row.
+    /// Bytes of the longest record, which has a vector and the longest row.
     pub fn longest_record(&self) -> usize {
         record_bytes(self.vector_bytes() + MAX_ROW_BYTES)
     }
@@ -145,7 +153,8 @@ impl LogShape {
         record_bytes(self.vector_bytes())
     }
 
-    /// The bytes of a vector and of a row in the payload of a record of a kind, which is `length` bytes long.
+    /// The bytes of the vector and of the row in the payload of a record. The record has the given
+    /// kind, and its payload has `length` bytes.
     fn payload_of(&self, kind: u8, length: usize) -> Result<(usize, usize), EndReason> {
         let (vector, rows) = match kind {
             INSERT | REPLACE => (self.vector_bytes(), 0),
@@ -164,23 +173,23 @@ impl LogShape {
     }
 }
 
-/// The header block of a log, decoded.
+/// The decoded header block of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHeader {
-    /// What the vectors are.
+    /// The shape of the vectors.
     pub shape: LogShape,
     /// The log's number.
     pub number: u64,
-    /// Sequence number of the first record, whether there is one or not.
+    /// The sequence number of the first record, which need not exist yet.
     pub first_sequence: u64,
-    /// Whether the log has marks; those that earlier versions wrote have none.
+    /// Whether the log has marks. Logs of version 1 have none.
     pub marked: bool,
-    /// Whether records may have rows. Of a log without marks none has.
+    /// Whether records may have rows. Logs without marks have none.
     pub rows: bool,
 }
 
 impl LogHeader {
-    /// Where the first record stands, or will.
+    /// The position of the first record, which need not exist yet.
     pub fn start(&self) -> RecordPlace {
         RecordPlace {
             log: self.number,
@@ -192,7 +201,7 @@ impl LogHeader {
         }
     }
 
-    /// All bytes in front of the first record: the header block, and marks that say that there are no records.
+    /// All bytes before the first record: the header block, and marks for a log without records.
     pub fn encode_front(&self) -> Vec<u8> {
         let start = self.start();
         let mut front = self.encode().to_vec();
@@ -206,7 +215,7 @@ impl LogHeader {
         front
     }
 
-    /// The header block.
+    /// Encodes the header block.
     pub fn encode(&self) -> [u8; BLOCK] {
         let fields = FieldsWriter::new()
             .u32(self.shape.element.code().into())
@@ -225,10 +234,10 @@ impl LogHeader {
         .encode()
     }
 
-    /// Reads the header of log `number` from the first bytes of `file`.
+    /// Decodes the header of log `number` from the first bytes of `file`.
     ///
     /// # Errors
-    /// As [`FileHeader::decode_as`]; a shape that there is not; the header of another log.
+    /// As for [`FileHeader::decode_as`]; also an impossible shape, or the header of another log.
     pub fn decode(bytes: &[u8], number: u64, file: &str) -> Result<LogHeader, LayoutError> {
         let header = FileHeader::decode_as(FileKind::Log, bytes, file)?;
         let marked = header.version >= MARKED;
@@ -274,43 +283,44 @@ impl LogHeader {
     }
 }
 
-/// What a record says.
+/// A decoded record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogRecord<'a> {
-    /// A vector came in.
+    /// A vector was inserted.
     Insert {
-        /// Its outside id.
+        /// Its external id.
         id: u64,
-        /// Its elements, little-endian, as many bytes as [`LogShape::vector_bytes`] says.
+        /// Its elements, little-endian; the length is [`LogShape::vector_bytes`].
         vector: &'a [u8],
-        /// What it has beside, encoded; at most [`MAX_ROW_BYTES`].
+        /// Its encoded row, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector took the place of the one with the same id: in one record, so that a crash leaves the one or the other.
+    /// A vector replaced the vector with the same id. This is one record, so that a crash keeps
+    /// either the old or the new one.
     Replace {
-        /// Their outside id.
+        /// The external id of both.
         id: u64,
-        /// The new one's elements.
+        /// The elements of the new vector.
         vector: &'a [u8],
-        /// What the new one has beside; `None`: nothing, whatever the one before it had.
+        /// The row of the new vector. `None`: it has no row, even if the old vector had one.
         row: Option<&'a [u8]>,
     },
-    /// What a vector has beside was replaced; the vector stays.
+    /// The row of a vector was replaced; the vector stays.
     Row {
-        /// Its outside id.
+        /// The external id of the vector.
         id: u64,
         /// The new row, encoded.
         row: &'a [u8],
     },
-    /// A vector went out.
+    /// A vector was deleted.
     Delete {
-        /// Its outside id.
+        /// The external id of the vector.
         id: u64,
     },
 }
 
 impl<'a> LogRecord<'a> {
-    /// The outside id.
+    /// The external id.
     pub fn id(&self) -> u64 {
         match *self {
             LogRecord::Insert { id, .. }
@@ -320,7 +330,7 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// The vector that came in, if one did.
+    /// The inserted vector, if there is one.
     pub fn vector(&self) -> Option<&'a [u8]> {
         match *self {
             LogRecord::Insert { vector, .. } | LogRecord::Replace { vector, .. } => Some(vector),
@@ -328,12 +338,12 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// Whether it is of a kind that only a log with rows has.
+    /// Whether this record has a row. Only a log with rows may contain such records.
     pub fn has_row(&self) -> bool {
         self.row().is_some()
     }
 
-    /// What the id has beside its vector from this record on, if the record says so.
+    /// The new row of the id, if the record has one.
     pub fn row(&self) -> Option<&'a [u8]> {
         match *self {
             LogRecord::Insert { row, .. } | LogRecord::Replace { row, .. } => row,
@@ -353,7 +363,7 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// The vector and the row, as they stand one behind the other.
+    /// The vector and the row, in the order of the payload.
     fn payload(&self) -> [&'a [u8]; 2] {
         [
             self.vector().unwrap_or_default(),
@@ -367,12 +377,12 @@ impl<'a> LogRecord<'a> {
     }
 }
 
-/// Bytes of a record with so many bytes of payload.
+/// Bytes of a record with `payload` bytes of payload.
 fn record_bytes(payload: usize) -> usize {
     (PAYLOAD + payload).next_multiple_of(ALIGNMENT)
 }
 
-/// Where a record stands: part of what its checksum covers.
+/// The position of a record. Its checksum covers the log's number and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
     /// The log's number.
@@ -384,7 +394,7 @@ pub struct RecordPlace {
 }
 
 impl RecordPlace {
-    /// Where the record stands that follows one of `bytes` bytes.
+    /// The position of the next record, after one of `bytes` bytes.
     #[must_use]
     pub fn after(self, bytes: usize) -> RecordPlace {
         RecordPlace {
@@ -395,10 +405,10 @@ impl RecordPlace {
     }
 }
 
-/// Appends the bytes of a record that is to stand at `place`; returns where the next one stands.
+/// Appends the bytes of a record for position `place`. Returns the position of the next record.
 ///
-/// The lengths of vector and row are the caller's to check: a reader takes a record with a vector of a wrong length, or too long a row,
-/// for the end of the log.
+/// The caller checks the lengths of vector and row: a reader takes a record with a wrong length of
+/// either for the end of the log.
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
     let [vector, row] = record.payload();
     let start = out.len();
@@ -424,57 +434,57 @@ fn checksum(place: RecordPlace, bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// Where the records of a log end, and why there.
+/// The end of a log's records, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// Where the record would stand that is not there, in bytes from the start of the file.
+    /// The offset in bytes at which the next record would be.
     pub offset: u64,
-    /// Why it is not there.
+    /// The reason why there is no record.
     pub reason: EndReason,
 }
 
-/// Why no record stands at a place.
+/// The reasons why there is no record at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// The bytes end there: nothing is missing.
+    /// The bytes end there, and nothing is missing.
     Clean,
     /// The bytes end within the record.
     Short {
-        /// Bytes that the record needs, as far as they say.
+        /// Bytes that the record needs, as far as its bytes tell.
         needs: usize,
-        /// Bytes that are there.
+        /// Bytes that exist.
         found: usize,
     },
-    /// No kind of record; zero where a file was made longer and its bytes were not written.
+    /// An unknown kind of record. It is zero if a file was extended and its bytes were not written.
     Kind(u8),
-    /// A payload that is not as long as the kind's, or whose row is too long.
+    /// The payload does not have the length of its kind, or its row is too long.
     Length {
-        /// What stands there, in bytes.
+        /// The stored length in bytes.
         found: u32,
-        /// What should stand there.
+        /// The expected length in bytes.
         expected: u32,
     },
     /// Bytes that should be zero are not.
     Reserved,
-    /// The checksum is not that of the bytes.
+    /// The stored checksum does not match the bytes.
     Checksum {
-        /// What stands there.
+        /// The stored checksum.
         stored: u32,
-        /// The checksum of the bytes at this place.
+        /// The checksum of the bytes at this position.
         computed: u32,
     },
-    /// A whole record, but not the next one.
+    /// A whole record, but not the next one in order.
     Sequence {
-        /// What stands there.
+        /// The stored number.
         found: u64,
-        /// What should stand there.
+        /// The expected number.
         expected: u64,
     },
 }
 
 impl EndReason {
-    /// Whether the log ends behind its last record, and not in a torn or damaged one.
+    /// Whether the log ends after its last record, and not in a torn or damaged one.
     pub fn is_clean(self) -> bool {
         self == EndReason::Clean
     }
@@ -505,7 +515,7 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// Takes records from bytes, one after the other.
+/// Reads records one after the other.
 #[derive(Debug, Clone)]
 pub struct LogRecords<'a> {
     shape: LogShape,
@@ -514,7 +524,7 @@ pub struct LogRecords<'a> {
 }
 
 impl<'a> LogRecords<'a> {
-    /// The records in `bytes`, of which the first should stand at `place`.
+    /// Reads the records in `bytes`; the first one is expected at `place`.
     pub fn new(shape: LogShape, place: RecordPlace, bytes: &'a [u8]) -> LogRecords<'a> {
         LogRecords {
             shape,
@@ -523,20 +533,21 @@ impl<'a> LogRecords<'a> {
         }
     }
 
-    /// Where the next record should stand.
+    /// The position of the next record.
     pub fn place(&self) -> RecordPlace {
         self.place
     }
 
-    /// The bytes that have not been read.
+    /// The bytes that have not been read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The next record and its sequence number, or why there is none. Bytes are taken for what they are at this place
-    /// or not at all; once it has said that there is none, it says so again.
+    /// The next record and its sequence number, or the reason why there is none. A record counts
+    /// only if it belongs at this position. After the end, each further call returns the end again.
     ///
-    /// Who holds only a piece of the file goes on with more bytes after [`EndReason::Short`] and [`EndReason::Clean`].
+    /// A caller with only a piece of the file continues with more bytes after [`EndReason::Short`]
+    /// and [`EndReason::Clean`].
     pub fn next_record(&mut self) -> Result<(u64, LogRecord<'a>), End> {
         let (record, bytes) = self.decode().map_err(|reason| End {
             offset: self.place.offset,
@@ -560,8 +571,8 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// The record that `bytes` begin with, if it is whole and stands where it should: its sequence number, whatever that
-/// of `place` is, and its bytes.
+/// Decodes the record at the start of `bytes`, if it is whole and belongs at `place`. Returns its
+/// sequence number, which is not compared with `place`, the record, and its length in bytes.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,
@@ -573,7 +584,8 @@ fn whole_record(
     }
     let short = |needs| EndReason::Short { needs, found };
     let head = bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
-    // The kind and the length before the checksum: they say how many bytes it covers.
+    // Kind and length are read before the checksum, because they determine how many bytes it
+    // covers.
     let (vector, row) = shape.payload_of(head[KIND], u32_at(head, LENGTH) as usize)?;
     let payload = vector + row;
     let needs = record_bytes(payload);

@@ -1,19 +1,29 @@
-//! The manifest: the text file that names the files of an index' current checkpoint and says what is in them.
+//! The manifest: a text file that names the files of an index's current checkpoint and describes
+//! their contents.
 //!
 //! ```text
 //! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <length of the body in bytes>\n
 //! { ...the body: JSON, indented, ends with a newline... }
 //! ```
 //!
-//! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
-//! checksum covers every byte of the body, so that any damage is found.
+//! The manifest is text because people look at it first. The first line has exactly one spelling,
+//! and the checksum covers every byte of the body, so that any damage is found.
 //!
-//! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of index among those of all.
-//! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
-//! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
-//! set, `state` where writer feature bit 1 is, files of columns where writer feature bit 2 is, a file of what searches find where writer feature bit 3 is, and `drift` in the placement
-//! where writer feature bit 5 is. Where reader feature bit 3 is set, its one vector is a placeholder
-//! and none ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, which was the only one.
+//! Keys are in the order of `text.rs`, which is the order in which versions added them. So facts of
+//! one kind of index stand among facts of all kinds.
+//!
+//! Later versions add these keys and files:
+//!
+//! - version 2: the keys from `layout` to `measured`;
+//! - version 3: the keys from `codebook` to `build`;
+//! - version 4: `placement`;
+//! - reader feature bit 1: `kept` in a segment;
+//! - writer feature bit 0: a file of ids; bit 1: `state`; bit 2: files of columns; bit 3: a file of
+//!   recall; bit 5: `drift` in the placement.
+//!
+//! If reader feature bit 3 is set, the only record is a placeholder and no vector
+//! ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, the only layout
+//! of that version.
 
 mod checks;
 mod facts;
@@ -36,61 +46,64 @@ use crate::header::{FileKind, check_features};
 
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
-/// The manifest's format version, which is also what users see as the format version of an index. 1: the
-/// first. 2: layouts other than the coupled one. 3: the inline layout, and codebooks that are named by their content.
-/// 4: records that were written anew after the build ([`crate::placement`]).
+/// The manifest's format version, which users see as the format version of an index. 1: the first.
+/// 2: layouts other than the coupled one. 3: the inline layout, and codebooks that are named by
+/// their content. 4: records that were rewritten after the build ([`crate::placement`]).
 pub const FORMAT_VERSION: u32 = 4;
-/// Reader feature bit of an index with records that were written anew after the build: it has the key `placement`, and
-/// who does not look there reads records that are out of date.
+/// Reader feature bit of an index with records that were rewritten after the build. Such an index
+/// has the key `placement`. A reader that ignores it would read outdated records.
 pub const PLACEMENT: u64 = 1;
-/// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]): who does not know of these takes
-/// records for other nodes than they are, and garbage for vectors.
+/// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]). A reader that
+/// ignores them would take records for other nodes, and dead records for vectors.
 pub const KEPT: u64 = 2;
-/// Reader feature bit of an index that was built of no rows: its one record of the build is a placeholder, which is dead from the beginning and has
-/// the outside id 2^64 - 1, which no vector has. Who does not know of it would answer it.
+/// Reader feature bit of an index that was built of no rows. Its one record of the build is a
+/// placeholder. It is dead from the beginning and has the external id 2^64 - 1, which no vector
+/// has. A reader that ignores the bit would return it as an answer.
 pub const PLACEHOLDER: u64 = 8;
-/// Reader feature bits that this build understands.
+/// Reader feature bits that this build supports.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
-/// Writer feature bit of an index with a file of ids ([`crate::ids`]): who does not know of it may search the index, and would
-/// leave the file behind where a merge replaces it.
+/// Writer feature bit of an index with a file of ids ([`crate::ids`]). Without support for the bit,
+/// a program may search the index, but its merge would lose the file.
 pub const IDS: u64 = 1;
-/// Writer feature bit of an index with a [`Manifest::state`]: who does not know of it may search the index, and would leave the same
-/// state on what it has changed.
+/// Writer feature bit of an index with a [`Manifest::state`]. Without support for the bit, a
+/// program may search the index, but its changes would leave the same state.
 pub const STATE: u64 = 2;
-/// Writer feature bit of an index with columns ([`crate::columns`]): who does not know of them may search its vectors, and would leave the
-/// rows behind where it changes or merges these.
+/// Writer feature bit of an index with columns ([`crate::columns`]). Without support for the bit, a
+/// program may search the vectors, but its changes and merges would lose the rows.
 pub const COLUMNS: u64 = 4;
-/// Writer feature bit of an index with a file of what searches find ([`crate::recall`]): who does not know of it may search the index, and would
-/// leave it on one that is another.
+/// Writer feature bit of an index with a file of recall ([`crate::recall`]). Without support for
+/// the bit, a program may search the index, but its changes would leave an outdated file.
 pub const RECALL: u64 = 8;
-/// Writer feature bit of an index whose codebook was given to its build, and may be that of others: a merge keeps it. Who does not know
-/// of it may search the index, and would forget that where it merges it.
+/// Writer feature bit of an index whose codebook was given to its build, and which may share it
+/// with other indexes. A merge keeps such a codebook. Without support for the bit, a program may
+/// search the index, but its merge would forget this.
 pub const GIVEN_CODEBOOK: u64 = 16;
-/// Writer feature bit of an index that says how far codes are off of what came ([`DriftFacts`]). Who does not know of it may search the index, and would
-/// leave out what it says where it changes the index.
+/// Writer feature bit of an index that records the drift of its new vectors from its codes
+/// ([`DriftFacts`]). Without support for the bit, a program may search the index, but its changes
+/// would drop the record.
 pub const DRIFT: u64 = 32;
-/// Writer feature bits that this build understands.
+/// Writer feature bits that this build supports.
 pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK | DRIFT;
 
 /// Hexadecimal digits of [`Manifest::state`].
 pub const STATE_DIGITS: usize = 32;
 
-/// The largest of the numbers that something is added to.
+/// The largest value of a number to which something is added.
 const LARGEST: u64 = 1 << 62;
 
-/// What an index consists of, and the facts about it that a reader needs before it opens the other files.
+/// The parts of an index, and the facts that a reader needs before it opens the other files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The format version.
     pub format_version: u32,
     /// Feature bits that a reader must know.
     pub reader_features: u64,
-    /// Feature bits that a writer must know. A reader that does not know one of them ignores the keys that
-    /// it does not know; without such a bit an unknown key is an error.
+    /// Feature bits that a writer must know. A reader ignores unknown keys if an unknown writer bit
+    /// is set. Otherwise an unknown key is an error.
     pub writer_features: u64,
     /// The version of StratANN that wrote this.
     pub created_by: String,
-    /// The checkpoint's number, counted up with each replacement of the manifest.
+    /// The checkpoint's number, incremented with each replacement of the manifest.
     pub checkpoint: u64,
     /// The preset that the index was built with.
     pub preset: String,
@@ -100,7 +113,7 @@ pub struct Manifest {
     /// The metric that the graph was built for.
     #[serde(with = "by_name")]
     pub metric: Metric,
-    /// What only indexes of its kind have.
+    /// The facts of this kind of index alone.
     #[serde(flatten)]
     pub kind: IndexKind,
     /// Elements of a vector.
@@ -115,63 +128,68 @@ pub struct Manifest {
     pub deleted: u64,
     /// The seed of the build.
     pub seed: u64,
-    /// How vectors and lists stand on disk: what the file of the lists calls it ([`FileKind::layout`]).
+    /// The layout of vectors and lists on disk, by the name that the kind of its file has
+    /// ([`FileKind::layout`]).
     #[serde(default = "coupled")]
     pub layout: String,
-    /// Encoded bytes of all lists; 0 where they are not encoded.
+    /// Encoded bytes of all lists; 0 if they are not encoded.
     #[serde(default)]
     pub list_bytes: u64,
-    /// Encoded bytes of all vectors, garbage left out; 0 where they are not encoded.
+    /// Encoded bytes of all vectors, without garbage; 0 if they are not encoded.
     #[serde(default)]
     pub vector_bytes: u64,
-    /// How the lists are encoded, in words; empty where they are not.
+    /// The encoding of the lists, in words; empty if they are not encoded.
     #[serde(default)]
     pub list_codec: String,
-    /// How the vectors are encoded, in words; empty where they are not.
+    /// The encoding of the vectors, in words; empty if they are not encoded.
     #[serde(default)]
     pub vector_codec: String,
-    /// The segments of the vectors, in the order of their nodes; none but where vectors, or trailing parts, stand apart (decoupled, layered).
+    /// The segments of the vectors, in the order of their nodes. Empty unless vectors or trailing
+    /// parts are stored apart (decoupled, layered).
     #[serde(default)]
     pub segments: Vec<SegmentFacts>,
-    /// What a sample of queries read when the index was built, if that was measured.
+    /// The reads of a sample of queries when the index was built, if they were measured.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes that share one know it;
-    /// empty in an index of a version that had none.
+    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes that
+    /// share one know it; empty in an index of a version that had none.
     #[serde(default)]
     pub codebook: String,
-    /// 1 more than the largest outside id there has ever been; 0 in an index of a version that did not say. Where it is
-    /// the number of vectors, the ids are 0 to that, each once; else a file of kind [`FileKind::Ids`] has them where writer
-    /// feature bit [`IDS`] is set.
+    /// 1 more than the largest external id ever used; 0 in an index of a version without this key.
+    /// If it equals the number of vectors, the ids are all numbers below it, each once. Otherwise a
+    /// file of kind [`FileKind::Ids`] has the ids, if writer feature bit [`IDS`] is set.
     #[serde(default)]
     pub next_id: u64,
-    /// Where the log goes on whose records are not in the files of this checkpoint.
+    /// The position of the first log record that the files of this checkpoint do not include.
     #[serde(default)]
     pub log_from: LogFrom,
-    /// Choices of the build that are nowhere else, so that the index can be rebuilt as it is.
+    /// Choices of the build that are recorded nowhere else, so that the index can be rebuilt
+    /// equally.
     #[serde(default)]
     pub build: BuildFacts,
-    /// Facts about records that were written anew after the build, if there are any; reader feature bit [`PLACEMENT`] is
-    /// set then.
+    /// Facts about records that were rewritten after the build, if there are any. Reader feature
+    /// bit [`PLACEMENT`] is set then.
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
-    /// What tells this checkpoint from every other of any index, on whatever machine: a random number in [`STATE_DIGITS`] hexadecimal
-    /// digits, drawn anew for each. `None` in a checkpoint of a version that had none; writer feature bit [`STATE`] is set where there is one.
+    /// Identifies this checkpoint among all checkpoints of all indexes on all machines: a random
+    /// number in [`STATE_DIGITS`] hexadecimal digits, drawn for each checkpoint. `None` in a
+    /// checkpoint of a version without it. Writer feature bit [`STATE`] is set if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The files of the checkpoint.
     pub files: Vec<FileEntry>,
 }
 
-/// The layout of an index of the first version, which had no other.
+/// The layout of an index of version 1, which has no key for it.
 fn coupled() -> String {
     FileKind::Graph.layout().unwrap_or_default().to_owned()
 }
 
 impl Manifest {
-    /// The text of the manifest. What a version has no key for is left out of a manifest of that version.
+    /// Encodes the manifest as text. Keys that its version does not have are omitted.
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising to memory fails only for maps with keys that are not strings; there are none here.
+        // Serialising to memory fails only for maps with keys that are not strings, and there are
+        // none here.
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         let mut body = in_order(self.format_version, &body).into_bytes();
         body.push(b'\n');
@@ -180,7 +198,7 @@ impl Manifest {
         text
     }
 
-    /// Reads the text of a manifest; `file` is its name for messages.
+    /// Decodes the text of a manifest. `file` is its name in messages.
     pub fn decode(text: &[u8], file: &str) -> Result<Manifest, LayoutError> {
         let (version, body_at) = check_frame(text, file)?;
         let body = &text[body_at..];
@@ -203,7 +221,7 @@ impl Manifest {
 
         let manifest: Manifest = serde_json::from_slice(body).map_err(json)?;
         let found: serde_json::Value = serde_json::from_slice(body).map_err(json)?;
-        // Their defaults are for earlier versions alone.
+        // The default values are for earlier versions alone.
         for (key, since) in later_keys() {
             if version >= since && found.get(key).is_none() {
                 let (found, expected) = (format!("{key:?}, missing"), "a key of this version");
@@ -234,7 +252,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The body, with the keys of its version.
+    /// The body as JSON, with the keys of its version.
     fn value(&self) -> serde_json::Result<serde_json::Value> {
         let mut value = serde_json::to_value(self)?;
         if let Some(keys) = value.as_object_mut() {
@@ -257,7 +275,7 @@ impl Manifest {
         self.file(&FileEntry::role_of(kind, Some(segment)))
     }
 
-    /// The numbers of its segments of columns, in their order: the newest row of a node counts.
+    /// The numbers of the segments of columns, in order. The newest row of a node counts.
     pub fn column_segments(&self) -> Vec<u32> {
         let of_rows = |entry: &FileEntry| match entry.kind() {
             Some((FileKind::Rows, n)) => n,
@@ -273,14 +291,15 @@ impl Manifest {
         check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
     }
 
-    /// Makes it that of a state of its own, which `random` bytes tell from all others.
+    /// Gives the checkpoint a state of its own from random bytes.
     pub fn begin_state(&mut self, random: [u8; STATE_DIGITS / 2]) {
         let digits = u128::from_be_bytes(random);
         self.state = Some(format!("{digits:0width$x}", width = STATE_DIGITS));
         self.writer_features |= STATE;
     }
 
-    /// Says how far codes are off of what came after the build, or, with `None`, no more. Without a placement there is nothing that came.
+    /// Records the drift of vectors that were inserted after the build, or removes the record.
+    /// Without a placement nothing was inserted, and nothing is recorded.
     pub fn note_drift(&mut self, drift: Option<DriftFacts>) {
         let drift = drift.filter(|_| self.placement.is_some());
         self.writer_features &= !DRIFT;
@@ -292,10 +311,10 @@ impl Manifest {
         }
     }
 
-    /// What it says of a graph.
+    /// The facts of a graph.
     ///
     /// # Panics
-    /// When it is that of another kind of index: nobody asks who has not looked which kind it is.
+    /// If the index is of another kind. Callers check the kind first.
     pub fn graph(&self) -> &GraphFacts {
         match &self.kind {
             IndexKind::Graph(facts) => facts,
@@ -303,7 +322,7 @@ impl Manifest {
         }
     }
 
-    /// The same, to be changed.
+    /// The facts of a graph, mutable.
     ///
     /// # Panics
     /// As [`graph`](Manifest::graph).
@@ -314,28 +333,30 @@ impl Manifest {
         }
     }
 
-    /// Whether it was built of no rows: its one record of the build is a placeholder, which is no vector.
+    /// Whether the index was built of no rows. Its one record of the build is then a placeholder
+    /// and no vector.
     pub fn has_placeholder(&self) -> bool {
         self.reader_features & PLACEHOLDER != 0
     }
 
-    /// Vectors of the build: a placeholder is none.
+    /// Vectors of the build, without a placeholder.
     pub fn built_vectors(&self) -> u64 {
         self.vectors
             .saturating_sub(u64::from(self.has_placeholder()))
     }
 
-    /// Whether the ids of the build are row numbers: 0 to the number of its vectors, each once.
+    /// Whether the external ids of the build are row numbers: 0 to the number of its vectors, each
+    /// once.
     pub fn has_row_numbers(&self) -> bool {
         self.next_id == self.vectors && !self.has_placeholder()
     }
 
-    /// Numbers that nodes have: those of the build, and of what came after it.
+    /// The number of nodes, of the build and of later inserts.
     pub fn nodes(&self) -> u64 {
         self.placement.map_or(self.vectors, |facts| facts.nodes)
     }
 
-    /// What it says of clusters; `None` if it is that of another kind of index.
+    /// The facts of clusters; `None` if the index is of another kind.
     pub fn clusters(&self) -> Option<&ClusterFacts> {
         match &self.kind {
             IndexKind::Graph(_) => None,
@@ -344,7 +365,7 @@ impl Manifest {
     }
 }
 
-/// What decides whether the rest may be read at all.
+/// The keys that decide whether the rest may be read at all.
 #[derive(Deserialize)]
 struct Features {
     format_version: u32,
@@ -368,7 +389,7 @@ fn field(
     }
 }
 
-/// Element types and metrics stand in the manifest by name.
+/// Element types and metrics are stored in the manifest by name.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

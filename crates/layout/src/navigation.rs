@@ -1,8 +1,9 @@
-//! The navigation graph's file: a sample of the nodes, the graph over them, and their vectors.
+//! The file of the navigation graph: a sample of the nodes, the graph over them, and their vectors.
 //!
-//! Payload of a [stream](crate::stream) of kind `Navigation`, little-endian, `s` sampled nodes, `e` links:
+//! Payload of a [stream](crate::stream) of kind `Navigation`, little-endian, `s` sampled nodes, `e`
+//! links:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `s`, the sampled nodes |
 //! | 4 | 4 | entry: the position in the sample where a walk starts, below `s` |
@@ -13,33 +14,36 @@
 //! | … | 4 e | links: positions, below `s` |
 //! | … | s × bytes a vector | vectors |
 //!
-//! From format version 2 on vectors of an index of larger elements may be *rounded*: a byte for each element, signed, in steps that are the
-//! same for all. Where bytes a vector are as many as its elements while those of the index take more, four bytes stand before the sampled
-//! nodes, at offset 16: the step, a f32 above 0. What leads to seeds need not be exact, and it stays in memory as long as an index is open.
+//! From format version 2 on, vectors may be *rounded* if the elements of the index are larger than
+//! a byte: each element is a signed byte, in steps of one size. This is recognised by bytes a
+//! vector being equal to the dimension. Then four bytes are inserted before the sampled nodes, at
+//! offset 16: the step, an f32 above 0. Distances that lead to seeds need not be exact, and the
+//! graph stays in memory as long as an index is open.
 
 use crate::error::LayoutError;
 
-/// Format version of these files. 1: vectors as they are in the index. 2: or rounded.
+/// Format version of these files. 1: vectors in the element type of the index. 2: also rounded
+/// vectors.
 pub const FORMAT_VERSION: u32 = 2;
 
 const FIXED: usize = 16;
 /// Bytes of the step of rounded vectors.
 const STEP: usize = 4;
 
-/// A navigation graph, decoded.
+/// A decoded navigation graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NavigationFile {
     /// The position at which a walk starts.
     pub entry: u32,
     /// The index's node for each position.
     pub nodes: Vec<u32>,
-    /// Where each position's links start, and the end of the last one's.
+    /// The start of each position's links, and the end of the last one's.
     pub offsets: Vec<u32>,
     /// Links of all positions, one after another; each is a position.
     pub links: Vec<u32>,
     /// Vectors of all positions, one after another, in the element type of the index, or rounded.
     pub vectors: Vec<u8>,
-    /// Where vectors are rounded: what a step of their elements, each a signed byte, stands for.
+    /// The value of one step, if vectors are rounded to signed bytes.
     pub step: Option<f32>,
 }
 
@@ -50,12 +54,12 @@ impl NavigationFile {
         &self.links[self.offsets[at] as usize..self.offsets[at + 1] as usize]
     }
 
-    /// Bytes in memory, which are those of the payload but for its first 16 or 20.
+    /// Bytes in memory: the payload except its first 16 or 20 bytes.
     pub fn bytes(&self) -> u64 {
         (4 * (self.nodes.len() + self.offsets.len() + self.links.len()) + self.vectors.len()) as u64
     }
 
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + self.bytes() as usize);
         let sampled = self.nodes.len();
@@ -78,11 +82,13 @@ impl NavigationFile {
         out
     }
 
-    /// Reads a payload; `nodes` is how many the index has, `row_bytes` the bytes of a vector and `rounded` those of one that is rounded, where it
-    /// may be; `file` names the file in errors.
+    /// Decodes a payload. `nodes` is the number of nodes of the index, `row_bytes` the length of a
+    /// vector, and `rounded` the length of a rounded one, if rounding is possible. `file` is the
+    /// name in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, a step that is none, or a node, offset or link out of range.
+    /// If the length does not match the counts, the step is invalid, or a node, offset or link is
+    /// out of range.
     pub fn decode(
         mut payload: Vec<u8>,
         nodes: u64,
@@ -114,7 +120,7 @@ impl NavigationFile {
             ));
         };
         let (s, e) = (u64::from(sampled), u64::from(edges));
-        // Of elements of a byte none is rounded.
+        // Vectors with elements of one byte are never rounded.
         let rounded = rounded.filter(|&bytes| bytes != row_bytes && row as usize == bytes);
         let (fixed, row_bytes) = match rounded {
             Some(bytes) => (FIXED + STEP, bytes),
@@ -153,7 +159,8 @@ impl NavigationFile {
         let at_links = at_offsets + 4 * (s + 1);
         let (nodes_of, offsets) = (words(fixed, s), words(at_offsets, s + 1));
         let links = words(at_links, e);
-        // The vectors are most of it: they stay where they are, so that they never exist twice.
+        // The vectors are most of the payload. They are moved within its buffer, so that they never
+        // exist twice in memory.
         payload.drain(..at_links + 4 * e);
         payload.shrink_to_fit();
         let found = Self {

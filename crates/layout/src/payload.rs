@@ -1,27 +1,27 @@
-//! Takes the payload of a [stream] apart, number by number. Its errors name the place in the file, not in the
-//! payload.
+//! Reads the payload of a [stream], number by number. Its errors have offsets in the file, not in
+//! the payload.
 
 use crate::block::{u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::stream;
 
-/// Where a reader stands in a payload. Nothing is allocated beyond the bytes that are there.
+/// A position in a payload. Nothing is allocated beyond the bytes that exist.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadReader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where in the payload the bytes begin.
+    /// The offset of `bytes` in the payload.
     base: u64,
     file: &'a str,
 }
 
 impl<'a> PayloadReader<'a> {
-    /// At the first byte.
+    /// A reader at the first byte.
     pub(crate) fn new(bytes: &'a [u8], file: &'a str) -> PayloadReader<'a> {
         PayloadReader::part(bytes, 0, file)
     }
 
-    /// At the first byte of a part of a payload, which begins at `base`.
+    /// A reader at the first byte of a part of a payload that begins at `base`.
     pub(crate) fn part(bytes: &'a [u8], base: u64, file: &'a str) -> PayloadReader<'a> {
         PayloadReader {
             bytes,
@@ -31,12 +31,12 @@ impl<'a> PayloadReader<'a> {
         }
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes have been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
     }
 
-    /// Offset in the payload of what comes next.
+    /// The offset of the next byte.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -78,7 +78,7 @@ impl<'a> PayloadReader<'a> {
         Ok(bytes.chunks_exact(4).map(|four| u32_at(four, 0)).collect())
     }
 
-    /// The error for a value at `at` of the payload.
+    /// The error for a value at offset `at`.
     #[cold]
     pub(crate) fn wrong(
         &self,
@@ -96,7 +96,7 @@ impl<'a> PayloadReader<'a> {
         }
     }
 
-    /// Refuses bytes that nobody read.
+    /// Refuses bytes that were not read.
     pub(crate) fn end(self) -> Result<(), LayoutError> {
         if self.at == self.bytes.len() {
             return Ok(());

@@ -1,18 +1,20 @@
-//! Changes of an index that wait for their pages to be written: neighbours to add and to drop, and new nodes.
+//! Pending changes of an index: neighbours to add to and drop from lists, and new nodes. They wait
+//! until their pages are written.
 //!
-//! An index that takes inserts straight into its graph writes a page when enough of its lists are to change. What waits at a
-//! checkpoint stands here; the log has it as well, but only until the checkpoint.
+//! An index that takes direct inserts writes a page when enough of its lists have changes. The
+//! changes that wait at a checkpoint are stored here. The log has them too, but only until the
+//! checkpoint.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `c`: changes |
 //! | 4 | 4 | `r`: new nodes |
-//! | 8 | 12 c | changes: the node whose list it is u32, who joins it u32, who leaves it u32, or 4294967295 for nobody |
-//! | 8 + 12 c | … | new nodes: node u32, outside id u64, links `l` u32, the vector in `v` bytes, `l` links u32 |
+//! | 8 | 12 c | changes: the node of the list u32, the node that is added u32, the node that is dropped u32 or 4294967295 for none |
+//! | 8 + 12 c | … | new nodes: node u32, external id u64, links `l` u32, the vector in `v` bytes, `l` links u32 |
 //!
-//! The page that a new node belongs to is the one that the [placement](crate::placement) says.
+//! The [placement](crate::placement) gives the page that a new node belongs to.
 
 use crate::block::u32_at;
 use crate::error::LayoutError;
@@ -23,13 +25,14 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// Bytes of a change.
 const CHANGE: usize = 12;
-/// Stands for nobody.
+/// The value that means "no node".
 pub const NOBODY: u32 = u32::MAX;
 
-/// What waits for its page.
+/// The decoded pending changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingFile {
-    /// Whose list changes, who joins it, and who leaves it or [`NOBODY`].
+    /// Changes: the node of the list, the node that is added, and the node that is dropped or
+    /// [`NOBODY`].
     pub changes: Vec<[u32; 3]>,
     /// Nodes that are on no page yet.
     pub records: Vec<PendingRecord>,
@@ -40,7 +43,7 @@ pub struct PendingFile {
 pub struct PendingRecord {
     /// The node.
     pub node: u32,
-    /// Its outside id.
+    /// Its external id.
     pub id: u64,
     /// Its vector's bytes.
     pub vector: Vec<u8>,
@@ -49,7 +52,7 @@ pub struct PendingRecord {
 }
 
 impl PendingFile {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + CHANGE * self.changes.len());
         out.extend_from_slice(&(self.changes.len() as u32).to_le_bytes());
@@ -66,10 +69,11 @@ impl PendingFile {
         out
     }
 
-    /// Reads a payload of an index of `nodes` nodes with vectors of `vector_bytes` bytes; `file` names the file in errors.
+    /// Decodes a payload of an index with `nodes` nodes and vectors of `vector_bytes` bytes. `file`
+    /// is the name in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, and nodes that are not below `nodes`.
+    /// If the length does not match the counts, or a node is not below `nodes`.
     pub fn decode(
         payload: &[u8],
         nodes: u32,

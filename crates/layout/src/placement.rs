@@ -1,35 +1,38 @@
-//! Where the nodes of an index stand whose records were written anew, and what came after its build.
+//! The placement of an index: the pages of rewritten nodes, and facts about vectors that were
+//! inserted after its build.
 //!
-//! A build fills pages with consecutive nodes, so that a node's page follows from its number. A record that changes is
-//! written anew on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes stand on such pages alone.
-//! This file is what a checkpoint of such an index adds to the files of the build.
+//! A build fills pages with consecutive nodes, so that a node's page follows from its number. A
+//! changed record is rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and
+//! new nodes are only on such pages. This file is the addition of a checkpoint to the files of the
+//! build.
 //!
-//! Where the pages of the build are written in place, and new nodes fill pages behind them, a node's page goes on to
-//! follow from its number: then there is no table.
+//! If the pages of the build are written in place and new nodes fill pages after them, a node's
+//! page still follows from its number. Then there is no table.
 //!
-//! In a cluster index it has the ids that came and went alone: there are no pages, no table and no codes, and the numbers of lists are 0.
-//! Where its clusters are, [another table](crate::clusters::amended) says.
+//! In a cluster index the file has only the ids that were inserted and deleted. There are no pages,
+//! table or codes, and the numbers of lists are 0. The positions of its clusters are in [another
+//! table](crate::clusters::amended).
 //!
-//! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, of which `b` are those of the
-//! build, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
+//! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, `b` nodes of
+//! the build among them, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `n`: nodes |
 //! | 4 | 4 | `b`: nodes of the build, at most `n` |
 //! | 8 | 4 | pages of the page file that may be in use |
-//! | 12 | 8 | bytes of all codes: `n - b` times those of a code |
+//! | 12 | 8 | bytes of all codes: `n - b` times the bytes of one code |
 //! | 20 | 8 | `r`: ranges of ids |
 //! | 28 | 8 | `d`: deleted ids |
-//! | 36 | 4 | `v`: pages of vectors that were added behind those of the last segment, where vectors are apart; else 0 |
-//! | 40 | 4 | `t`: nodes in the table, which are all `n`; or 0: a node's page follows from its number |
+//! | 36 | 4 | `v`: pages of vectors that were added after the last segment, if vectors have their own files; otherwise 0 |
+//! | 40 | 4 | `t`: nodes in the table: all `n`, or 0 if a node's page follows from its number |
 //! | 44 | 4 t | the page of each node, below the number of pages |
-//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n`; of one on which no record starts that of the next |
-//! | … | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
+//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n`; if no record starts on the page, that of the next page |
+//! | … | 16 r | ranges of external ids that were inserted after the build: the first id u64, their number u64, 1 or more; ascending, with at least one id between two ranges |
 //! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
 //! | … | … | codes of nodes `b..n`, one after another |
 //! | … | n - b | for each of nodes `b..n` how many lists lead to it: 0 is not known, 255 that or more |
-//! | … | ⌈v / 8⌉ | a bit for each added page of vectors, whether its end goes on on the next ([`RunsOn`]); not there where none does |
+//! | … | ⌈v / 8⌉ | a bit for each added page of vectors, set if its last record continues on the next page ([`RunsOn`]); absent if none does |
 
 use std::ops::Range;
 
@@ -38,8 +41,9 @@ use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 use crate::runs::{RunsOn, byte_count};
 
-/// Format version of these files. 1: the first. Where added pages go on, which those of segments do from version 2 on
-/// ([`crate::slotted`]), they have more at their end. An earlier version does not get so far: it refuses such segments by their version.
+/// Format version of these files. 1: the first. If records span added pages, which segments allow
+/// from version 2 on ([`crate::slotted`]), the file has more bytes at its end. An earlier program
+/// refuses such segments by their version, and does not read this file.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;
@@ -48,41 +52,46 @@ const RANGE: usize = 16;
 /// Bytes of a deleted id.
 const DELETED: usize = 12;
 
-/// What a checkpoint of an index with relocated records adds to the files of its build, decoded.
+/// The decoded addition of a checkpoint to the files of a build with relocated records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementFile {
-    /// Nodes that there are.
+    /// The number of nodes.
     pub nodes: u32,
-    /// Nodes of the build; those above came later.
+    /// The number of nodes of the build. Nodes above it were inserted later.
     pub built: u32,
-    /// Pages of the page file that may be in use: all that are named are below.
+    /// Pages of the page file that may be in use. All named pages are below this number.
     pub pages: u32,
-    /// The page of each node; none where it follows from the node's number.
+    /// The page of each node; empty if it follows from the node's number.
     pub page_of: Vec<u32>,
-    /// The first node of each page of vectors that was added behind those of the last segment: the vectors of all nodes
-    /// from `built` on are on these, where vectors are apart from lists. Else there are none.
+    /// The first node of each page of vectors that was added after the last segment. If vectors are
+    /// stored apart from lists, the vectors of all nodes from `built` on are on these pages.
+    /// Otherwise it is empty.
     pub added: Vec<u32>,
-    /// Those of these pages, counted from the first of them, whose last record goes on on the next.
+    /// The added pages, counted from the first one, whose last record continues on the next page.
     pub runs: RunsOn,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
-    /// How many lists lead to each node from `built` on: 0 if that is not known, 255 if they are more.
+    /// The number of lists that contain each node from `built` on: 0 if it is unknown, 255 if it is
+    /// 255 or more.
     pub lists: Vec<u8>,
-    /// Outside ids that came after the build, as ascending disjoint ranges that do not touch: first id, how many.
+    /// External ids that were inserted after the build, as ascending disjoint ranges that do not
+    /// touch: first id, number of ids.
     pub ids: Vec<(u64, u64)>,
-    /// Ids that do not count below a node number: ascending ids; records of `id` on nodes below `bound` are dead.
-    /// `u32::MAX` stands for all nodes.
+    /// Deleted ids with a node number each, by ascending id. Records of `id` on nodes below `bound`
+    /// are dead. `u32::MAX` means all nodes.
     pub deleted: Vec<(u64, u32)>,
 }
 
 impl PlacementFile {
-    /// Whether the record of an id on a node does not count: the id was deleted or replaced below a later node.
+    /// Whether the record of an id on a node is dead, because the id was deleted or replaced at a
+    /// later node.
     pub fn is_dead(&self, id: u64, node: u32) -> bool {
         let at = self.deleted.binary_search_by_key(&id, |&(id, _)| id);
         at.is_ok_and(|at| node < self.deleted[at].1)
     }
 
-    /// The payload. [`PlacementFile::decode`] refuses it where the fields contradict each other.
+    /// Encodes the payload. [`PlacementFile::decode`] refuses it if the fields contradict each
+    /// other.
     pub fn encode(&self) -> Vec<u8> {
         let words = 4 * (self.page_of.len() + self.added.len())
             + RANGE * self.ids.len()
@@ -117,14 +126,19 @@ impl PlacementFile {
         out
     }
 
-    /// Reads a payload; `code_bytes` are the bytes of a code, `file` names the file in errors.
+    /// Decodes a payload. `code_bytes` is the length of a code, and `file` is the name in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts; more nodes of the build than nodes; codes that are not
-    /// `code_bytes` for each node that came later; a page that is not below the number of pages; first nodes of added pages
-    /// that do not ascend from the build's end on; ranges of ids that are
-    /// empty, reach beyond the largest number, or are not ascending with an id or more between them; deleted ids that
-    /// are not ascending, or a bound above the number of nodes.
+    /// If the payload has
+    ///
+    /// - a length that does not match its counts;
+    /// - more nodes of the build than nodes;
+    /// - codes that are not `code_bytes` for each later node;
+    /// - a page that is not below the number of pages;
+    /// - first nodes of added pages that do not ascend from the build's end;
+    /// - ranges of ids that are empty, exceed the largest number, touch each other or do not
+    ///   ascend;
+    /// - deleted ids that do not ascend, or a bound above the number of nodes.
     pub fn decode(
         mut payload: Vec<u8>,
         code_bytes: usize,
@@ -170,7 +184,8 @@ impl PlacementFile {
         check_added(&reader, added_at, &added, &runs, built..nodes)?;
         reader.end()?;
 
-        // The codes are most of it: they stay where they are, so that they never exist twice.
+        // The codes are most of the payload. They are moved within its buffer, so that they never
+        // exist twice in memory.
         payload.drain(..codes_at);
         payload.truncate(found as usize);
         payload.shrink_to_fit();
@@ -189,7 +204,8 @@ impl PlacementFile {
     }
 }
 
-/// Which of so many added pages go on, if the payload, which has so many bytes, says it.
+/// The added pages whose last record continues, if the payload has these bits. `length` is the
+/// length of the payload.
 fn read_runs(
     reader: &mut PayloadReader<'_>,
     length: usize,
@@ -202,7 +218,7 @@ fn read_runs(
     }
     let bytes = reader.bytes(byte_count(pages) as u64, what)?;
     runs.add(bytes, 0, pages);
-    // A checkpoint seals the last page: nothing goes on behind it.
+    // A checkpoint seals the last page, so no record continues after it.
     if runs.is_empty() || runs.has(u64::from(pages) - 1) || runs.to_bytes(0, pages) != bytes {
         let expected = "bits of one page or more, but not of the last";
         return Err(reader.wrong(at, what, format!("{bytes:?}"), expected));
@@ -210,8 +226,9 @@ fn read_runs(
     Ok(runs)
 }
 
-/// Refuses first nodes of added pages, which stand at `at`, that do not ascend, or do not begin where the build ends; the `later` nodes
-/// are those on them. A node or more starts on each, but where it begins with what goes on.
+/// Refuses first nodes of added pages, at offset `at`, that do not ascend or do not begin at the
+/// build's end. `later` are the nodes on these pages. At least one node starts on each page, unless
+/// the page begins with the rest of a record.
 fn check_added(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -224,7 +241,8 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // The first begins where the build ends; where nothing starts behind the last node, nothing comes.
+        // The first page begins at the build's end. If no node starts on a page after the last
+        // node, no later page may have one.
         let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {
@@ -234,19 +252,19 @@ fn check_added(
             let what = "first node of an added page of vectors";
             return Err(reader.wrong(at + 4 * page, what, first, expected));
         }
-        // What goes on without having started here began before.
+        // A record that continues without having started on this page began earlier.
         least = first + u32::from(!begun || next != first);
     }
     Ok(())
 }
 
-/// The next `count` ranges of ids.
+/// Reads the next `count` ranges of ids.
 fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)>, LayoutError> {
     let what = "range of ids";
     let mut at = reader.at();
     let bytes = reader.bytes(count.saturating_mul(RANGE as u64), "ranges of ids")?;
     let mut ranges = Vec::with_capacity(bytes.len() / RANGE);
-    // The least id that may come next.
+    // The least valid start of the next range.
     let mut least = Some(0);
     for range in bytes.chunks_exact(RANGE) {
         let (first, count) = (u64_at(range, 0), u64_at(range, 8));
@@ -268,7 +286,7 @@ fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)
     Ok(ranges)
 }
 
-/// The next `count` deleted ids of an index of `nodes` nodes.
+/// Reads the next `count` deleted ids of an index with `nodes` nodes.
 fn read_deleted(
     reader: &mut PayloadReader<'_>,
     count: u64,

@@ -1,9 +1,11 @@
-//! How much of the true nearest a search finds with a list of so many, by how far the k-th of them is: measured when the index was built, or
-//! on queries of a user. A search that is asked for a recall goes by it. Of a cluster index, a list size is a number of probes.
+//! Measured recall: the share of the true nearest that a search finds, by list size and by the
+//! distance of the k-th nearest. It was measured when the index was built, or on a user's queries.
+//! A search with a recall target uses it. In a cluster index a list size is a number of probes.
 //!
-//! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t` tables:
+//! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t`
+//! tables:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | queries that it was measured with |
 //! | 4 | 4 | `l`, 1 to 64 |
@@ -15,7 +17,7 @@
 //!
 //! A table, of `b` bands of queries:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | k, 1 to the largest list size |
 //! | 4 | 4 | `b`, 1 to 64 |
@@ -25,64 +27,67 @@
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-/// Format version of these files. 1: the first. 2: how the searches went, and where the queries come from.
+/// Format version of these files. 1: the first. 2: the kind of searches, and the origin of the
+/// queries.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// The most list sizes, tables, and bands of a table.
 pub const MOST: usize = 64;
 
-/// How the searches went that were measured. Another way finds another share with the same list.
+/// The kind of searches that were measured. Other kinds find another share with the same list size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Searched {
-    /// A walk of the graph, best-first or pipelined: these find the same.
+    /// Walks of the graph, best-first or pipelined; both find the same.
     #[default]
     Walk,
-    /// PRESS, by codes of two precisions.
+    /// PRESS, with codes of two precisions.
     Press,
     /// Probes of clusters.
     Probes,
 }
 
 impl Searched {
-    /// All of them; the place of each is its number in the file.
+    /// All kinds. The position of each is its number in the file.
     const ALL: [Self; 3] = [Self::Walk, Self::Press, Self::Probes];
 }
 
-/// What was found, decoded.
+/// The decoded measurements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecallFile {
-    /// Queries that it was measured with.
+    /// The number of queries of the measurement.
     pub queries: u32,
-    /// How the searches went.
+    /// The kind of searches.
     pub searched: Searched,
-    /// Whether the queries are rows of the index, which say little of queries that are farther from it.
+    /// Whether the queries are rows of the index. Such queries predict little for queries that are
+    /// farther from the index.
     pub are_rows: bool,
-    /// The list sizes that were tried, rising; of clusters the numbers of probes.
+    /// The list sizes that were measured, rising. In a cluster index, numbers of probes.
     pub lists: Vec<u32>,
-    /// What was found of so many answers, by rising k.
+    /// The results for each number of answers, by rising k.
     pub tables: Vec<RecallTable>,
 }
 
-/// What was found where k answers are wanted.
+/// The results for k answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallTable {
     /// k.
     pub k: u32,
-    /// Queries of like distance, by that distance.
+    /// The bands of queries, by distance.
     pub bands: Vec<RecallBand>,
 }
 
-/// Queries whose k-th nearest are about as far; of clusters, whose nearest heads are.
+/// A band of queries with similar distances to their k-th nearest. In a cluster index, to their
+/// nearest heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallBand {
-    /// That distance of the query in their middle.
+    /// The distance of the query in the middle of the band.
     pub distance: f32,
-    /// The mean recall@k of the band with each list size.
+    /// The mean recall@k of the band, for each list size.
     pub recalls: Vec<f32>,
 }
 
 impl RecallFile {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |number: u32| out.extend_from_slice(&number.to_le_bytes());
@@ -102,10 +107,11 @@ impl RecallFile {
         out
     }
 
-    /// Reads a payload; `file` names the file in errors.
+    /// Decodes a payload. `file` is the name in errors.
     ///
     /// # Errors
-    /// Counts beyond their bounds, numbers that do not rise or are no numbers, a length that does not follow from the counts.
+    /// If a count exceeds its limit, numbers do not rise or are not finite, or the length does not
+    /// match the counts.
     pub fn decode(payload: &[u8], file: &str) -> Result<RecallFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let queries = reader.u32("queries")?;

@@ -1,12 +1,13 @@
-//! Reads and writes the pages of a [geometry](crate::geometry): their count of records, and of each record
-//! the id, the vector and the list. What stands behind the list is handed over as bytes. A page's two bytes
-//! behind its count are a mark: what they say is the business of the kind, and zero for nearly all.
+//! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
+//! vector and list of each record. The bytes behind a list are passed as they are. The two bytes
+//! behind a page's count are a mark. Its meaning depends on the kind of file; it is zero for nearly
+//! all kinds.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};
 use crate::geometry::Geometry;
 
-/// Puts pages together, one after the other, in one buffer that is reused.
+/// Builds pages one after the other, in one reused buffer.
 #[derive(Debug)]
 pub(crate) struct RecordsBuilder {
     geometry: Geometry,
@@ -32,7 +33,8 @@ impl RecordsBuilder {
         self.count = 0;
     }
 
-    /// Empties the page, whose records will be of this geometry, and whose bytes behind the count `mark`.
+    /// Empties the page. Its records will have this geometry, and the two bytes behind its count
+    /// will be `mark`.
     pub(crate) fn start(&mut self, geometry: Geometry, mark: u16) {
         self.clear();
         self.page.resize(geometry.page_bytes(), 0);
@@ -45,15 +47,15 @@ impl RecordsBuilder {
         self.count
     }
 
-    /// Whether no further record fits.
+    /// Whether the page has no room for another record.
     pub(crate) fn is_full(&self) -> bool {
         self.count == self.geometry.nodes_per_page
     }
 
-    /// Appends a record and gives its bytes behind the list, which are zero.
+    /// Appends a record and returns its bytes behind the list, which are zero.
     ///
     /// # Panics
-    /// When the page is full, the vector has the wrong length or the neighbours are more than R.
+    /// If the page is full, the vector has the wrong length, or there are more than R neighbours.
     pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
         let geometry = &self.geometry;
         assert!(self.count < geometry.nodes_per_page, "the page is full");
@@ -81,8 +83,8 @@ impl RecordsBuilder {
         behind
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. The records stay: more may be pushed,
-    /// and the page be finished again.
+    /// Seals the page as number `page` of its file and returns its bytes. The records stay, so that
+    /// more can be pushed and the page be finished again.
     pub(crate) fn finish(&mut self, page: u64) -> &[u8] {
         let at = 4 * self.geometry.blocks;
         self.page[at..at + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
@@ -92,7 +94,7 @@ impl RecordsBuilder {
     }
 }
 
-/// A page, read in place: nothing is copied or allocated.
+/// A page that is read in place, without copies or allocations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordsView<'a> {
     geometry: &'a Geometry,
@@ -102,12 +104,12 @@ pub(crate) struct RecordsView<'a> {
     file: &'a str,
 }
 
-/// A record, read in place.
+/// A record that is read in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordView<'a> {
     pub(crate) id: u64,
     pub(crate) vector: &'a [u8],
-    /// The neighbours in use, four bytes each.
+    /// The used part of the list, four bytes for each neighbour.
     pub(crate) list: &'a [u8],
     /// All bytes behind the list.
     pub(crate) behind: &'a [u8],
@@ -116,10 +118,10 @@ pub(crate) struct RecordView<'a> {
 impl<'a> RecordsView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, a count of records that cannot be or is not `expected`, and
-    /// another mark than `mark`, which is zero or what [`mark`] found.
-    /// With `verify` the checksums of its blocks are checked too; without, damaged bytes are still read
-    /// without a panic, but give wrong values.
+    /// Refuses bytes that are not one page long, a count of records that is impossible or is not
+    /// `expected`, and a mark other than `mark` (zero, or the value of [`mark`]). With `verify`,
+    /// the checksums of the blocks are checked too. Without it, damaged bytes cause no panic, but
+    /// give wrong values.
     #[inline]
     pub(crate) fn open(
         geometry: &'a Geometry,
@@ -178,20 +180,21 @@ impl<'a> RecordsView<'a> {
         self.page
     }
 
-    /// The bytes behind the list of the record in place `slot`; the caller knows that it is there.
+    /// The bytes behind the list of the record in slot `slot`. The caller ensures that the slot
+    /// exists.
     #[inline]
     pub(crate) fn behind(&self, slot: usize) -> &'a [u8] {
         let end = self.geometry.record_at(slot) + self.geometry.record_bytes;
         &self.bytes[self.behind_at(slot)..end]
     }
 
-    /// Where in the page they are.
+    /// The offset of these bytes in the page.
     #[inline]
     pub(crate) fn behind_at(&self, slot: usize) -> usize {
         self.geometry.record_at(slot) + self.geometry.behind_at()
     }
 
-    /// The record in place `slot`. Refuses a slot that is not there and a degree above R.
+    /// The record in slot `slot`. Refuses a slot that does not exist, and a degree above R.
     #[inline]
     pub(crate) fn record(&self, slot: usize) -> Result<RecordView<'a>, LayoutError> {
         if slot >= self.count {
@@ -226,7 +229,7 @@ impl<'a> RecordsView<'a> {
         self.wrong(at, "degree of a node", degree, expected)
     }
 
-    /// The error for a value at `at` of the page.
+    /// The error for a value at offset `at` of the page.
     #[cold]
     pub(crate) fn wrong(
         &self,
@@ -246,7 +249,7 @@ impl<'a> RecordsView<'a> {
     }
 }
 
-/// The two bytes behind a page's count of records; `None` where the bytes end before them.
+/// The two bytes behind a page's count of records; `None` if `bytes` ends before them.
 #[inline]
 pub(crate) fn mark(geometry: &Geometry, bytes: &[u8]) -> Option<u16> {
     let at = 4 * geometry.blocks + 2;
@@ -255,7 +258,7 @@ pub(crate) fn mark(geometry: &Geometry, bytes: &[u8]) -> Option<u16> {
 
 const COUNT: &str = "count of records on the page";
 
-/// Where in the file a page's count of records stands.
+/// The offset in the file of a page's count of records.
 fn count_offset(geometry: &Geometry, page: u64) -> u64 {
     geometry
         .file_offset(page)

@@ -1,18 +1,21 @@
-//! Which records run on: they begin on a page and end on one behind it ([`crate::slotted`], version 2 of the kind `Vectors`).
+//! The pages whose last record spans to the next page ([`crate::slotted`], version 2 of the kind
+//! `Vectors`).
 //!
-//! The last record of a page may go on on the next; a bit for each page says whether it does. It ends on the first page behind it that
-//! does not go on, or on which another record starts. In files these bits stand in bytes, eight pages each, the first page in the lowest
-//! bit; the bits behind the last page are 0.
+//! The last record of a page may continue on the next page. One bit for each page says whether it
+//! does. Such a record ends on the first later page that does not continue, or on which another
+//! record starts. In a file these bits are stored in bytes, eight pages each, with the first page
+//! in the lowest bit. The bits after the last page are 0.
 
-/// A bit for each page whose last record goes on on the next. None of them takes no memory.
+/// One bit for each page whose last record continues on the next page. An empty set takes no
+/// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunsOn {
-    /// Up to the last word with a bit that is set.
+    /// Ends with the last word that has a set bit.
     words: Vec<u64>,
 }
 
 impl RunsOn {
-    /// Notes that what stands at the end of a page goes on on the next.
+    /// Records that the last record of a page continues on the next page.
     pub fn set(&mut self, page: u32) {
         let word = page as usize / 64;
         if word >= self.words.len() {
@@ -21,7 +24,7 @@ impl RunsOn {
         self.words[word] |= 1 << (page % 64);
     }
 
-    /// Whether what stands at the end of a page goes on on the next.
+    /// Whether the last record of a page continues on the next page.
     #[inline]
     pub fn has(&self, page: u64) -> bool {
         let word = usize::try_from(page / 64)
@@ -30,7 +33,8 @@ impl RunsOn {
         word.is_some_and(|word| word >> (page % 64) & 1 != 0)
     }
 
-    /// Pages that the last record which starts on a page stands on; `starts` says on which pages one does.
+    /// The number of pages of the last record that starts on a page. `starts` returns whether a
+    /// record starts on a given page.
     #[inline]
     pub fn pages(&self, page: u64, starts: impl Fn(u64) -> bool) -> u32 {
         let (mut pages, mut last) = (1, page);
@@ -44,17 +48,17 @@ impl RunsOn {
         pages
     }
 
-    /// Whether no record runs on.
+    /// Whether no record spans pages.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Bytes that this takes in memory.
+    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         8 * self.words.capacity()
     }
 
-    /// The bits of `pages` pages from `first` on, as they stand in a file.
+    /// The bits of `pages` pages from `first` on, in the format of a file.
     pub(crate) fn to_bytes(&self, first: u32, pages: u32) -> Vec<u8> {
         let mut bytes = vec![0; byte_count(pages)];
         for page in 0..pages {
@@ -64,7 +68,8 @@ impl RunsOn {
         bytes
     }
 
-    /// Adds those that stand in a file for `pages` pages from `first` on; of bits behind the last page it takes none.
+    /// Adds the bits of `pages` pages from `first` on, read from a file. Bits after the last page
+    /// are ignored.
     pub(crate) fn add(&mut self, bytes: &[u8], first: u32, pages: u32) {
         for page in 0..pages {
             let byte = bytes.get(page as usize / 8).copied().unwrap_or(0);
@@ -75,7 +80,7 @@ impl RunsOn {
     }
 }
 
-/// Bytes that the bits of so many pages take in a file.
+/// Bytes in a file for the bits of `pages` pages.
 pub(crate) fn byte_count(pages: u32) -> usize {
     pages.div_ceil(8) as usize
 }

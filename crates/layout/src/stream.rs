@@ -6,9 +6,9 @@
 //! last block     the payload's end, then zeros
 //! ```
 //!
-//! All files but those of pages are such byte strings. Both directions work on pieces, so that
-//! megabytes of codes never exist twice in memory: the writer hands out sealed blocks as they fill up, the
-//! reader puts the payload straight into the slice in which it will stay.
+//! All files that do not consist of pages are such byte strings. Both directions work on pieces, so
+//! that megabytes of codes never exist twice in memory. The writer outputs sealed blocks as they
+//! fill up, and the reader copies the payload directly into its final slice.
 
 use crate::block::{self, BLOCK, PAYLOAD};
 use crate::error::{LayoutError, check_zero};
@@ -16,28 +16,28 @@ use crate::header::{FieldsWriter, FileHeader, FileKind};
 
 /// Format version of [`FileKind::Codes`]. 1: fields of the engine, then `nodes * code_bytes` bytes.
 pub const CODES_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: fields dimension u32 and
-/// bytes of a code u32, so that a codebook says by itself what it is for.
+/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: with
+/// the fields dimension u32 and bytes of a code u32, so that a codebook describes itself.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
-/// Blocks that the writer collects before it hands them out: one call for 64 KiB, not for 4 KiB, and memory that allocators give
-/// back and take again without asking the system.
+/// Blocks that the writer collects before it outputs them. One call then writes 64 KiB instead of 4
+/// KiB, and the allocator can reuse memory of this size without asking the system.
 const BATCH: usize = 16;
 
-/// The length in bytes of a file that holds `payload` bytes.
+/// The length in bytes of a file with `payload` bytes of payload.
 pub fn file_length(payload: u64) -> u64 {
     (1 + payload.div_ceil(PAYLOAD as u64)).saturating_mul(BLOCK as u64)
 }
 
-/// Where in the file a byte of the payload stands.
+/// The offset in the file of byte `at` of the payload.
 pub fn file_offset(at: u64) -> u64 {
     (1 + at / PAYLOAD as u64)
         .saturating_mul(BLOCK as u64)
         .saturating_add(4 + at % PAYLOAD as u64)
 }
 
-/// Cuts a payload into sealed blocks. The sink gets the file's bytes from the first to the last, in whole
-/// blocks, several at a time.
+/// Divides a payload into sealed blocks. The sink gets the file's bytes in order, in whole blocks,
+/// several at a time.
 #[derive(Debug)]
 pub struct StreamWriter {
     header: FileHeader,
@@ -46,12 +46,12 @@ pub struct StreamWriter {
     blocks: Blocks,
 }
 
-/// Blocks that fill up.
+/// Blocks that are being filled.
 #[derive(Debug)]
 struct Blocks {
     /// Number in the file of the first block of `batch`.
     first: u64,
-    /// Whole blocks, of which the last may be filling up. May start with the header block.
+    /// Whole blocks; the last one may be partly filled. The first one may be the header block.
     batch: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl Blocks {
                 if self.batch.len() == BATCH * BLOCK {
                     self.hand_out(sink)?;
                 }
-                // Room for the checksum; `hand_out` fills it in.
+                // Space for the checksum, which `hand_out` fills in.
                 self.batch.extend_from_slice(&[0; 4]);
             }
             let room = BLOCK - self.batch.len() % BLOCK;
@@ -89,7 +89,7 @@ impl Blocks {
     fn hand_out<E>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut number = self.first;
         for block in self.batch.chunks_exact_mut(BLOCK) {
-            // The header block has its checksum already, and elsewhere.
+            // The header block has its checksum already, at another position.
             if number > 0 {
                 block::seal(block, number);
             }
@@ -103,10 +103,10 @@ impl Blocks {
 }
 
 impl StreamWriter {
-    /// A writer of `payload` bytes; `fields` are the kind's own fields.
+    /// A writer of `payload` bytes. `fields` are the kind-specific fields.
     ///
     /// # Panics
-    /// When `fields` is longer than a header holds ([`crate::header::MAX_FIELDS`] less 8).
+    /// If `fields` is longer than a header allows ([`crate::header::MAX_FIELDS`] less 8).
     pub fn new(kind: FileKind, payload: u64, fields: &[u8]) -> StreamWriter {
         let fields = FieldsWriter::new().u64(payload).bytes(fields).finish();
         let header = FileHeader::new(kind, file_length(payload), fields);
@@ -120,15 +120,15 @@ impl StreamWriter {
         }
     }
 
-    /// The file's header, as it is or will be written.
+    /// The file's header.
     pub fn header(&self) -> &FileHeader {
         &self.header
     }
 
-    /// Takes the next bytes of the payload, and hands sealed blocks to `sink` when some are full.
+    /// Appends bytes of the payload, and passes sealed blocks to `sink` when some are full.
     ///
     /// # Panics
-    /// When more bytes come than were announced.
+    /// If there are more bytes than announced.
     pub fn push<E>(
         &mut self,
         bytes: &[u8],
@@ -144,10 +144,10 @@ impl StreamWriter {
         self.blocks.push(bytes, sink)
     }
 
-    /// Hands out the rest. Returns the header.
+    /// Passes the remaining blocks to `sink`. Returns the header.
     ///
     /// # Panics
-    /// When fewer bytes came than were announced.
+    /// If there were fewer bytes than announced.
     pub fn finish<E>(self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<FileHeader, E> {
         assert_eq!(
             self.pushed, self.payload,
@@ -158,8 +158,8 @@ impl StreamWriter {
     }
 }
 
-/// Cuts a payload of which nobody knows beforehand how long it will be: the sink gets the file's bytes from block 1 on, and the header, which
-/// comes last, is for the room in front of them.
+/// Divides a payload of unknown length into blocks. The sink gets the file's bytes from block 1 on.
+/// The header is known last, and is written to the space before them.
 #[derive(Debug)]
 pub struct GrowingStream {
     pushed: u64,
@@ -173,7 +173,7 @@ impl Default for GrowingStream {
 }
 
 impl GrowingStream {
-    /// One without a payload yet.
+    /// A stream without payload.
     pub fn new() -> GrowingStream {
         GrowingStream {
             pushed: 0,
@@ -189,7 +189,7 @@ impl GrowingStream {
         self.pushed
     }
 
-    /// Takes the next bytes of the payload, and hands sealed blocks to `sink` when some are full.
+    /// Appends bytes of the payload, and passes sealed blocks to `sink` when some are full.
     pub fn push<E>(
         &mut self,
         bytes: &[u8],
@@ -199,16 +199,16 @@ impl GrowingStream {
         self.blocks.push(bytes, sink)
     }
 
-    /// Has what comes next begin a block, with zeros in front of it.
+    /// Appends zeros, so that the next byte begins a block.
     pub fn align<E>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let padding = aligned(self.pushed) - self.pushed;
         self.push(&[0; PAYLOAD][..padding as usize], sink)
     }
 
-    /// Hands out the rest. Returns the header.
+    /// Passes the remaining blocks to `sink`. Returns the header.
     ///
     /// # Panics
-    /// As [`StreamWriter::new`].
+    /// As for [`StreamWriter::new`].
     pub fn finish<E>(
         self,
         kind: FileKind,
@@ -221,12 +221,12 @@ impl GrowingStream {
     }
 }
 
-/// The next place of a payload, from `at` on, where a block begins.
+/// The next position of a payload, from `at` on, at which a block begins.
 pub fn aligned(at: u64) -> u64 {
     at.div_ceil(PAYLOAD as u64).saturating_mul(PAYLOAD as u64)
 }
 
-/// The blocks, by their numbers in the file, that some bytes of a payload stand in.
+/// The blocks, by their numbers in the file, that contain a byte range of the payload.
 pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let first = 1 + bytes.start / PAYLOAD as u64;
     match bytes.is_empty() {
@@ -235,11 +235,11 @@ pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
-/// Verifies whole blocks, of which the first has a number, and moves their payloads to the front of `bytes`, one behind the other, zeros behind the
-/// end of the whole payload included.
+/// Verifies whole blocks and moves their payloads to the front of `bytes`, one after another.
+/// `first` is the number of the first block. Zeros after the end of the whole payload are included.
 ///
 /// # Errors
-/// A checksum that is wrong.
+/// If a checksum is wrong.
 pub fn unseal(bytes: &mut Vec<u8>, first: u64, file: &str) -> Result<(), LayoutError> {
     let count = bytes.len() / BLOCK;
     for (at, number) in (0..count).zip(first..) {
@@ -250,7 +250,7 @@ pub fn unseal(bytes: &mut Vec<u8>, first: u64, file: &str) -> Result<(), LayoutE
     Ok(())
 }
 
-/// A whole file for a payload that is in memory; for small payloads and tests.
+/// Encodes a whole file with a payload in memory; for small payloads and tests.
 pub fn encode(kind: FileKind, payload: &[u8], fields: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = StreamWriter::new(kind, payload.len() as u64, fields);
@@ -263,7 +263,7 @@ pub fn encode(kind: FileKind, payload: &[u8], fields: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A whole file back to its payload and its header; for small payloads and tests.
+/// Decodes a whole file into its header and its payload; for small payloads and tests.
 pub fn decode(
     kind: FileKind,
     bytes: &[u8],
@@ -271,25 +271,25 @@ pub fn decode(
 ) -> Result<(FileHeader, Vec<u8>), LayoutError> {
     let mut reader = StreamReader::open(kind, bytes, file)?;
     reader.header().check_length(bytes.len() as u64, file)?;
-    // The length check bounds what is allocated by the bytes that are really there.
+    // The checked length bounds this allocation by the bytes that really exist.
     let mut payload = Vec::with_capacity(reader.payload_length() as usize);
     reader.push_with(&bytes[BLOCK..], |piece| payload.extend_from_slice(piece))?;
     Ok((reader.finish()?, payload))
 }
 
-/// Takes a file's bytes in pieces and gives back its payload.
+/// Takes a file's bytes in pieces and returns its payload.
 #[derive(Debug)]
 pub struct StreamReader {
     header: FileHeader,
     file: String,
     payload: u64,
     delivered: u64,
-    /// Number in the file of the next block.
+    /// The number in the file of the next block.
     number: u64,
 }
 
 impl StreamReader {
-    /// Reads the header from the first bytes of the file (a block of them or more). The pieces that follow
+    /// Decodes the header from the first bytes of the file, one block or more. The next pieces
     /// start at block 1.
     pub fn open(kind: FileKind, first: &[u8], file: &str) -> Result<StreamReader, LayoutError> {
         let header = FileHeader::decode_as(kind, first, file)?;
@@ -317,22 +317,22 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes. It comes from the file: compare it with what the index needs (or
-    /// with the file's length on disk) before allocating that much.
+    /// The length of the payload in bytes. The value comes from the file: compare it with the
+    /// expected length, or with the file's length on disk, before allocating that much.
     pub fn payload_length(&self) -> u64 {
         self.payload
     }
 
-    /// A reader of the kind's own fields, which follow the payload length.
+    /// A reader of the kind-specific fields, which follow the payload length.
     pub fn fields(&self) -> crate::header::FieldsReader<'_> {
         let mut fields = self.header.fields(&self.file);
-        // `open` has read it: it is there.
+        // `open` has read this field, so it exists.
         let _ = fields.u64("payload length");
         fields
     }
 
-    /// Takes the next whole blocks and copies their payload into `out`, which is the slice for the *whole*
-    /// payload: the reader knows where it stands.
+    /// Takes the next whole blocks and copies their payload into `out`, which is the slice for the
+    /// *whole* payload. The reader keeps track of its position.
     pub fn push_into(&mut self, piece: &[u8], out: &mut [u8]) -> Result<(), LayoutError> {
         if out.len() as u64 != self.payload {
             return Err(LayoutError::Field {
@@ -350,7 +350,7 @@ impl StreamReader {
         })
     }
 
-    /// Takes the next whole blocks and gives the payload of each, checked, to `sink`.
+    /// Takes the next whole blocks and passes the verified payload of each to `sink`.
     pub fn push_with(
         &mut self,
         piece: &[u8],
@@ -384,7 +384,7 @@ impl StreamReader {
         Err(self.truncated(blocks.remainder().len() as u64))
     }
 
-    /// Refuses a file whose end has not been reached. Returns the header.
+    /// Fails if the end of the file has not been reached. Returns the header.
     pub fn finish(self) -> Result<FileHeader, LayoutError> {
         if self.delivered == self.payload {
             return Ok(self.header);

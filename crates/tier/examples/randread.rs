@@ -1,10 +1,13 @@
-//! Random 4 KiB reads as searches do them: what the device gives, and what a read costs in processor time.
+//! Random reads of 4 KiB in the pattern of searches: measures the throughput of the device, and the
+//! processor time of a read.
 //!
-//! `randread FILE [--threads N] [--tasks N] [--width N] [--reads N] [--compute NANOSECONDS] [--io MODE] [--pipelined]`
+//! `randread FILE [--threads N] [--tasks N] [--width N] [--reads N] [--compute NANOSECONDS] [--io
+//! MODE] [--pipelined]`
 //!
-//! Each thread runs `tasks` queries at once; each keeps `width` reads in flight, either waiting for the whole beam
-//! before it submits the next (best-first), or replacing each read as it comes in (`--pipelined`). `--compute` spins
-//! that long for each read, as scoring would. FILE must exist; it is only read.
+//! Each thread runs `tasks` queries at the same time, and each query keeps `width` reads in flight.
+//! A query either waits for all of them before it submits the next batch (best-first), or replaces
+//! each read as soon as it completes (`--pipelined`). `--compute` spins for the given time after
+//! each read, in place of scoring. FILE must exist; it is only read.
 
 use std::error::Error;
 use std::pin::Pin;

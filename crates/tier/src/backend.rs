@@ -1,25 +1,25 @@
-//! How files are to be read, and how they are in fact.
+//! The choice of how files are read (io_uring or `pread`), and its outcome.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::TierError;
 
-/// How to read files.
+/// The requested way to read files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
-    /// io_uring, or the pool of threads where the kernel forbids it. The environment variable `STRATANN_IO`
-    /// (`auto`, `uring`, `pread`) overrides it.
+    /// io_uring, or a thread pool with `pread` if the kernel forbids io_uring. The environment
+    /// variable `STRATANN_IO` (`auto`, `uring`, `pread`) overrides this mode.
     #[default]
     Auto,
-    /// io_uring, or an error.
+    /// io_uring. If the kernel forbids it, that is an error.
     Uring,
-    /// `pread` on a pool of threads.
+    /// `pread` on a thread pool.
     Pread,
 }
 
 impl IoMode {
-    /// What the environment says, if the caller leaves it open.
+    /// Resolves `Auto` by the environment variable `STRATANN_IO`, if that is set.
     pub(crate) fn or_environment(self) -> Result<IoMode, TierError> {
         match (self, std::env::var("STRATANN_IO")) {
             (IoMode::Auto, Ok(value)) if !value.is_empty() => {
@@ -58,14 +58,14 @@ impl fmt::Display for IoMode {
     }
 }
 
-/// How files are in fact read.
+/// The way in which files are actually read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Through one io_uring a thread.
+    /// Through one io_uring for each thread.
     Uring,
-    /// Through `pread` on a pool of threads.
+    /// Through `pread` on a thread pool.
     Pread {
-        /// Why not io_uring.
+        /// The reason why io_uring is not used.
         reason: String,
     },
 }

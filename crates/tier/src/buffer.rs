@@ -1,4 +1,4 @@
-//! Bytes that a read brings, and where they are kept.
+//! Buffers of reads, and the pool that keeps them.
 //!
 //! ```text
 //!   BufferPool (one a thread)          Block (one a read)
@@ -10,11 +10,14 @@
 //!
 //! All pooled buffers are aligned to 4 KiB, as `O_DIRECT` demands, and always initialised.
 //!
-//! **A process that forks while a device writes** to its memory may not get what is written: after a fork both processes
-//! share their pages, and whoever touches one first gets a copy, the device writing on to the other's. So the buffers
-//! that devices write to are mappings of their own which a fork does not share: a child finds zeros there
-//! (`MADV_WIPEONFORK`, Linux 4.14; where it is refused, all is as without it). Not `MADV_DONTFORK`: a child that drops a buffer
-//! would unmap whatever it has at that address by then.
+//! **A fork while a device writes into a buffer** could lose the written bytes. After a fork both
+//! processes share their memory pages. The process that touches a page first gets a copy, and the
+//! device continues to write to the other one's page.
+//!
+//! So device buffers are separate mappings that a fork does not share: a child reads zeros there
+//! (`MADV_WIPEONFORK`, Linux 4.14). If the kernel refuses the advice, the mappings work without it.
+//! `MADV_DONTFORK` is no alternative: a child that drops a buffer would unmap any later mapping at
+//! that address.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -29,14 +32,14 @@ use crate::error::TierError;
 
 /// Buffers in a chunk of the arena.
 const CHUNK: usize = 64;
-/// The arena never holds more buffers than this (4 MiB); beyond it, buffers are freed when dropped.
+/// The most buffers in the arena (4 MiB). Buffers beyond it are freed when dropped.
 const ARENA: usize = 1024;
-/// Larger buffers that are kept for reuse, in blocks, over all sizes (1 MiB).
+/// The most blocks in larger buffers that are kept for reuse, over all sizes (1 MiB).
 const KEPT: usize = 256;
-/// Buffers larger than this many blocks are never kept.
+/// Buffers of more blocks than this are never kept.
 const LARGEST_KEPT: usize = 64;
 
-/// The buffers of one thread. A handle: clones share the pool.
+/// The buffer pool of one thread. A clone is a handle to the same pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BufferPool(Rc<Shelves>);
 
@@ -47,11 +50,11 @@ struct Shelves {
 
 #[derive(Default)]
 struct Inner {
-    /// Chunks of the arena; freed with the pool.
+    /// Chunks of the arena. They are freed with the pool.
     chunks: Vec<NonNull<u8>>,
     /// Free buffers of the arena.
     free: Vec<NonNull<u8>>,
-    /// Free buffers of two blocks and more, by size in blocks.
+    /// Free buffers of two blocks and more, indexed by their size in blocks.
     larger: Vec<Vec<NonNull<u8>>>,
     /// Blocks in `larger`.
     kept: usize,
@@ -84,17 +87,19 @@ fn allocate(blocks: usize) -> NonNull<u8> {
 /// # Safety
 /// `pointer` must come from [`allocate`] with the same `blocks`, and must not be used afterwards.
 unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
-    // SAFETY: the caller gives a pointer that `allocate` made with this very layout, and gives it up.
+    // SAFETY: the caller gives a pointer that `allocate` made with this very layout, and gives it
+    // up.
     unsafe { dealloc(pointer.as_ptr(), layout(blocks)) }
 }
 
-/// Memory that devices write to: a mapping of its own, of zeros, which a forked process does not share.
+/// Maps zeroed memory for devices to write to. A forked process does not share the mapping.
 ///
 /// # Errors
-/// The system refuses it.
+/// The system refuses the memory.
 fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing
+    // memory.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -113,8 +118,9 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     if start == libc::MAP_FAILED {
         return Err(refused());
     }
-    // SAFETY: the mapping was just made, has this length, and nobody uses it yet; the advice says what becomes of it in a
-    // forked process and changes nothing here. Where the kernel refuses it, reads are as they were without.
+    // SAFETY: the mapping was just made, has this length, and is not used yet. The advice changes
+    // the mapping in a forked process and nothing here. If the kernel refuses it, the mapping works
+    // without it.
     unsafe { libc::madvise(start, bytes, libc::MADV_WIPEONFORK) };
     NonNull::new(start.cast()).ok_or_else(refused)
 }
@@ -122,11 +128,13 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
 /// # Safety
 /// `pointer` must come from [`map`] with the same `blocks`, and must not be used afterwards.
 unsafe fn unmap(pointer: NonNull<u8>, blocks: usize) {
-    // SAFETY: the caller gives up a mapping of this very length, which a forked process has as well.
+    // SAFETY: the caller gives up a mapping of this very length, which a forked process has as
+    // well.
     unsafe { libc::munmap(pointer.as_ptr().cast(), blocks * BLOCK) };
 }
 
-/// Whether the system would give so many bytes in one piece now. They are mapped and unmapped, and none is touched.
+/// Whether the system would grant `bytes` bytes in one piece now. The bytes are mapped and
+/// unmapped, and never touched.
 pub(crate) fn would_map(bytes: usize) -> bool {
     if isize::try_from(bytes).is_err() {
         return false;
@@ -143,7 +151,7 @@ pub(crate) fn would_map(bytes: usize) -> bool {
 }
 
 impl BufferPool {
-    /// A buffer of `len` bytes, aligned to 4 KiB. Its contents are whatever was there before.
+    /// A buffer of `len` bytes, aligned to 4 KiB. It has the contents of an earlier use.
     ///
     /// # Errors
     /// The system refuses memory for it.
@@ -187,7 +195,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Every Block holds the pool alive, so no buffer of a chunk is in use any more.
         for &chunk in &self.chunks {
-            // SAFETY: chunks come from `map(CHUNK)`; the pool is their only owner and is being dropped.
+            // SAFETY: chunks come from `map(CHUNK)`; the pool is their only owner and is being
+            // dropped.
             unsafe { unmap(chunk, CHUNK) };
         }
         for (blocks, list) in self.larger.iter().enumerate() {
@@ -199,25 +208,26 @@ impl Drop for Inner {
     }
 }
 
-/// Who keeps a block's bytes alive.
+/// The owner of a block's bytes.
 enum Owner {
     /// A buffer of the pool's arena.
     Arena(Rc<Shelves>),
-    /// A larger buffer, of so many blocks, that goes back to the pool.
+    /// A larger buffer that goes back to the pool; the number is its size in blocks.
     Kept(Rc<Shelves>, u32),
-    /// A mapping of so many blocks that nobody else knows.
+    /// A mapping of this many blocks that only the block refers to.
     Mapped(u32),
-    /// An allocation of so many blocks that nobody else knows.
+    /// An allocation of this many blocks that only the block refers to.
     Own(u32),
-    /// Memory that somebody else owns.
+    /// Memory with another owner, which the keeper keeps alive.
     Shared { _keeper: Rc<dyn Any> },
 }
 
-/// The bytes that a read brought: a pooled buffer, or a slice of memory without a copy.
+/// The bytes of a read: a pooled buffer, or a slice of memory without a copy.
 ///
-/// Derefs to `[u8]`. It belongs to its thread; drop it soon, so that its buffer can serve the next read.
+/// A block derefs to `[u8]` and belongs to its thread. It should be dropped soon, so that its
+/// buffer can serve the next read.
 pub struct Block {
-    /// Where its buffer begins, and how far behind that its bytes do.
+    /// The start of the buffer. The block's bytes begin `skip` bytes later.
     pointer: NonNull<u8>,
     skip: usize,
     len: usize,
@@ -246,7 +256,8 @@ impl Block {
     /// A slice of memory that `keeper` keeps alive.
     ///
     /// # Safety
-    /// The `len` bytes at `pointer` must be initialised, readable and unchanged for as long as `keeper` lives.
+    /// The `len` bytes at `pointer` must be initialised, readable and unchanged for as long as
+    /// `keeper` lives.
     pub(crate) unsafe fn shared(pointer: NonNull<u8>, len: usize, keeper: Rc<dyn Any>) -> Block {
         Block {
             pointer,
@@ -256,7 +267,8 @@ impl Block {
         }
     }
 
-    /// The `len` bytes behind the first `skip` of it; fewer where there are fewer.
+    /// The part of this block that starts at byte `skip` and has `len` bytes, or fewer if the block
+    /// ends earlier.
     pub(crate) fn part(mut self, skip: u32, len: u32) -> Block {
         let skip = (skip as usize).min(self.len);
         self.len = (len as usize).min(self.len - skip);
@@ -264,13 +276,14 @@ impl Block {
         self
     }
 
-    /// Writes bytes into it.
+    /// Writes bytes into this block.
     ///
     /// # Panics
-    /// If they do not lie in it.
+    /// If `at..at + bytes.len()` is not within the block.
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
-        // SAFETY: the block has `len` bytes, of which these are a part, and is borrowed exclusively; `bytes` is somebody else's.
+        // SAFETY: `at` and the length were checked against the `len` bytes of the block, which is
+        // borrowed exclusively. `bytes` is a borrow of other memory.
         unsafe {
             self.target()
                 .add(self.skip + at)
@@ -278,7 +291,8 @@ impl Block {
         };
     }
 
-    /// Where the device is to write; the block must not be read until it has.
+    /// The address that a device writes to. The block must not be read until the device has
+    /// finished.
     pub(crate) fn target(&mut self) -> *mut u8 {
         debug_assert!(!matches!(self.owner, Owner::Shared { .. }));
         self.pointer.as_ptr()
@@ -290,10 +304,11 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the owner keeps initialised bytes at `pointer` alive as long as the block (arenas and own allocations
-        // are zeroed when made; `shared`'s caller promised): as many as the block was made with, of which `part` lets
-        // `skip..skip + len` be no more than what was there before. While a device writes to the buffer the block sits
-        // in the slab of pending reads, where nobody derefs it.
+        // SAFETY: the owner keeps initialised bytes at `pointer` alive as long as the block (arenas
+        // and own allocations are zeroed when made; `shared`'s caller promised): as many as the
+        // block was made with, of which `part` lets `skip..skip + len` be no more than what was
+        // there before. While a device writes to the buffer the block sits in the slab of pending
+        // reads, where nobody derefs it.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().add(self.skip), self.len) }
     }
 }
@@ -321,7 +336,8 @@ impl Drop for Block {
                 unsafe { unmap(self.pointer, *blocks as usize) };
             }
             Owner::Own(blocks) => {
-                // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only user.
+                // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only
+                // user.
                 unsafe { free(self.pointer, *blocks as usize) };
             }
             Owner::Shared { .. } => {}
@@ -340,10 +356,10 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A large region of zeroed bytes, on huge pages where the kernel has them.
+/// A large region of zeroed bytes, on huge pages if the kernel grants them.
 ///
-/// For tables that are read at random (codes of all vectors): with 4 KiB pages every access would miss the TLB.
-/// Pages are taken from the system when they are first written.
+/// It serves tables that are read at random, such as the codes of all vectors. With 4 KiB pages
+/// every access would miss the TLB. The system allocates a page when it is first written.
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,
@@ -351,7 +367,7 @@ pub struct HugeBytes {
     mapped: usize,
 }
 
-/// Regions smaller than this are not worth a huge page.
+/// The size of a huge page. Smaller regions get none.
 const HUGE: usize = 2 << 20;
 
 impl HugeBytes {
@@ -360,8 +376,9 @@ impl HugeBytes {
         HugeBytes::with_room(len, len)
     }
 
-    /// A region of `len` zero bytes, of which the first `used` will be written soon, and the others perhaps never: they are no part of
-    /// a huge page, which the system would give whole for its first byte. So what is in memory is what was written.
+    /// A region of `len` zero bytes. The first `used` bytes will be written soon, and the rest may
+    /// never be. So the rest gets no huge pages, because the system allocates a huge page whole at
+    /// its first write. Only written pages then take memory.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),
@@ -375,13 +392,15 @@ impl HugeBytes {
                 mapped: 0,
             });
         }
-        // A region that may get huge pages is mapped with room to align it; what is cut off was never touched.
+        // A region that may get huge pages is mapped with slack, so that it can be aligned. The
+        // slack that is cut off was never touched.
         let slack = if len >= HUGE { HUGE } else { 0 };
         let total = len
             .checked_next_multiple_of(BLOCK)
             .and_then(|n| n.checked_add(slack));
         let total = total.ok_or_else(refused)?;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
+        // existing memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -403,8 +422,9 @@ impl HugeBytes {
         };
         let mapped = total - slack;
         let (head, tail) = (aligned - start, start + total - (aligned + mapped));
-        // SAFETY: head and tail are page-aligned parts of the mapping just made, which nobody uses; the rest,
-        // [aligned, aligned + mapped), stays. The advice is for a part of that, and changes no contents.
+        // SAFETY: head and tail are page-aligned parts of the mapping just made, which nobody uses;
+        // the rest, [aligned, aligned + mapped), stays. The advice is for a part of that, and
+        // changes no contents.
         unsafe {
             if head > 0 {
                 libc::munmap(start as *mut _, head);
@@ -432,8 +452,8 @@ impl HugeBytes {
         Ok(region)
     }
 
-    /// Where the bytes are, without borrowing them. The pointer is that of the mapping: it may be written through
-    /// while nobody else accesses the bytes, and is valid as long as self.
+    /// The bytes of the region, without a borrow. The pointer may be written through while no other
+    /// code accesses the bytes. It is valid as long as `self`.
     pub(crate) fn raw(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.pointer, self.len)
     }
@@ -444,7 +464,8 @@ impl Deref for HugeBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has at least `len` readable, zero-initialised bytes and lives as long as self.
+        // SAFETY: the mapping has at least `len` readable, zero-initialised bytes and lives as long
+        // as self.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -452,7 +473,8 @@ impl Deref for HugeBytes {
 impl DerefMut for HugeBytes {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the mapping is writable and private to self, which is borrowed exclusively.
+        // SAFETY: as in `deref`; the mapping is writable and private to self, which is borrowed
+        // exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -472,9 +494,11 @@ impl fmt::Debug for HugeBytes {
     }
 }
 
-// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only owner.
+// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only
+// owner.
 unsafe impl Send for HugeBytes {}
-// SAFETY: through a shared reference the bytes can only be read, except through `raw`, whose users answer for it.
+// SAFETY: a shared reference gives read access only. The one exception is `raw`, and each user of
+// `raw` proves that its accesses are exclusive.
 unsafe impl Sync for HugeBytes {}
 
 #[cfg(test)]

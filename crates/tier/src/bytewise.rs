@@ -1,12 +1,14 @@
-//! Any tier as one that is read to the byte: where a device moves blocks, those that a read is in are read.
+//! An adapter that reads any tier at byte granularity. If the device moves blocks, the adapter
+//! reads the blocks around the requested bytes.
 //!
 //! ```text
 //!   asked for          |--- 272 bytes ---|
 //!   read      [ block           ][ block           ]      handed out: the part of them that was asked for, not copied
 //! ```
 //!
-//! What is laid out for memory (rows of a CSR graph, groups of clusters) stands anywhere in its file. On a device that is read to the byte
-//! this changes nothing, and [`bytewise`] gives that device back as it is.
+//! Structures that are laid out for memory (rows of a CSR graph, groups of clusters) start at any
+//! byte of their file. A device with byte granularity needs no adapter, and [`bytewise`] returns it
+//! unchanged.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +17,8 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// The tier itself if any byte of it can be read, else one that reads the blocks around what is asked for.
+/// Returns the tier itself if any byte range of it can be read. Otherwise returns a tier that reads
+/// the blocks around a requested range.
 pub fn bytewise(tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
     match tier.alignment() {
         1 => tier,
@@ -59,7 +62,7 @@ impl Tier for Bytewise {
     }
 }
 
-/// What was asked for of the blocks that are read: the caller's tag, and the part of their bytes.
+/// The request behind a read of blocks: the caller's tag, and the requested part of the bytes.
 #[derive(Clone, Copy)]
 struct Asked {
     tag: u64,
@@ -72,7 +75,8 @@ struct Parts {
     size: u64,
     alignment: u64,
     queue: Box<dyn ReadQueue>,
-    /// What reads in flight are for; a read's tag below is its place here. Places that are free are reused.
+    /// The requests behind the reads in flight. The tag of a read of blocks is an index into this
+    /// array. Free indexes are reused.
     asked: Vec<Asked>,
     free: Vec<u32>,
 }

@@ -1,17 +1,18 @@
-//! A real directory, held by a descriptor.
+//! A directory of the file system, held by a descriptor.
 //!
 //! ```text
 //!   path ──once──> descriptor ──openat, renameat, unlinkat, statat──> files
 //!                     └── LOCK, while it is written to ── still the file of that name? ── before every change
 //! ```
 //!
-//! **It stays the directory that was opened.** Whatever happens to its path, nothing is read from or written to another
-//! one that takes its place; of a directory that was removed, and of one whose lock was, every change is refused with
-//! [`TierError::Replaced`].
+//! **A handle stays with the directory that was opened.** If another directory takes its path,
+//! nothing is read from or written to that one. If the directory or its lock was removed, every
+//! change is refused with [`TierError::Replaced`].
 //!
-//! **Nothing is written through a link.** Files are made anew, never opened and emptied; those that are opened for
-//! writing are regular files with one name; one that has others is made one of its [own](fn@crate::own) before. Files are *read* through symbolic links: what is only read may stand
-//! elsewhere, for example the large files of an index on another disk.
+//! **Nothing is written through a link.** New files are created, never opened and truncated. A file
+//! that is opened for writing must be a regular file with one name. A file with other names first
+//! becomes a copy of its [own](fn@crate::own). Files are *read* through symbolic links, so that
+//! files that are only read may lie elsewhere, such as the large files of an index on another disk.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -38,7 +39,7 @@ use crate::ssd::FileTier;
 use crate::tier::Tier;
 use crate::volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// A real directory. Clones are handles to the same one, and have its lock in common.
+/// A directory of the file system. Clones are handles to the same directory and share its lock.
 #[derive(Clone, Debug)]
 pub struct Directory {
     inner: Arc<Inner>,
@@ -48,30 +49,31 @@ pub struct Directory {
 struct Inner {
     path: PathBuf,
     fd: OwnedFd,
-    /// Whether it was made when it was opened.
+    /// Whether this handle created the directory.
     new: bool,
-    /// Permissions of files that are made, less those that the process masks.
+    /// Permissions of new files, before the process's umask.
     mode: u32,
     held: Mutex<Option<Held>>,
-    /// Whether it was said that its file system does not sync directories.
+    /// Whether the warning was given that the file system does not sync directories.
     said: AtomicBool,
 }
 
-/// A lock that was taken through a handle.
+/// A lock that was taken through this handle.
 #[derive(Debug)]
 struct Held {
     lock: HeldLock,
-    /// What the lock file is.
+    /// Device and inode of the lock file.
     file: (u64, u64),
     note: Arc<Note>,
 }
 
-/// What a file is, whatever its name.
+/// Device and inode, which identify a file under any name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Whether an error of a sync of a directory says that the file system knows no such thing, and not that it failed.
+/// Whether an error of a directory sync says that the file system does not support it, rather than
+/// that the sync failed.
 fn is_no_sync(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -79,7 +81,7 @@ fn is_no_sync(error: &io::Error) -> bool {
     )
 }
 
-/// What is called a kind of file in messages; `None` if it is a regular one.
+/// The name of a kind of file in messages; `None` for a regular file.
 fn unusual(facts: &Stat) -> Option<&'static str> {
     match FileType::from_raw_mode(facts.st_mode) {
         FileType::RegularFile => None,
@@ -92,21 +94,22 @@ fn unusual(facts: &Stat) -> Option<&'static str> {
 }
 
 impl Directory {
-    /// A directory that exists. Needs no permission to write.
+    /// Opens an existing directory. Needs no write permission.
     pub fn open(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         Self::open_made(path.as_ref(), false, 0o666)
     }
 
-    /// A directory of this user alone, which is made if it is not there (its parent must be); files that are made in it are for this user alone, too.
+    /// Opens a directory of this user alone, and creates it if it is missing (its parent must
+    /// exist). Files created in it are for this user alone too.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`]: it belongs to somebody else, or others can write to it.
+    /// [`TierError::NotPrivate`] if another user owns the directory, or others can write to it.
     pub fn private(path: &Path) -> Result<Directory, TierError> {
         crate::copies::CopyFolder::prepare(path)?;
         Self::open_private(path)
     }
 
-    /// As [`open`](Directory::open); files that are made in it are for this user alone.
+    /// As [`open`](Directory::open), but new files are for this user alone.
     pub(crate) fn open_private(path: &Path) -> Result<Directory, TierError> {
         Self::open_made(path, false, 0o600)
     }
@@ -129,14 +132,15 @@ impl Directory {
         })
     }
 
-    /// A directory that is created, with its parents, unless it exists. Whatever was created is durable.
+    /// Opens a directory, and creates it with its parents if it is missing. All created names are
+    /// durable.
     pub fn create(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         let path = path.as_ref();
         let failed =
             |path: &Path, source| TierError::io("create", path.display().to_string(), 0, 0, source);
         let mut missing = Vec::new();
         for level in path.ancestors() {
-            // Of a relative path, the last one is empty.
+            // The last ancestor of a relative path is empty.
             if level.as_os_str().is_empty() {
                 break;
             }
@@ -150,7 +154,7 @@ impl Directory {
         for level in missing.iter().rev() {
             match std::fs::create_dir(level) {
                 Ok(()) => {}
-                // Somebody else was as fast.
+                // Another process or thread created it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(level, error)),
             }
@@ -162,11 +166,11 @@ impl Directory {
         Self::open_made(path, !missing.is_empty(), 0o666)
     }
 
-    /// Removes the directory if it was created by this handle's [`create`](Directory::create), is empty, and still what its
-    /// path leads to; else nothing happens.
+    /// Removes the directory if this handle's [`create`](Directory::create) created it, it is
+    /// empty, and its path still leads to it. Otherwise does nothing.
     pub fn discard(self) {
         if self.inner.new && self.check_path(&self.inner.path).is_ok() {
-            // It fails when anything is in it, as it should.
+            // The removal fails if the directory is not empty, as intended.
             let _ = std::fs::remove_dir(&self.inner.path);
         }
     }
@@ -187,7 +191,7 @@ impl Directory {
         self.inner.path.join(name).display().to_string()
     }
 
-    /// What is wrong with an operation on a file.
+    /// The error of a failed operation on a file.
     fn failed(&self, action: &'static str, name: &str, source: impl Into<io::Error>) -> TierError {
         TierError::io(action, self.place(name), 0, 0, source.into())
     }
@@ -207,12 +211,12 @@ impl Directory {
         }
     }
 
-    /// Its descriptor, for looking at it: it was opened as a path.
+    /// The descriptor. It was opened with `O_PATH`, so it serves look-ups only.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.inner.fd
     }
 
-    /// The file of a name, opened.
+    /// Opens the file of a name with these flags.
     pub(crate) fn open_with(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let open = || {
@@ -226,10 +230,10 @@ impl Directory {
         Ok(File::from(with_descriptors(|| Ok(open()?))?))
     }
 
-    /// A file for reading. It may stand elsewhere, behind a link; it must be a regular one.
+    /// Opens a file for reading. It may lie elsewhere, behind a link, but must be a regular file.
     pub(crate) fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
         check_name(&self.name(), name)?;
-        // A pipe would wait for a writer.
+        // Without `NONBLOCK`, opening a pipe would wait for a writer.
         let file = self
             .open_with(name, OFlags::RDONLY | OFlags::NONBLOCK)
             .map_err(|source| self.failed(action, name, source))?;
@@ -240,7 +244,7 @@ impl Directory {
         }
     }
 
-    /// A file that exists, for writing: a regular one that has no other name.
+    /// Opens an existing file for writing. It must be a regular file without other names.
     fn writer(&self, name: &str) -> Result<RealFile, TierError> {
         check_name(&self.name(), name)?;
         self.check_held()?;
@@ -261,7 +265,7 @@ impl Directory {
         Ok(RealFile::new(file, self.place(name), facts.st_size as u64))
     }
 
-    /// What the name leads to; a link is followed if `follow`.
+    /// The metadata of a name. A link is followed if `follow` is true.
     fn facts(&self, name: &str, follow: bool) -> Result<Stat, Errno> {
         let flags = match follow {
             true => AtFlags::empty(),
@@ -270,24 +274,26 @@ impl Directory {
         statat(&self.inner.fd, name, flags)
     }
 
-    /// Who has it locked, as its lock file says.
+    /// The lock owner, as the lock file describes it.
     fn holder(&self) -> Holder {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = self.open_with(LOCK_FILE, flags);
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// Says so in its lock file, which this process has locked. Through a descriptor of its own: one that shares the lock would keep it in a process that is forked meanwhile.
+    /// Writes the lock owner into the lock file, which this process has locked. A descriptor of its
+    /// own is used, because a duplicate of the locking one would keep the lock in a process that is
+    /// forked meanwhile.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
-        // A disk that is full keeps nobody from what needs no room.
+        // A full disk must not block operations that need no space, so a failure is only logged.
         if let Err(error) = said.and_then(|file| holder.write(file)) {
             tracing::debug!("{}: cannot say who has it: {error}", self.place(LOCK_FILE));
         }
     }
 
-    /// The directory, opened for reading its names or syncing them.
+    /// Opens the directory itself, for reading its names or syncing them.
     fn readable(&self, action: &'static str) -> Result<File, TierError> {
         self.open_with(".", OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|source| TierError::io(action, self.name(), 0, 0, source))
@@ -302,7 +308,7 @@ impl Directory {
         };
         match statat(&self.inner.fd, name, follow) {
             Ok(facts) => Ok(unusual(&facts).is_none()),
-            // It leads nowhere, or is gone by now.
+            // The link leads nowhere, or the entry is gone.
             Err(Errno::NOENT | Errno::LOOP) => Ok(false),
             Err(error) => Err(error),
         }
@@ -407,7 +413,7 @@ impl Volume for Directory {
         let mut names = Vec::new();
         for entry in Dir::read_from(self.readable("list")?).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // Subdirectories, names that are not UTF-8 and the lock are not ours to list.
+            // Subdirectories, names that are not UTF-8 and the lock file are not listed.
             let Ok(name) = entry.file_name().to_str() else {
                 continue;
             };
@@ -423,8 +429,8 @@ impl Volume for Directory {
         Ok(names)
     }
 
-    /// Where the file system cannot sync directories, which some of virtual machines and of servers cannot (vboxsf, SMB), the names are left to it;
-    /// that is told once.
+    /// Some file systems of virtual machines and servers (vboxsf, SMB) cannot sync directories.
+    /// Then the durability of names is left to the file system, and one warning is logged.
     fn sync(&self) -> Result<(), TierError> {
         match self.readable("sync")?.sync_all() {
             Err(error) if is_no_sync(&error) => {
@@ -448,7 +454,8 @@ impl Volume for Directory {
         let failed = |error| TierError::io("keep room in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // One with other names is also somebody else's, and one that is not empty has no room that is known.
+        // A file with other names belongs to someone else too. A file that is not empty may have an
+        // unknown reservation.
         let is_ours = |file: &File| {
             let facts = fstat(file);
             facts.is_ok_and(|facts| {
@@ -462,7 +469,7 @@ impl Volume for Directory {
         let file = self.open_with(name, flags).map_err(failed)?;
         let kept = allocate(&file, bytes).map_err(failed);
         if !matches!(kept, Ok(true)) {
-            // It would only be in the way.
+            // The empty file is of no use.
             let _ = unlinkat(&self.inner.fd, name, AtFlags::empty());
         }
         kept
@@ -477,8 +484,8 @@ impl Volume for Directory {
         }
     }
 
-    /// Against other processes and within this one. The lock ends with its guard or with the process, so that a crash
-    /// leaves none behind; a forked process does not have it.
+    /// The lock excludes other processes and other handles of this process. It ends with its guard
+    /// or with the process, so a crash leaves no lock behind. A forked process does not have it.
     fn lock(&self) -> Result<LockGuard, TierError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(error) if is_without_locks(error) => TierError::Unsupported {
@@ -492,7 +499,8 @@ impl Volume for Directory {
             _ => self.failed("lock", LOCK_FILE, source),
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        // The name may be given to another file, by a build that fails, while this one is opened and locked.
+        // While this file is opened and locked, another file may get the name, for instance if a
+        // failed build removes the lock file.
         for _ in 0..LOCK_TRIES {
             let mut found = None;
             let lock = HeldLock::take(|| {
@@ -517,7 +525,8 @@ impl Volume for Directory {
                 return Err(self.not_plain("lock", LOCK_FILE, found));
             }
             match self.facts(LOCK_FILE, false) {
-                // A backup by hard links has it as well, which is another index: this one gets a lock file of its own.
+                // A backup by hard links shares the lock file, though it is another index. This
+                // index gets a lock file of its own.
                 Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
                     match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => continue,
@@ -582,7 +591,7 @@ impl Volume for Directory {
     }
 
     fn identity(&self) -> Option<(u64, u64)> {
-        // Of what is open it can be told.
+        // The metadata of an open descriptor can always be read.
         fstat(&self.inner.fd).ok().map(|facts| identity(&facts))
     }
 
@@ -591,10 +600,11 @@ impl Volume for Directory {
     }
 }
 
-/// How often another file may take the lock's name while it is being locked.
+/// The number of times that another file may get the name of the lock file before locking is given
+/// up.
 const LOCK_TRIES: usize = 100;
 
-/// Gives a directory's lock back, where it was taken.
+/// Releases the lock of a directory, in the process that took it.
 struct Unlock(Directory, Home);
 
 impl Drop for Unlock {
@@ -602,7 +612,8 @@ impl Drop for Unlock {
         if !self.1.is_here() {
             return; // It was given up in the fork, and another thread of the parent may have been looking at it.
         }
-        // Of an index that nobody has the lock file is empty: what stands there is for who finds it locked.
+        // The lock file of an unlocked index is empty. Its text is for processes that find the
+        // index locked.
         if self.0.check_held().is_ok() {
             self.0.say_holder(&Holder::default());
         }
@@ -610,7 +621,7 @@ impl Drop for Unlock {
     }
 }
 
-/// A file of a directory, read through the page cache.
+/// A file of a directory that is read through the page cache.
 #[derive(Debug)]
 struct RealReader {
     file: File,
@@ -634,7 +645,7 @@ impl VolumeReader for RealReader {
     }
 }
 
-/// A file of a directory, written through the page cache, by the process that opened it.
+/// A file of a directory that is written through the page cache, by the process that opened it.
 #[derive(Debug)]
 pub(crate) struct RealFile {
     pub(crate) file: File,
@@ -653,7 +664,7 @@ impl RealFile {
         }
     }
 
-    /// Refuses a forked process, in which two would write one file.
+    /// Refuses a forked process, because two processes would then write one file.
     pub(crate) fn check_process(&self) -> Result<(), TierError> {
         let here = std::process::id();
         if here == self.process {
@@ -712,7 +723,8 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Gives a file the blocks of another one. Only some file systems can (btrfs, XFS), and only within one of them.
+/// Makes `file` share the blocks of `source`. Some file systems support this (btrfs, XFS), and only
+/// between files of the same one.
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

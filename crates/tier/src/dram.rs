@@ -1,4 +1,4 @@
-//! Bytes in this process' memory.
+//! A tier of bytes in this process's memory.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::executor::Thread;
 use crate::memory::{LINE, PromptQueue, Region, Slices};
 use crate::tier::{ReadQueue, Tier};
 
-/// Bytes in memory, handed out without copies after one round of prefetching.
+/// Bytes in memory. Reads are slices without copies, after one round of prefetching.
 #[derive(Clone)]
 pub struct DramTier {
     name: Arc<str>,
     bytes: Held,
 }
 
-/// Who has the bytes.
+/// The owner of the bytes.
 #[derive(Clone)]
 enum Held {
     Shared(Arc<[u8]>),
@@ -23,12 +23,12 @@ enum Held {
 }
 
 impl DramTier {
-    /// A tier of these bytes: a `Vec<u8>` (copied once) or an `Arc<[u8]>` (shared).
+    /// Makes a tier from a `Vec<u8>` (copied once) or an `Arc<[u8]>` (shared).
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> DramTier {
         DramTier::named("DRAM", bytes)
     }
 
-    /// The same with a name for messages.
+    /// As [`new`](DramTier::new), with a name for messages.
     pub fn named(name: &str, bytes: impl Into<Arc<[u8]>>) -> DramTier {
         DramTier {
             name: name.into(),
@@ -36,7 +36,7 @@ impl DramTier {
         }
     }
 
-    /// A tier of bytes on pages of their own, which are not copied.
+    /// Makes a tier from bytes on pages of their own, without a copy.
     pub fn of_pages(name: &str, bytes: HugeBytes) -> DramTier {
         DramTier {
             name: name.into(),
@@ -56,8 +56,10 @@ impl std::fmt::Debug for DramTier {
     }
 }
 
-// SAFETY: what an Arc holds has a fixed address until the last Arc is gone, and so has the mapping of `HugeBytes`; nobody has mutable
-// access to either: `Arc::get_mut` fails while this handle exists, and who could write through `HugeBytes::raw` gave it away.
+// SAFETY: the contents of an Arc have a fixed address until the last Arc is dropped, and so has the
+// mapping of `HugeBytes`. No code has mutable access to either: `Arc::get_mut` fails while this
+// handle exists, and the owner that could write through `HugeBytes::raw` has given the bytes up to
+// this tier.
 unsafe impl Region for Held {
     fn bytes(&self) -> &[u8] {
         match self {

@@ -1,7 +1,8 @@
-//! What can go wrong with a place for bytes, said so that a user can act on it.
+//! The errors of places for bytes. Each text tells a user how to act.
 //!
-//! Every variant names the place (a file's path, or the name of a region of memory), where in it, what happened
-//! and what would help. [`TierError::io`] turns an operating-system error into the variant that knows its remedy.
+//! Every variant names the place (a file's path, or the name of a region of memory), the offset in
+//! it, the event and the remedy. [`TierError::io`] turns an error of the operating system into the
+//! variant with its remedy.
 
 use std::io;
 
@@ -10,7 +11,7 @@ use crate::limits::open_files;
 use crate::remote::Fault;
 use crate::remote::wire::Protocol;
 
-/// An operation on a place for bytes that failed.
+/// A failed operation on a place for bytes.
 ///
 /// ```
 /// use stratann_tier::TierError;
@@ -21,14 +22,14 @@ use crate::remote::wire::Protocol;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {
-    /// The operating system reported an error that has no variant of its own.
+    /// An error of the operating system that has no variant of its own.
     #[error("{place}: cannot {action} at byte {offset}: {source}")]
     Io {
-        /// What was being done: `read`, `write`, `sync`, `open`...
+        /// The operation: `read`, `write`, `sync`, `open`...
         action: &'static str,
         /// The file's path, or the region's name.
         place: String,
-        /// Byte offset in the place; 0 where it has no meaning.
+        /// Byte offset in the place; 0 if the operation has none.
         offset: u64,
         /// The operating system's error.
         source: io::Error,
@@ -40,10 +41,11 @@ pub enum TierError {
         place: String,
         /// Byte offset of the write.
         offset: u64,
-        /// Bytes that were to be written; 0 where that is not known.
+        /// Bytes of the write; 0 if that is not known.
         len: u64,
     },
-    /// A file has other names, and the device has no space for the copy that is made before it is written to.
+    /// A file has other names, so it must be copied before it is written to, and the device has no
+    /// space for the copy.
     #[error(
         "{place}: its {len} bytes have other names (hard links, as a backup by `cp -al` gives them); a copy is made before vectors are written to it, and no space is left for that on the device, or in this user's quota. Free {len} bytes there, or remove the backup, then insert again; searches go on, and so do deletes while some kB are free for their log"
     )]
@@ -53,12 +55,12 @@ pub enum TierError {
         /// Bytes of the file.
         len: u64,
     },
-    /// The process may not do this.
+    /// The process has no permission for the operation.
     #[error(
         "{place}: permission denied to {action}: give this user access to it (chmod, chown, or a volume mounted with write access)"
     )]
     Denied {
-        /// What was being done.
+        /// The operation.
         action: &'static str,
         /// The file's path.
         place: String,
@@ -66,12 +68,12 @@ pub enum TierError {
     /// There is no such file or directory.
     #[error("{place}: cannot {action}: no such file or directory; check the path")]
     Missing {
-        /// What was being done.
+        /// The operation.
         action: &'static str,
         /// The file's path.
         place: String,
     },
-    /// A read brought fewer bytes than the place said it has.
+    /// A read returned fewer bytes than the place had when it was opened.
     #[error(
         "{place}: a read of {wanted} bytes at byte {offset} brought {got}: the file was truncated after it was opened, or the device failed; restore it or build it again"
     )]
@@ -82,7 +84,7 @@ pub enum TierError {
         offset: u64,
         /// Bytes asked for.
         wanted: u64,
-        /// Bytes that came.
+        /// Bytes that were read.
         got: u64,
     },
     /// A read reaches beyond the end of the place.
@@ -97,7 +99,7 @@ pub enum TierError {
         /// Bytes that the place has.
         size: u64,
     },
-    /// A read does not lie on the boundaries that the place demands.
+    /// The offset or length of a read violates the alignment of the place.
     #[error(
         "{place}: {len} bytes at byte {offset} were asked for, but offset and length must be multiples of {alignment}, and the length not zero"
     )]
@@ -108,44 +110,44 @@ pub enum TierError {
         offset: u64,
         /// Bytes asked for.
         len: u64,
-        /// What both must be multiples of.
+        /// Offset and length must be multiples of this number.
         alignment: u32,
     },
-    /// The process has as many files open as it may.
+    /// The process has reached its limit of open files.
     #[error(
         "{place}: cannot {action}: too many open files: this process may have {limit}; raise the limit (`ulimit -n 65536` in the shell that starts it, LimitNOFILE in systemd, --ulimit nofile in docker), or open fewer indexes at once"
     )]
     TooManyFiles {
-        /// What was being done.
+        /// The operation.
         action: &'static str,
         /// The file's path.
         place: String,
         /// The limit.
         limit: String,
     },
-    /// A file that is not to be written, or not to be read, for what it is.
+    /// The file is not of a kind that may be read or written here.
     #[error(
         "{place}: cannot {action} it: it is {found}; what belongs to an index is a regular file of its own in the index's directory: put it there, or copy the index with `cp -rL`"
     )]
     NotPlain {
-        /// What was being done.
+        /// The operation.
         action: &'static str,
         /// The file's path.
         place: String,
-        /// What it is.
+        /// The kind of the file.
         found: String,
     },
-    /// What stands at the place is no longer what was opened.
+    /// The place now holds something other than the object that was opened.
     #[error(
         "{place}: {what}; nothing more is written through this handle: close it, then open the index again"
     )]
     Replaced {
         /// The directory's path.
         place: String,
-        /// What has become of it.
+        /// The change.
         what: String,
     },
-    /// Something that was opened for changes by another process, from which this one was forked.
+    /// This process was forked from another one, which had opened the place for changes.
     #[error(
         "{place}: it was opened for changes in process {opener}, and this is process {here}, forked from it: nothing more is written through this handle; open it again here when that process has closed it, or use spawn instead of fork"
     )]
@@ -154,10 +156,10 @@ pub enum TierError {
         place: String,
         /// The process that opened it.
         opener: u32,
-        /// This one.
+        /// This process.
         here: u32,
     },
-    /// Somebody else writes here.
+    /// Another lock owner writes here.
     #[error(
         "{place} is in use: {holder} (lock file {lock}, which ends with its holder; removing it only breaks the other's changes). {}. Searching needs no lock and works meanwhile",
         holder.remedy()
@@ -167,52 +169,52 @@ pub enum TierError {
         place: String,
         /// The lock file's path.
         lock: String,
-        /// Who has it.
+        /// The lock owner.
         holder: Holder,
     },
-    /// A socket that cannot be waited for.
+    /// Waiting for a socket failed.
     #[error("{place}: cannot wait until it is {what}: {source}")]
     Socket {
-        /// Its descriptor.
+        /// The descriptor of the socket.
         place: String,
-        /// What was waited for: `readable` or `writable`.
+        /// The event that was waited for: `readable` or `writable`.
         what: &'static str,
         /// The operating system's error.
         source: io::Error,
     },
-    /// A volume that is to be one of an index', and is not.
+    /// A volume that should belong to an index belongs to something else.
     #[error(
         "{place}: {what}; an index needs volumes of its own: give the ones that it was built on, or empty ones"
     )]
     Taken {
         /// The volume's path.
         place: String,
-        /// Whose it is.
+        /// The owner of the volume.
         what: String,
     },
-    /// There is less room than what is to be put there takes.
+    /// The place has less free space than the new files need.
     #[error(
         "{place}: {len} bytes are to be put there, and {free} are free: free space there, or choose another place"
     )]
     NoRoom {
         /// The folder's path, or the server's name.
         place: String,
-        /// Bytes that are to be put there.
+        /// Bytes of the new files.
         len: u64,
         /// Bytes that are free.
         free: u64,
     },
-    /// A folder that others could read or change, or whose owner is somebody else.
+    /// A folder that other users can read or change, or that another user owns.
     #[error(
         "{place}: {what}; copies of an index stand in folders of this user alone: give a folder of your own, such as one below it"
     )]
     NotPrivate {
         /// The folder's path.
         place: String,
-        /// What is wrong with it.
+        /// The fault of the folder.
         what: String,
     },
-    /// A copy that is not what was copied.
+    /// A copy differs from its original.
     #[error(
         "{copy}: it is not what {original} is: at byte {offset} they differ, in each of {tries} copies: the original is being changed, or the device of one of them is broken; try again when nobody inserts, and `stratann verify` the index"
     )]
@@ -223,50 +225,51 @@ pub enum TierError {
         original: String,
         /// The first byte that differs.
         offset: u64,
-        /// How often it was copied.
+        /// The number of copies that were made.
         tries: u32,
     },
-    /// A server did not do what it was asked for.
+    /// A server did not do the requested operation.
     #[error("{}", server_said(.place, *.protocol, .fault))]
     Server {
         /// `host:port`, or `host:port/name` of a file.
         place: String,
-        /// What it was asked as; `None` before anything is known of it.
+        /// The role of the server; `None` before anything is known of it.
         protocol: Option<Protocol>,
-        /// Why.
+        /// The reason.
         fault: Fault,
     },
-    /// The system has no memory left for this process.
+    /// The system refused memory to this process.
     #[error(
         "{what}: memory of {bytes} bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), or {instead}"
     )]
     NoMemory {
-        /// What the memory was for.
+        /// The purpose of the memory.
         what: String,
-        /// Bytes that were asked for in one piece.
+        /// Bytes that were requested in one piece.
         bytes: u64,
-        /// What else helps, as an order.
+        /// An alternative remedy, as an imperative.
         instead: &'static str,
     },
-    /// The system starts no more threads.
+    /// The system refused to start another thread.
     #[error(
         "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
     )]
     NoThread {
-        /// What the thread was for.
+        /// The purpose of the thread.
         what: String,
         /// The operating system's error.
         source: io::Error,
     },
-    /// The machine, the kernel or this build cannot do what was asked for.
+    /// The machine, the kernel or this build does not support the request.
     #[error("{what} is not available here: {reason}")]
     Unsupported {
-        /// What was asked for.
+        /// The request.
         what: String,
-        /// Why not, and what to do instead.
+        /// The reason, and an alternative.
         reason: String,
     },
-    /// A simulated machine has lost power; nothing works any more (see `SimVolume`, feature `testing`).
+    /// A simulated machine has lost power, and every later operation fails (see `SimVolume`,
+    /// feature `testing`).
     #[error("{place}: the simulated machine has crashed")]
     Crashed {
         /// The file's name.
@@ -274,7 +277,8 @@ pub enum TierError {
     },
 }
 
-/// `127.0.0.1:7702: the storage server cannot be reached ...`, or `127.0.0.1:7702 is a memory server ...`.
+/// The text for a server's fault, such as `127.0.0.1:7702: the storage server cannot be reached
+/// ...` or `127.0.0.1:7702 is a memory server ...`.
 fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String {
     match (fault, protocol) {
         (Fault::Protocol(_), _) => format!("{place} {fault}"),
@@ -284,9 +288,9 @@ fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String
 }
 
 impl TierError {
-    /// Turns an operating-system error into the variant that knows the remedy.
+    /// Turns an error of the operating system into the variant that knows its remedy.
     ///
-    /// `len` is the number of bytes that were to be written or read (0 where it has no meaning).
+    /// `len` is the length in bytes of the write or read (0 if the operation has none).
     pub fn io(
         action: &'static str,
         place: impl Into<String>,
@@ -343,7 +347,7 @@ impl TierError {
     }
 }
 
-/// What was being written when there was no space left, where that is known.
+/// Describes the write that found no space, if its length is known.
 fn while_writing(offset: u64, len: u64) -> String {
     match len {
         0 => String::new(),

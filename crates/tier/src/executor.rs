@@ -1,13 +1,14 @@
-//! A thread's context: its reads, its buffers, and a cooperative executor for its tasks.
+//! The context of a thread: its reads, its buffers, and a cooperative executor for its tasks.
 //!
 //! ```text
 //!   loop:  poll every ready task
-//!          some are ready again?  -> start what they queued, let in what has come, go on
+//!          some are ready again?  -> start the queued reads, take completions, repeat
 //!          none is?               -> start and wait in one system call
 //! ```
 //!
-//! Tasks are futures that never leave the thread. Waking one sets a bit; nothing is allocated after the start. Those that belong
-//! together are a group: a worker of a [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
+//! Tasks are futures that never leave the thread. To wake a task is to set a bit. After the start
+//! nothing is allocated. Tasks that belong together form a group; a worker of a
+//! [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -29,14 +30,16 @@ use crate::timers::Precision;
 /// A task for [`Thread::run_all`].
 pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// The context of one thread: what tasks on it read with. Neither `Send` nor `Sync`.
+/// The context of one thread, through which its tasks read. Neither `Send` nor `Sync`.
 ///
-/// A [`WorkerPool`](crate::WorkerPool) gives one to each of its workers; [`Thread::local`] makes one for the calling thread.
+/// A [`WorkerPool`](crate::WorkerPool) gives one to each of its workers. [`Thread::local`] makes
+/// one for the calling thread.
 #[derive(Debug)]
 pub struct Thread {
     reactor: Rc<Reactor>,
     io: Arc<Io>,
-    /// Explicit, though the Rc says it too: rings refuse other threads than their own.
+    /// The `Rc` implies this already. It is explicit because a ring refuses every thread but its
+    /// own.
     _stays: PhantomData<*const ()>,
 }
 
@@ -64,20 +67,21 @@ impl Thread {
         &self.reactor
     }
 
-    /// How this thread reads files.
+    /// The backend with which this thread reads files.
     pub fn backend(&self) -> Backend {
         self.io.backend()
     }
 
-    /// Reads at the device or on their way to it, of all queues of this thread.
+    /// Reads of all queues of this thread that are queued or at the device.
     pub fn reads_in_flight(&self) -> usize {
         self.reactor.in_flight()
     }
 
-    /// Runs tasks until all have finished.
+    /// Runs tasks until all have ended.
     ///
-    /// A task that is woken from another thread runs when this one next turns: at once, or when one of the reads in flight
-    /// comes in. If a task panics, the others are dropped, and the context remains usable.
+    /// A task that another thread wakes runs in this thread's next round, which is at once or when
+    /// one of the reads in flight completes. If a task panics, the others are dropped, and the
+    /// context remains usable.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
         let mut group = Group::new(self, &parking, tasks);
@@ -98,7 +102,7 @@ impl Thread {
         self.reactor.settle();
     }
 
-    /// Runs one future to its end and returns what it gives.
+    /// Runs one future to its end and returns its result.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let result = RefCell::new(None);
         self.run_all(vec![Box::pin(async {
@@ -110,13 +114,15 @@ impl Thread {
             .expect("run_all returns when the task has finished")
     }
 
-    /// Sleeps until `due` while other tasks run. Nobody is kept awake or woken by one that was dropped.
+    /// Sleeps until `due` while other tasks run. A future that is dropped early wakes no thread,
+    /// and keeps none awake.
     pub fn sleep_until(&self, due: Instant) -> Sleep {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Has one of this thread's tasks count as none while it waits for its turn, until what is returned is dropped: how a thread waits for
-    /// reads goes by how many tasks it has, and one that asks for none is not to change it.
+    /// Excludes one of this thread's tasks from the count of tasks while that task waits for its
+    /// turn, until the returned value is dropped. The way in which a thread waits for reads depends
+    /// on the number of its tasks. A task that waits without reads must not affect it.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));
@@ -140,13 +146,13 @@ impl Drop for Aside {
     }
 }
 
-/// The future of [`Thread::sleep_until`]. One that is dropped leaves nothing behind.
+/// The future of [`Thread::sleep_until`]. If it is dropped, its timer is removed.
 #[derive(Debug)]
 pub struct Sleep {
     reactor: Rc<Reactor>,
     due: Instant,
     precision: Precision,
-    /// The number of its timer, while it has one.
+    /// The number of its timer, if one is set.
     timer: Option<u64>,
 }
 
@@ -187,18 +193,19 @@ impl Drop for Sleep {
     }
 }
 
-/// Tasks that belong together. Dropped before they are done, they are given up, and the reads that they wait for are forgotten.
+/// Tasks that belong together. If a group is dropped early, its tasks are dropped, and the reads
+/// that they wait for are forgotten.
 pub(crate) struct Group<'a> {
     tasks: Vec<Option<Task<'a>>>,
     wakers: Vec<Waker>,
     ready: Arc<Ready>,
-    /// Those that are not finished; the reactor counts them, too.
+    /// Tasks that have not ended; the reactor counts them too.
     left: usize,
     reactor: Rc<Reactor>,
 }
 
 impl<'a> Group<'a> {
-    /// Tasks of the calling thread, all of which are ready.
+    /// Makes a group of tasks for the calling thread. All tasks are ready.
     pub(crate) fn new(thread: &Thread, parking: &Arc<Parking>, tasks: Vec<Task<'a>>) -> Self {
         let ready = Arc::new(Ready::new(tasks.len(), parking.clone()));
         let wakers = (0..tasks.len())
@@ -220,17 +227,17 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether all have finished.
+    /// Whether all tasks have ended.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// Whether one is to be polled.
+    /// Whether a task is ready to be polled.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.any()
     }
 
-    /// Polls each that is ready once.
+    /// Polls each ready task once.
     pub(crate) fn poll(&mut self) {
         for (word, bits) in self.ready.words.iter().enumerate() {
             if bits.load(Ordering::Relaxed) == 0 {
@@ -256,14 +263,14 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // Those that were set aside count again before all of them are gone.
+        // A task that was set aside is counted again when it is dropped, before all are subtracted.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);
     }
 }
 
-/// The tasks that are to be polled: one bit each.
+/// The set of tasks to be polled, one bit each.
 struct Ready {
     words: Box<[AtomicU64]>,
     parking: Arc<Parking>,

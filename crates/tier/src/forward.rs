@@ -1,6 +1,6 @@
-//! What a volume that stands before another leaves to it, written once.
+//! A macro that delegates methods of a wrapping volume to the wrapped one.
 
-/// Within `impl Volume for X`: the methods named go to the volume that the field holds.
+/// In an `impl Volume for X`: delegates the named methods to the volume in the named field.
 macro_rules! leave_to {
     ($field:ident: $($method:ident)*) => { $(leave_to!(@ $field $method);)* };
     (@ $field:ident name) => { fn name(&self) -> String { self.$field.name() } };
@@ -35,7 +35,7 @@ macro_rules! leave_to {
         fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> { self.$field.keep_room(name, bytes) }
         fn kept_room(&self, name: &str) -> Result<u64, TierError> { self.$field.kept_room(name) }
     };
-    // The lock and what belongs to it.
+    // The lock and the methods that belong to it.
     (@ $field:ident lock) => {
         fn lock(&self) -> Result<LockGuard, TierError> { self.$field.lock() }
         fn held_as(&self, what: &str, remedy: &str) { self.$field.held_as(what, remedy) }

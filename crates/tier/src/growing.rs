@@ -1,9 +1,9 @@
-//! Bytes that grow at the end while threads read them.
+//! Bytes that grow at the end while other threads read them.
 //!
 //! ```text
 //!   0             len               capacity
 //!   ├ published ──┼ not yet touched ──┤   len grows, with release, once the bytes below it are in place;
-//!   └ never written again             ┘   readers load it, with acquire, and see only what is below it
+//!   └ never written again             ┘   readers load it, with acquire, and see the bytes below it
 //! ```
 
 use std::fmt;
@@ -15,10 +15,12 @@ use std::sync::{Mutex, PoisonError};
 use crate::buffer::HugeBytes;
 use crate::error::TierError;
 
-/// Bytes that grow at the end while any number of threads read what is there; on huge pages where the kernel has them.
+/// Bytes that grow at the end while any number of threads read them; on huge pages if the kernel
+/// grants them.
 ///
-/// For codes of an index that takes inserts. Room is reserved for a capacity, and memory taken from the system as it is
-/// first written. Derefs to the bytes appended by now, which neither change nor move:
+/// They hold the codes of an index that takes inserts. Address space is reserved for a capacity,
+/// and the system allocates memory when it is first written. The value derefs to the bytes that
+/// have been appended so far. These neither change nor move:
 ///
 /// ```
 /// use stratann_tier::{GrowingBytes, TierError};
@@ -30,17 +32,18 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Never dereferenced once there are readers: that would lend out bytes that an append may be writing.
+    /// Never dereferenced once there are readers: a dereference would lend out bytes that an append
+    /// may be writing.
     room: HugeBytes,
-    /// Bytes that readers may see. Grows, under `appending`, and never beyond the room.
+    /// The published length. It grows under `appending`, up to the capacity.
     len: AtomicUsize,
-    /// Held by the one who appends.
+    /// Held by the thread that appends.
     appending: Mutex<()>,
 }
 
 impl GrowingBytes {
-    /// `len` bytes that `fill` writes (they are zero before), and room for `capacity` altogether, or for `len` if that
-    /// is more.
+    /// Makes `len` bytes that `fill` writes (they are zero before). The capacity is `capacity`, or
+    /// `len` if that is larger.
     pub fn filled<E: From<TierError>>(
         len: usize,
         capacity: usize,
@@ -55,24 +58,26 @@ impl GrowingBytes {
         })
     }
 
-    /// Appends; readers see either none or all of it. Returns where the bytes begin, or None, with nothing changed, if
-    /// there is no room for them. Appends wait for one another, never for readers.
+    /// Appends bytes; readers see either none or all of them. Returns the offset of the first byte.
+    /// If the capacity is too small, returns `None` and changes nothing. Appends wait for one
+    /// another, never for readers.
     pub fn append(&self, bytes: &[u8]) -> Option<usize> {
-        // Whoever panicked with the lock held had published nothing, or had finished.
+        // A thread that panicked with the lock held had published nothing, or had finished.
         let _turn = self
             .appending
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Only changed under the lock, which orders this after the last change.
+        // The length changes under the lock only, which orders this load after the last change.
         let offset = self.len.load(Ordering::Relaxed);
         let end = offset
             .checked_add(bytes.len())
             .filter(|&end| end <= self.capacity())?;
-        // SAFETY: offset <= end <= capacity, so [offset, end) lies within the room, which is mapped, writable and alive
-        // as long as self; the pointer is that of the mapping, not of a shared slice. Nobody else accesses these bytes:
-        // readers get slices up to a published length, which is at most `offset` until the store below; other appends
-        // wait for the lock; `room` is not dereferenced any more. So `bytes`, which can be read, does not overlap
-        // them, even if it is a slice of self.
+        // SAFETY: offset <= end <= capacity, so [offset, end) lies within the mapping, which is
+        // writable and alive as long as self. The pointer belongs to the mapping, not to a shared
+        // slice. No other code accesses these bytes: readers get slices up to a published length,
+        // which is at most `offset` until the store below; other appends wait for the lock; `room`
+        // is not dereferenced any more. So `bytes`, which can be read, does not overlap them, even
+        // if it is a slice of self.
         unsafe {
             self.room
                 .raw()
@@ -81,12 +86,12 @@ impl GrowingBytes {
                 .as_ptr()
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
-        // Release: who sees this length sees the bytes.
+        // Release: a reader that sees this length sees the bytes.
         self.len.store(end, Ordering::Release);
         Some(offset)
     }
 
-    /// How many bytes there is room for altogether.
+    /// The largest length.
     pub fn capacity(&self) -> usize {
         self.room.raw().len()
     }
@@ -98,11 +103,11 @@ impl Deref for GrowingBytes {
     #[inline]
     fn deref(&self) -> &[u8] {
         let len = self.len.load(Ordering::Acquire);
-        // SAFETY: `len` is at most the capacity, so these bytes lie within the room, which is alive as long as self,
-        // and initialised: mapped as zeros, filled or appended. All of them were written before `len` was published
-        // (this load acquires what that store released; `filled` had the room to itself), and none is written again:
-        // appends begin at the published length, which never shrinks. The room is no larger than isize::MAX, since it
-        // was mapped.
+        // SAFETY: `len` is at most the capacity, so these bytes lie within the mapping, which is
+        // alive as long as self. They are initialised: mapped as zeros, filled or appended. All of
+        // them were written before `len` was published (this load acquires the store; `filled` had
+        // exclusive access), and none is written again: appends begin at the published length,
+        // which never shrinks. The mapping is no larger than isize::MAX, as every mapping.
         unsafe { slice::from_raw_parts(self.room.raw().cast::<u8>().as_ptr(), len) }
     }
 }
@@ -135,7 +140,8 @@ mod tests {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
     }
 
-    /// Bytes of these pages that are in memory, as the kernel says: eight bytes a page, of which the last bit is that.
+    /// Bytes of these pages that are in memory. The kernel reports eight bytes for each page; the
+    /// highest bit says whether the page is in memory.
     fn resident(first: *const u8, bytes: usize) -> usize {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -148,7 +154,8 @@ mod tests {
 
     #[test]
     fn what_is_not_written_takes_no_memory() {
-        // A bit more than a huge page, and much room: a second huge page would be nearly all for nothing.
+        // A bit more than a huge page, and much room: a second huge page would be nearly all for
+        // nothing.
         let (len, capacity) = ((2 << 20) + 5_000, 16 << 20);
         let bytes = GrowingBytes::filled::<TierError>(len, capacity, |bytes| {
             bytes.fill(1);

@@ -1,36 +1,40 @@
-//! Who has a volume locked, as its lock file says: for whoever finds it locked.
+//! The owner of a volume's lock, as the lock file describes it to processes that find the volume
+//! locked.
 //!
 //! ```text
-//!   4711 build-7                                                the process, in decimal, and the host or container in which it has that number
-//!   a storage server                                            what it is, if it has said so
-//!   change the index through it: stratann cluster upsert ...    what others are to do meanwhile
+//!   4711 build-7                                                the process id, in decimal, and its host or container
+//!   a storage server                                            its description, if it has set one
+//!   change the index through it: stratann cluster upsert ...    advice to others meanwhile
 //! ```
 //!
-//! It is advice and nothing more: the lock itself is the operating system's (`lock.rs`). A line that could not be written is not there; the file is empty when the lock is given back, and what a
-//! process left that was killed counts for nothing, since nobody is kept out by it. Numbers of processes are those of one host or container, and are used again: so what is said of one is said with
-//! a doubt, but of this process.
+//! This text is advice only; the lock itself belongs to the operating system (`lock.rs`). A line
+//! that could not be written is missing. The file is emptied when the lock is released. The text
+//! that a killed process left has no effect, since the lock ended with that process.
+//!
+//! A process number is valid within one host or container, and is reused. So messages state another
+//! process's number with a reservation.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-/// Bytes of a lock file that are read at most.
+/// The most bytes of a lock file that are read.
 const MOST: u64 = 1024;
-/// What stands in for a name, and for what others are to do, where nothing is said.
+/// The remedy in messages if the lock file gives none.
 const REMEDY: &str =
     "Close that handle (in Python index.close(), or let its with-block end), or wait";
 
-/// Who has something open for changes, as far as is known.
+/// The owner of a lock, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     process: Option<u32>,
-    /// What the host, or the container, is called in which that is its number.
+    /// The name of the host, or of the container, in which the number is valid.
     host: Option<String>,
     what: Option<String>,
     remedy: Option<String>,
 }
 
-/// What this host, or this container, is called.
+/// The name of this host or container.
 fn host_here() -> Option<String> {
     let name = rustix::system::uname();
     let name = name.nodename().to_str().ok()?.to_owned();
@@ -39,7 +43,7 @@ fn host_here() -> Option<String> {
 }
 
 impl Holder {
-    /// This process.
+    /// A description of this process.
     pub(crate) fn here() -> Holder {
         Holder {
             process: Some(std::process::id()),
@@ -48,7 +52,8 @@ impl Holder {
         }
     }
 
-    /// This process, what it is, and what others are to do who are kept out: one line each.
+    /// A description of this process: its kind, and the remedy for processes that are kept out; one
+    /// line each.
     pub(crate) fn named(what: &str, remedy: &str) -> Holder {
         Holder {
             what: Some(what.to_owned()),
@@ -57,17 +62,18 @@ impl Holder {
         }
     }
 
-    /// Which process it is, as far as its file says so: a number of the host or container that it ran in.
+    /// The number of the process, if the lock file names one. It is valid in the host or container
+    /// of that process.
     pub fn process(&self) -> Option<u32> {
         self.process
     }
 
-    /// What others are to do.
+    /// The remedy for processes that are kept out.
     pub(crate) fn remedy(&self) -> &str {
         self.remedy.as_deref().unwrap_or(REMEDY)
     }
 
-    /// What a lock file says; nothing where that is not this.
+    /// Parses a lock file; an unreadable or malformed one gives an empty description.
     pub(crate) fn read(file: File) -> Holder {
         let mut text = String::new();
         if file.take(MOST).read_to_string(&mut text).is_err() {
@@ -92,7 +98,8 @@ impl Holder {
         }
     }
 
-    /// Says so in a lock file, in place of what stands there: nothing of nobody.
+    /// Replaces the text of a lock file by this description; an empty description gives an empty
+    /// file.
     pub(crate) fn write(&self, mut file: File) -> io::Result<()> {
         file.set_len(0)?;
         let Some(process) = self.process else {

@@ -1,5 +1,5 @@
-//! Where bytes live: DRAM, mapped files, SSDs; how they are read many at a time, and how files are written so that
-//! they survive a crash. Knows nothing of vectors or graphs.
+//! Places for bytes: DRAM, mapped files, SSDs and memory servers. The crate reads many ranges at a
+//! time, and writes files so that they survive a crash. It knows nothing of vectors or graphs.
 //!
 //! ```text
 //!   WorkerPool ── worker threads, each with a Thread: ring, executor, buffers
@@ -12,8 +12,9 @@
 //!          RoutedVolume (several ways to one), LoadedVolume and MirrorVolume (copies of its files in memory, or in a folder)
 //! ```
 //!
-//! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads, `Faulty` misbehaves, `SimVolume` crashes on
-//! demand, and `conformance` proves a new one.
+//! For tests, the feature `testing` adds more tiers and volumes. `Meter` counts the reads of a
+//! tier, `Faulty` injects faults, and `SimVolume` crashes on demand. `conformance` checks a new
+//! implementation.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,8 +33,9 @@
 //! # Ok::<(), stratann_tier::TierError>(())
 //! ```
 //!
-//! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
-//! are read, the pool's borrowed jobs, what is done around a fork, and an allocator that remembers refusals.
+//! `unsafe` code is confined to this crate and to the kernels of vectors. Here it serves the ring,
+//! aligned buffers, mappings, bytes that grow while they are read, jobs that the pool borrows,
+//! forks, and an allocator that records refusals.
 
 mod backend;
 mod buffer;
@@ -81,7 +83,7 @@ mod uring;
 mod volume;
 mod worker_pool;
 
-/// Bytes of a block: what an SSD reads at least, and what buffers are aligned to.
+/// Bytes of a block: the smallest read of an SSD, and the alignment of buffers.
 pub const BLOCK: usize = 4096;
 
 pub use backend::{Backend, IoMode};

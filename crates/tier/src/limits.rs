@@ -1,15 +1,18 @@
-//! How many files a process may have open.
+//! The limit of open files of a process.
 
 use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Opens something. Where the process has as many files open as it may, its soft limit is raised to the hard one: a large
-/// decoupled index has thousands of segments, each with a descriptor, and many systems start programs with 1024.
-/// Not before, since programs that use `select` rely on small numbers.
+/// Opens a file. If the process has reached its soft limit of open files, the limit is raised to
+/// the hard one and the file opened again.
+///
+/// A large decoupled index has thousands of segments, each with a descriptor, and many systems
+/// start programs with a limit of 1024. The limit is not raised earlier, because programs that use
+/// `select` rely on small descriptors.
 ///
 /// # Errors
-/// Those of `open`.
+/// The errors of `open`.
 pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match open() {
         Err(error) if error.raw_os_error() == Some(libc::EMFILE) && raise() => open(),
@@ -17,7 +20,7 @@ pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Raises the soft limit to the hard one; false if that is where it is.
+/// Raises the soft limit to the hard one; false if they are equal already.
 fn raise() -> bool {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -27,15 +30,17 @@ fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// Processes that may have more files open than this are not counted: that many are rarely open, and to count takes time.
+/// The open files of a process are counted only if its hard limit is at most this. A higher limit
+/// is rarely reached, and counting takes time.
 const MANY: u64 = 8 << 10;
 
-/// How many files this process may open yet, and how many it may have open. `None` where it may have many thousands, or the system does not say.
+/// The number of files that this process may still open, and its limit. `None` if the limit is
+/// above `MANY`, or the system does not report the files.
 pub fn descriptors_left() -> Option<(u64, u64)> {
     let most = (getrlimit(Resource::Nofile).maximum).filter(|&most| most <= MANY)?;
     let list = || std::fs::read_dir(format!("/proc/{}/fd", std::process::id()));
     match with_descriptors(list) {
-        // One of them is that of the list itself.
+        // One of these descriptors belongs to the listing itself.
         Ok(open) => Some((
             most.saturating_sub((open.count() as u64).saturating_sub(1)),
             most,
@@ -45,7 +50,7 @@ pub fn descriptors_left() -> Option<(u64, u64)> {
     }
 }
 
-/// The soft limit, for messages.
+/// The soft limit, as text for messages.
 pub(crate) fn open_files() -> String {
     match getrlimit(Resource::Nofile).current {
         Some(limit) => limit.to_string(),

@@ -1,4 +1,5 @@
-//! A volume whose tiers are copies in memory, made when they are opened, for who only searches: reads hand out the memory itself.
+//! A volume whose tiers are copies in memory, for programs that only search. A file is copied when
+//! it is opened as a tier, and reads return the memory itself.
 
 use std::sync::Arc;
 
@@ -9,19 +10,20 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume of which each file that is opened as a tier is read into memory, on huge pages where the kernel has them, and stays there as it
-/// was then. What is written to the file later does not show: for files that change there is
-/// [`MemoryVolume::copied`](crate::MemoryVolume::copied), whose reads copy.
+/// A volume that reads each file that is opened as a tier into memory, on huge pages if the kernel
+/// grants them. The tier keeps the bytes of that time, so later writes to the file do not show. For
+/// files that change there is [`MemoryVolume::copied`](crate::MemoryVolume::copied), whose reads
+/// copy.
 #[derive(Clone, Debug)]
 pub struct LoadedVolume {
     volume: Arc<dyn Volume>,
 }
 
-/// Bytes that are read at a time.
+/// Bytes of one read.
 const PIECE: usize = 4 << 20;
 
 impl LoadedVolume {
-    /// Files of a volume.
+    /// Wraps a volume.
     pub fn new(volume: Arc<dyn Volume>) -> LoadedVolume {
         LoadedVolume { volume }
     }

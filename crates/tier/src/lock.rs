@@ -1,16 +1,20 @@
-//! The lock file of a directory, and who holds it.
+//! The lock file of a directory.
 //!
-//! The lock is `flock`'s: it ends with the process, so that a crash leaves none behind, and it is asked for through any
-//! number of descriptors of one process. What it does not do by itself:
+//! The lock is taken with `flock`. It ends with the process, so that a crash leaves no lock behind,
+//! and one process may ask for it through any number of descriptors. Three cases need more than
+//! `flock`:
 //!
-//! - **A forked process inherits it**, and would keep it for as long as it lives, without knowing. So the descriptors of
-//!   all locks are closed in the child of every `fork` (`pthread_atfork`), which leaves the parent's lock as it is. (Locks of
-//!   `fcntl` are not inherited, but end when *any* descriptor of the file is closed, by whomever; its open-file locks
-//!   are inherited as these are.) A process that the program starts gets none of them: they are closed on `exec`.
-//! - **The file may be another one by the time it is locked**: a build that failed removes it before it unlocks, and a
-//!   user may. So the name is looked up again afterwards, and before everything that is written.
-//! - **There are file systems without locks** (some of NFS, FUSE and virtual machines). A lock is refused there, unless the user says with
-//!   [`LOCK`] that one process alone writes: then it holds within this process.
+//! - **A forked process inherits the lock**, and would keep it unknowingly for as long as it lives.
+//!   So the child of every `fork` closes the descriptors of all locks (`pthread_atfork`), which
+//!   does not release the parent's lock. (Locks of `fcntl` are not inherited, but they end when
+//!   *any* descriptor of the file is closed. Its open-file locks are inherited as these are.) A
+//!   program that this process starts gets no lock, because the descriptors are closed on `exec`.
+//! - **Another file may have the name by the time of the lock**: a failed build removes the lock
+//!   file before it unlocks, and a user may remove it. So the name is looked up again after
+//!   locking, and before every write.
+//! - **Some file systems have no locks** (some kinds of NFS, FUSE and virtual machines). Locking
+//!   fails there, unless the user declares with [`LOCK`] that only one process writes. Then the
+//!   lock holds within this process only.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -21,20 +25,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
-/// The variable that says `none` where one process alone writes to what is on a file system without locks.
+/// An environment variable. The value `none` declares that a single process writes to a file system
+/// without locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
-/// What a file is, whatever its name: its device and its number there.
+/// Device and inode, which identify a file under any name.
 type Identity = (u64, u64);
 
-/// Descriptors of the locks of this process.
+/// The descriptors of all locks of this process.
 struct Descriptors {
-    /// Set while somebody has `held`, or forks.
+    /// Set while a thread accesses `held`, or forks.
     busy: AtomicBool,
     held: UnsafeCell<Vec<(RawFd, Identity)>>,
 }
 
-// SAFETY: `held` is only touched between `enter` and `leave`, which one thread at a time is.
+// SAFETY: `held` is accessed only between `enter` and `leave`, where one thread at a time is.
 unsafe impl Sync for Descriptors {}
 
 static DESCRIPTORS: Descriptors = Descriptors {
@@ -66,15 +71,16 @@ extern "C" fn in_child() {
     // SAFETY: `before_fork` has entered, in the thread that forked, which is the only one here.
     let held = unsafe { &mut *DESCRIPTORS.held.get() };
     for &(fd, _) in held.iter() {
-        // SAFETY: the descriptor is a copy of one that a `HeldLock` of the parent owns; the one of this process is told apart
-        // by `process`, and does not touch it. Closing it is allowed between fork and exec.
+        // SAFETY: the descriptor is a copy of one that a `HeldLock` of the parent owns. In this
+        // process that `HeldLock` recognises by `process` that it is foreign, and does not touch
+        // the descriptor. `close` is allowed between fork and exec.
         unsafe { libc::close(fd) };
     }
     held.clear();
     DESCRIPTORS.leave();
 }
 
-/// A locked file, of this process.
+/// A file that this process has locked.
 #[derive(Debug)]
 pub(crate) struct HeldLock {
     fd: RawFd,
@@ -82,15 +88,17 @@ pub(crate) struct HeldLock {
 }
 
 impl HeldLock {
-    /// Opens a file and locks it; `None` if another has locked it. No fork comes between the two. On a file system without locks an error that
-    /// [`is_without_locks`] knows, or a lock of this process alone, if the user has it so.
+    /// Opens a file and locks it; `None` if it is locked already. No fork happens between the two
+    /// steps. On a file system without locks, this fails with an error that [`is_without_locks`]
+    /// recognises, or takes a lock within this process if [`LOCK`] allows that.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: the three are functions without captures that live as long as the program, and do what may be done
-            // around a fork: they wait, close descriptors and free nothing. Out of memory, locks are as without it.
+            // SAFETY: the three are functions without captures that live as long as the program.
+            // They do only what is allowed around a fork: they wait and close descriptors, and free
+            // nothing. If memory is too low to register them, locks work without them.
             let refused =
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
             if refused != 0 {
@@ -127,23 +135,24 @@ impl HeldLock {
         }))
     }
 
-    /// The process that took it.
+    /// The process that took the lock.
     pub(crate) fn process(&self) -> u32 {
         self.process
     }
 }
 
-/// Whether an error of the operating system says that the file system has no locks: of NFS `ENOLCK`, where nobody there keeps any.
+/// Whether an error of the operating system says that the file system has no locks. NFS reports
+/// `ENOLCK` if no lock service runs.
 pub(crate) fn is_without_locks(error: i32) -> bool {
     matches!(error, libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)
 }
 
-/// Whether the user says that no lock is needed where there is none.
+/// Whether the user declared that no lock is needed on a file system without locks.
 fn does_without() -> bool {
     std::env::var_os(LOCK).is_some_and(|value| value == "none")
 }
 
-/// Leaves, also if something in between panics.
+/// Calls `leave` when dropped, also after a panic.
 struct Leave;
 
 impl Drop for Leave {
@@ -155,17 +164,19 @@ impl Drop for Leave {
 impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // Closed when it forked; the number may be that of another file by now.
+            // The descriptor was closed at the fork. Its number may belong to another file by now.
             return;
         }
         DESCRIPTORS.enter();
         let _leave = Leave;
         // SAFETY: entered above, and left when `_leave` is dropped.
         unsafe { &mut *DESCRIPTORS.held.get() }.retain(|&(fd, _)| fd != self.fd);
-        // SAFETY: `take` gave the descriptor up, and this process has closed it nowhere else.
+        // SAFETY: `take` gave up ownership of the descriptor, and this process has not closed it
+        // elsewhere.
         let file = unsafe { File::from_raw_fd(self.fd) };
-        // Not only closed: a process that was forked in another way than libc's may still have a copy. Closing it unlocks it
-        // in all other cases, so that there is nothing to say if this fails.
+        // An explicit unlock, because a process that was forked without libc's `fork` may still
+        // have a copy of the descriptor. In all other cases closing the file unlocks it, so a
+        // failure here needs no report.
         let _ = flock(&file, FlockOperation::Unlock);
         debug_assert_eq!(file.as_raw_fd(), self.fd);
     }

@@ -1,5 +1,5 @@
-//! A file mapped into memory: of `/dev/shm`, of a file system with DAX, of a tmpfs that is bound to a NUMA node, or one that the page cache
-//! may keep.
+//! A tier of a file that is mapped into memory. The file may be in `/dev/shm`, on a file system
+//! with DAX, in a tmpfs bound to a NUMA node, or one that fits the page cache.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,12 +12,14 @@ use crate::executor::Thread;
 use crate::memory::{LINE, PromptQueue, Region, Slices};
 use crate::tier::{ReadQueue, Tier};
 
-/// A file mapped for reading, handed out without copies after one round of prefetching.
+/// A file mapped for reading. Reads are slices without copies, after one round of prefetching.
 ///
-/// Where the file is not in memory a read blocks its thread until the page has come, and what the page cache holds
-/// is not counted against a memory budget: for files on an SSD use [`FileTier`](crate::FileTier). Nobody may change
-/// or truncate the file while it is open; truncation kills the process with `SIGBUS`, as with any mapping, and so does
-/// an error of the medium.
+/// If a page is not in memory, a read blocks its thread until the page is loaded. The page cache is
+/// not counted against a memory budget, so [`FileTier`](crate::FileTier) is the tier for files on
+/// an SSD.
+///
+/// No process may change or truncate the file while it is open. Truncation kills the process with
+/// `SIGBUS`, as with any mapping, and so does an error of the medium.
 #[derive(Clone, Debug)]
 pub struct MappedTier {
     name: Arc<str>,
@@ -43,7 +45,7 @@ impl MappedTier {
         Self::of(&file, name)
     }
 
-    /// Maps a file that is open.
+    /// Maps an open file.
     pub(crate) fn of(file: &File, name: String) -> Result<MappedTier, TierError> {
         let failed = |action| {
             let name = name.clone();
@@ -53,10 +55,11 @@ impl MappedTier {
         let map = if len == 0 {
             None // The kernel maps no empty files.
         } else {
-            // SAFETY: the mapping is private to this value and only read. That no other process changes the file is
-            // the documented condition of this tier; an index never changes its files in place.
+            // SAFETY: the mapping is private to this value and only read. The documented condition
+            // of this tier is that no other process changes the file; an index never changes its
+            // files in place.
             let map = unsafe { Mmap::map(file) }.map_err(failed("map"))?;
-            // A hint; read-ahead would bring neighbours that nobody asked for.
+            // A hint, because read-ahead would load neighbouring pages that are not needed.
             let _ = map.advise(Advice::Random);
             Some(map)
         };
@@ -67,8 +70,8 @@ impl MappedTier {
     }
 }
 
-// SAFETY: a mapping has a fixed address until it is dropped with the last Arc, is never written through, and
-// MappedTier's documented condition is that nobody else writes to the file.
+// SAFETY: a mapping has a fixed address until it is dropped with the last Arc, and is never written
+// through. MappedTier's documented condition is that no other process writes to the file.
 unsafe impl Region for Arc<Map> {
     fn bytes(&self) -> &[u8] {
         Map::bytes(self)

@@ -1,8 +1,8 @@
-//! The queue of places that answer at once: prefetch, yield once, hand out.
+//! The queue of tiers that answer at once: prefetch, yield once, return the bytes.
 //!
-//! A load that misses the caches costs as much as a few hundred instructions. Submitting a read asks the processor
-//! for its cache lines; the first poll then lets other queries run while they arrive, and the second hands out the
-//! bytes where they are.
+//! A load that misses the caches costs as much as a few hundred instructions. A submitted read
+//! prefetches its cache lines. The first poll then lets other queries run while the lines arrive,
+//! and the second one returns the bytes in place.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,26 +16,27 @@ use crate::tier::{Completion, ReadQueue, Request, check};
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
-/// A long read's later lines come through the processor's own prefetcher.
+/// The most bytes of a read that are prefetched. The processor's own prefetcher loads later lines.
 const AHEAD: usize = 4096;
 
-/// Something that answers a read at once.
+/// A source of bytes that answers a read at once.
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    /// Its bytes, looked up again if it may have grown to hold the request.
+    /// Its length in bytes. The length is read again if the file may have grown to hold the
+    /// request.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
-    /// Makes the read cheaper if there is some time until it is fetched. The request lies in the range.
+    /// Prepares a read that is within the range, so that a later `fetch` is cheaper.
     fn prepare(&self, request: Request);
-    /// Carries out a read that lies in the range.
+    /// Performs a read that is within the range.
     fn fetch(&self, request: Request) -> Result<Block, TierError>;
 }
 
-/// A queue over a source.
+/// A queue of reads from a source.
 pub(crate) struct PromptQueue<S> {
     source: S,
     waiting: VecDeque<Request>,
-    /// Reads at the front of it that have been yielded for.
+    /// The number of reads at the front of `waiting` for which the task has yielded.
     ripe: usize,
 }
 
@@ -108,19 +109,21 @@ impl<S: Source> ReadQueue for PromptQueue<S> {
     }
 }
 
-/// Memory that stays where it is and as it is, for as long as it lives.
+/// Memory that neither moves nor changes during its lifetime.
 ///
 /// # Safety
-/// `bytes` must return the same slice each time, and it must stay valid and unchanged until self is dropped, also
-/// when self is moved.
+/// `bytes` must return the same slice each time. The slice must stay valid and unchanged until self
+/// is dropped, also if self is moved.
 pub(crate) unsafe trait Region: 'static {
     fn bytes(&self) -> &[u8];
 }
 
-/// Hands out slices of a region without copying. `R` is a handle to it, for example an `Arc`.
+/// A source that returns slices of a region without copying. `R` is a handle to the region, for
+/// example an `Arc`.
 pub(crate) struct Slices<R> {
     name: Rc<str>,
-    /// Counted once more for the queue: blocks then count without touching what other threads share.
+    /// An `Rc` of the queue around the shared handle. So the reference count of blocks does not
+    /// touch memory that threads share.
     region: Rc<R>,
     start: NonNull<u8>,
     len: usize,
@@ -160,10 +163,10 @@ impl<R: Region> Source for Slices<R> {
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
         let keeper: Rc<dyn Any> = self.region.clone();
-        // Checked again, since memory safety depends on it.
+        // Checked again, because memory safety depends on it.
         check(&self.name, self.len as u64, 1, request)?;
-        // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's contract keeps it
-        // valid and unchanged while the keeper lives.
+        // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's
+        // contract keeps it valid and unchanged while the keeper lives.
         Ok(unsafe {
             let pointer = self.start.add(request.offset as usize);
             Block::shared(pointer, request.len as usize, keeper)
@@ -171,7 +174,7 @@ impl<R: Region> Source for Slices<R> {
     }
 }
 
-/// Asks for the lines of some bytes, of many for the first.
+/// Prefetches the cache lines of `len` bytes, at most the first [`AHEAD`] bytes.
 pub(crate) fn prefetch_all(first: *const u8, len: usize) {
     for line in (0..len.min(AHEAD)).step_by(LINE) {
         prefetch(first.wrapping_add(line));

@@ -1,4 +1,5 @@
-//! A volume whose files are read from memory: mapped, or as a copy in DRAM. It is written as the volume under it is.
+//! A volume whose files are read from memory: through a mapping, or from a copy in DRAM. Writes go
+//! to the underlying volume.
 //!
 //! ```text
 //!   name ──> File ── image ──> Image (one while any tier has it): a mapping that grows, or a copy
@@ -6,9 +7,10 @@
 //!   write ── files of the volume under it, then the image
 //! ```
 //!
-//! Pages of an index change while it is searched: direct inserts use a page again that nobody reads, add pages behind the last, or,
-//! in the inline layout, write them in their places; and another process may do so. So a read copies its bytes out of the image,
-//! as it does from an SSD, where a [`MappedTier`](crate::MappedTier) hands out the memory itself, and must never see it change.
+//! Pages of an index change while it is searched. Direct inserts reuse pages that have no readers,
+//! add pages at the end, or (in the inline layout) overwrite pages in place. Another process may do
+//! the same. So a read copies its bytes out of the image, as a read from an SSD does. A
+//! [`MappedTier`](crate::MappedTier) returns the memory itself, which must never change.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,27 +32,30 @@ use crate::reactor::Reactor;
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume whose tiers read from memory. Files that are read in pieces ([`Volume::read`]) come from the volume under it.
+/// A volume whose tiers read from memory. Files that are read in pieces ([`Volume::read`]) come
+/// from the underlying volume.
 ///
-/// Nobody may cut a file that is open as a tier but through this volume: where it is mapped, that kills the process. Files of pages
-/// never get shorter. What another process writes shows in a mapping, and not in a copy.
+/// While a file is open as a tier, it may be truncated only through this volume: if it is mapped,
+/// any other truncation kills the process. Files of pages never get shorter. Writes of another
+/// process show in a mapping, and not in a copy.
 pub struct MemoryVolume {
     volume: Arc<dyn Volume>,
-    /// The same volume where files are mapped, which takes a descriptor.
+    /// The same volume, if files are mapped, because mapping needs a descriptor.
     mapped: Option<Directory>,
     files: Mutex<HashMap<String, Arc<MemoryFile>>>,
 }
 
-/// A file, whatever its name.
+/// A file, independent of its name.
 #[derive(Default)]
 struct MemoryFile {
     image: Mutex<Weak<Image>>,
 }
 
-/// What of a file is in memory.
+/// The bytes of a file in memory.
 struct Image {
     name: String,
-    /// Its length when it was opened: a read that lies within it is taken, and finds out if the file was cut.
+    /// The length when the file was opened. A read within it is accepted, and fails later if the
+    /// file was truncated.
     opened: u64,
     bytes: Bytes,
 }
@@ -58,21 +63,21 @@ struct Image {
 enum Bytes {
     Mapped {
         file: File,
-        /// Its length when somebody last looked.
+        /// The length when the file was last looked up.
         known: AtomicU64,
         map: Mutex<Arc<Map>>,
     },
     Copied(RwLock<Vec<u8>>),
 }
 
-/// A mapping, longer than its file: what is added to that shows in it.
+/// A mapping that is longer than its file, so that bytes added to the file show in it.
 struct Map(MmapRaw);
 
-/// Bytes of a mapping beyond its file: these, and an eighth of the file.
+/// The bytes of a mapping beyond its file are this number plus an eighth of the file.
 const AHEAD: u64 = 1 << 20;
 
 impl Map {
-    /// A mapping of a file, with the file's length.
+    /// Maps a file; returns the mapping and the file's length.
     fn of(file: &File, name: &str) -> Result<(Map, u64), TierError> {
         let failed = |source| TierError::io("map", name, 0, 0, source);
         let len = file.metadata().map_err(failed)?.len();
@@ -81,12 +86,12 @@ impl Map {
             .len(room)
             .map_raw_read_only(file)
             .map_err(failed)?;
-        // A hint; read-ahead would bring neighbours that nobody asked for.
+        // A hint, because read-ahead would load neighbouring pages that are not needed.
         let _ = map.advise(Advice::Random);
         Ok((Map(map), len))
     }
 
-    /// Where bytes are that lie in it. They can be read if the file is so long.
+    /// The address of a byte range within the mapping. It is readable if the file is long enough.
     fn at(&self, offset: u64, len: usize) -> Option<*const u8> {
         let end = offset.checked_add(len as u64)?;
         let inside = end <= self.0.len() as u64;
@@ -94,7 +99,7 @@ impl Map {
     }
 }
 
-/// What is guarded is whole after each step.
+/// The guarded value is consistent after each step, so a poisoned lock is accepted.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -109,7 +114,8 @@ impl Image {
         }
     }
 
-    /// Its length, which is looked up again where a read would end behind what is known: another process may add to the file.
+    /// The length. If a read would end beyond the known length, the length is looked up again,
+    /// since another process may have added to the file.
     fn len_for(&self, request: Request) -> u64 {
         let len = self.len();
         let end = request.offset.saturating_add(request.len.into());
@@ -122,7 +128,7 @@ impl Image {
         }
     }
 
-    /// Takes on what was written to the file.
+    /// Applies a write to the file to its image.
     fn wrote(&self, offset: u64, new: &[u8]) {
         let end = offset + new.len() as u64;
         match &self.bytes {
@@ -139,7 +145,7 @@ impl Image {
         }
     }
 
-    /// Takes on that the file was cut, or filled up.
+    /// Applies a truncation or extension of the file to its image.
     fn resized(&self, len: u64) {
         match &self.bytes {
             Bytes::Mapped { known, .. } => known.store(len, Ordering::Relaxed),
@@ -151,10 +157,11 @@ impl Image {
     }
 }
 
-/// Copies `len` bytes that others may write to meanwhile.
+/// Copies `len` bytes that other processes may write to meanwhile.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, and nobody else may use those at `to` meanwhile.
+/// `from` must be readable and `to` writable for `len` bytes. No other code may use the bytes at
+/// `to` meanwhile.
 unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
     const WORD: usize = size_of::<u64>();
     let words = if from.addr().is_multiple_of(WORD) && to.addr().is_multiple_of(WORD) {
@@ -163,7 +170,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
         0
     };
     for word in 0..words {
-        // SAFETY: word * 8 + 8 <= len and both are aligned; a volatile read may meet bytes that another process writes.
+        // SAFETY: word * 8 + 8 <= len, and both pointers are aligned. A volatile read may meet
+        // bytes that another process is writing.
         unsafe {
             to.cast::<u64>()
                 .add(word)
@@ -177,8 +185,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 }
 
 impl MemoryVolume {
-    /// Files of a directory, mapped: of `/dev/shm`, of a file system on memory that is slower than DRAM and finer than an SSD (DAX), or one
-    /// whose files the page cache may keep.
+    /// Maps the files of a directory. It may be in `/dev/shm`, on a file system on memory that is
+    /// slower than DRAM and finer-grained than an SSD (DAX), or one whose files fit the page cache.
     pub fn mapped(directory: Directory) -> MemoryVolume {
         MemoryVolume {
             volume: Arc::new(directory.clone()),
@@ -187,7 +195,8 @@ impl MemoryVolume {
         }
     }
 
-    /// Files of a volume, of which each that is opened as a tier is copied into memory as long as any tier of it is open.
+    /// Copies each file that is opened as a tier into memory. The copy stays as long as any tier of
+    /// the file is open.
     pub fn copied(volume: Arc<dyn Volume>) -> MemoryVolume {
         MemoryVolume {
             volume,
@@ -226,7 +235,7 @@ impl MemoryVolume {
         Ok(image)
     }
 
-    /// A file that is written through this volume.
+    /// A writer for a file through this volume.
     fn writer(&self, name: &str, inner: Box<dyn VolumeFile>) -> Box<dyn VolumeFile> {
         let file = self.file(name);
         Box::new(Writer { inner, file })
@@ -255,7 +264,7 @@ impl Volume for MemoryVolume {
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         let inner = self.volume.create(name)?;
-        // Another file than the one that had the name.
+        // The new file is another one than the file that had the name before.
         locked(&self.files).remove(name);
         Ok(self.writer(name, inner))
     }
@@ -267,7 +276,7 @@ impl Volume for MemoryVolume {
 
     fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         let inner = match &self.mapped {
-            // A mapping need not see what is written past the page cache.
+            // A mapping need not show direct writes, which bypass the page cache.
             Some(_) => self.volume.open(name)?,
             None => self.volume.open_pages(name)?,
         };
@@ -296,7 +305,8 @@ impl Volume for MemoryVolume {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let file = self.file(name);
-        // Held until the bytes are there: what is written meanwhile is in them, or comes behind them.
+        // Held until the image is complete. A concurrent write is either in the image already, or
+        // applied to it later.
         let mut held = locked(&file.image);
         let image = match held.upgrade() {
             Some(image) => image,
@@ -358,7 +368,7 @@ impl Volume for MemoryVolume {
     }
 }
 
-/// A file that is written, and with it what of it is in memory.
+/// An open file, and the bytes of it that are in memory.
 struct Writer {
     inner: Box<dyn VolumeFile>,
     file: Arc<MemoryFile>,
@@ -390,7 +400,8 @@ impl VolumeFile for Writer {
     }
 
     fn set_len(&mut self, len: u64) -> Result<(), TierError> {
-        // What is cut off must not be read from a mapping any more before it is gone.
+        // The truncated part must not be read from a mapping after the truncation, so the image is
+        // shortened first.
         if let Some(image) = self.image().filter(|image| len < image.len()) {
             image.resized(len);
         }
@@ -406,7 +417,7 @@ impl VolumeFile for Writer {
     }
 }
 
-/// A file in memory, read by copies.
+/// A file in memory. Each read is a copy.
 #[derive(Clone)]
 struct MemoryTier(Arc<Image>);
 
@@ -446,16 +457,16 @@ impl Tier for MemoryTier {
     }
 }
 
-/// A queue's way to a file in memory.
+/// The access of one queue to a file in memory.
 struct Door {
     image: Arc<Image>,
-    /// The mapping that the queue had last.
+    /// The mapping that this queue used last.
     map: Option<RefCell<Arc<Map>>>,
     reactor: Rc<Reactor>,
 }
 
 impl Door {
-    /// Has bytes of a file that is mapped and known to be so long read from where they are.
+    /// Calls `read` with the address of the requested bytes, if the file is mapped and long enough.
     fn mapped<T>(
         &self,
         request: Request,
@@ -467,7 +478,7 @@ impl Door {
         let mut own = own.borrow_mut();
         let (offset, len) = (request.offset, request.len as usize);
         if own.at(offset, len).is_none() {
-            // The file has grown since.
+            // The file has grown beyond this mapping.
             let mut map = locked(map);
             if map.at(offset, len).is_none() {
                 *map = Arc::new(Map::of(file, &self.image.name)?.0);
@@ -497,7 +508,7 @@ impl Source for Door {
             let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
             prefetch_all(bytes.as_ptr().wrapping_add(start), len);
         } else if let Some(map) = &self.map {
-            // Only of what is mapped by now.
+            // Prefetches only if the mapping covers the bytes already.
             if let Some(first) = map.borrow().at(request.offset, len) {
                 prefetch_all(first, len);
             }
@@ -525,8 +536,9 @@ impl Source for Door {
             return Err(short());
         }
         let copied = self.mapped(request, |from| {
-            // SAFETY: the mapping has `len` bytes there while `own` holds it, and the file is known to be that long, which it stays but for
-            // a cut through this volume; the new block has `len` bytes, which nobody else uses yet.
+            // SAFETY: the mapping has `len` bytes there while `own` holds it. The file is known to
+            // be that long, and gets shorter only through this volume. The new block has `len`
+            // bytes, which no other code uses yet.
             unsafe { copy_shared(from, to, len) };
         })?;
         copied.ok_or_else(short)?;

@@ -1,4 +1,5 @@
-//! Files with other names: a backup by hard links (`cp -al`) has the bytes of the original, and would change with them.
+//! Copies for files that have other names. A backup by hard links (`cp -al`) shares the bytes of
+//! the original, and would change with them.
 //!
 //! ```text
 //!   graph-000001 ─┐               graph-000001.own       the bytes copied, synced
@@ -6,39 +7,42 @@
 //!   the backup ───┘               the backup ──────────> the bytes as they were
 //! ```
 //!
-//! A crash leaves the name with the old bytes or with their copy, which are the same. What it leaves of a copy is known by its name ([`copy_of`]).
-//! A tier that has the file open goes on with the old bytes until it is told of the new file ([`Tier::reopen`](crate::Tier::reopen)).
+//! After a crash the name has the old bytes or the copy, which are equal. The remains of a copy are
+//! recognised by their name ([`copy_of`]). An open tier continues with the old file until
+//! [`Tier::reopen`](crate::Tier::reopen) is called.
 
 use crate::error::TierError;
 use crate::volume::{Volume, VolumeFile, VolumeReader};
 
-/// What the name of a copy ends with until it has the name of its file.
+/// The suffix of an unfinished copy, before it gets the name of its file.
 const UNFINISHED: &str = ".own";
 
-/// Bytes that are copied at a time.
+/// Bytes that are copied in one step.
 const PIECE: u64 = 1 << 20;
 
-/// The name of the file that a file of this name is an unfinished copy of.
+/// The file whose unfinished copy has this name; `None` if it is no name of a copy.
 pub fn copy_of(name: &str) -> Option<&str> {
     name.strip_suffix(UNFINISHED)
 }
 
-/// What became of a file that is to have no other name.
+/// The outcome of [`own`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owned {
-    /// It had no other name.
+    /// The file had no other name.
     Before,
-    /// A copy of it has the name now.
+    /// A copy of the file has the name now.
     Copied,
-    /// The copy was given up: the file is what it was.
+    /// The copy was cancelled, and the file is unchanged.
     GivenUp,
 }
 
-/// Makes a file of a volume one that has no other name, durably, where it has others: these keep its bytes. The caller holds the volume's lock, and nobody writes to the file.
-/// `copied` is told of each piece, in bytes, and says whether to go on.
+/// If a file has other names, replaces it by a durable copy with one name. The other names keep the
+/// old file. The caller holds the volume's lock, and no thread writes to the file. `copied` is
+/// called with the bytes of each copied piece, and returns whether to continue.
 ///
 /// # Errors
-/// The volume fails: then the file is what it was, and the copy is removed. One that has no space for the copy is [`TierError::NoSpaceForCopy`].
+/// If the volume fails, the file is unchanged and the copy is removed.
+/// [`TierError::NoSpaceForCopy`] if there is too little space for the copy.
 pub fn own(
     volume: &dyn Volume,
     name: &str,
@@ -63,7 +67,8 @@ pub fn own(
     if !put(volume, &*reader, name, copied).map_err(no_space)? {
         return Ok(Owned::GivenUp);
     }
-    // A sync that follows one that failed would not make the name durable: it is given once more.
+    // After a failed sync, a second one would not make the rename durable. So the copy is made and
+    // renamed once more.
     if volume.sync().is_err() {
         put(volume, &*reader, name, &mut |_| true).map_err(no_space)?;
         volume.sync()?;
@@ -71,7 +76,7 @@ pub fn own(
     Ok(Owned::Copied)
 }
 
-/// Gives the name to a copy of what is read. False: it was given up.
+/// Copies the file and gives the copy its name; false if it was cancelled.
 fn put(
     volume: &dyn Volume,
     reader: &dyn VolumeReader,
@@ -87,13 +92,14 @@ fn put(
             false => Ok(false),
         });
     if !matches!(written, Ok(true)) {
-        // Where it stays, the next checkpoint removes it.
+        // If the removal fails, the next checkpoint removes the copy.
         let _ = volume.remove(&copy);
     }
     written
 }
 
-/// Writes the bytes of a file to another one, durably; shares the blocks where the file system can. False: it was given up.
+/// Copies the bytes of one file into another, durably, by a reflink if the file system supports it;
+/// false if it was cancelled.
 fn write(
     reader: &dyn VolumeReader,
     file: &mut dyn VolumeFile,

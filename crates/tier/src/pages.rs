@@ -1,4 +1,4 @@
-//! A file whose blocks are written here and there, past the page cache.
+//! A file whose single blocks are written without the page cache.
 //!
 //! ```text
 //!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ──> O_DIRECT descriptor ─┐
@@ -6,8 +6,9 @@
 //!                                                     set_len, sync ────────────────────┘
 //! ```
 //!
-//! Pages that were written once and will be read by the direct tier would only push others out of memory. The kernel
-//! keeps both ways coherent: before a direct write it writes back what is dirty in the page cache there, and drops it.
+//! Pages that are written once and read by the direct tier would only evict others from the page
+//! cache. The kernel keeps both paths coherent: before a direct write it writes back the dirty
+//! bytes in the page cache there, and drops them.
 
 use std::fs::File;
 use std::io;
@@ -22,21 +23,22 @@ use crate::error::TierError;
 use crate::ssd::open_direct;
 use crate::volume::VolumeFile;
 
-/// The bounce buffer grows up to this; longer writes are cut into pieces.
+/// The largest bounce buffer. Longer writes are split.
 const PIECE: usize = 256 << 10;
 
-/// A file that is written directly, a block or more at a time; other writes go through the page cache.
+/// A file that is written directly, in whole blocks. Other writes go through the page cache.
 #[derive(Debug)]
 pub(crate) struct PagesFile {
     plain: RealFile,
-    /// The same file with `O_DIRECT`; None where the filesystem refuses that.
+    /// The same file with `O_DIRECT`; `None` if the file system refuses that.
     direct: Option<File>,
-    /// Where the bytes of a direct write are aligned: the start of a mapping, thus of a page.
+    /// An aligned buffer for the bytes of a direct write. It is a mapping, so it starts on a page.
     bounce: HugeBytes,
 }
 
 impl PagesFile {
-    /// The file `plain`, which `open` opens once more with the flags that it is given besides, for reading and writing.
+    /// Wraps the file `plain`. `open` opens the same file again for reading and writing, with the
+    /// flags passed to it.
     pub(crate) fn new(
         open: &dyn Fn(OFlags) -> io::Result<File>,
         plain: RealFile,
@@ -44,7 +46,7 @@ impl PagesFile {
         let failed = |source| TierError::io("open", plain.place.as_str(), 0, 0, source);
         let mut direct = open_direct(open).map_err(failed)?;
         if let Some(file) = &direct {
-            // Somebody may have renamed another file to this name in between.
+            // Another process may have renamed another file to this name in between.
             let (one, other) = (file.metadata(), plain.file.metadata());
             let (one, other) = (one.map_err(failed)?, other.map_err(failed)?);
             if (one.dev(), one.ino()) != (other.dev(), other.ino()) {
@@ -58,7 +60,8 @@ impl PagesFile {
         })
     }
 
-    /// Writes blocks: directly, a piece at a time, and from where that is refused on through the page cache.
+    /// Writes blocks directly, a piece at a time. If the file system refuses a direct write, the
+    /// rest goes through the page cache.
     fn write_blocks(&mut self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(direct) = &self.direct
             && !bytes.is_empty()
@@ -71,8 +74,9 @@ impl PagesFile {
                     offset += piece.len() as u64;
                     bytes = rest;
                 }
-                // Some filesystems find out only now. It is also what comes of a write that ended within a block, as on
-                // a full device: then the ordinary write of the piece, from its start, says what is wrong.
+                // Some file systems report only now that they do not support direct writes. The
+                // same error results if an earlier write ended within a block, as on a full device.
+                // Then the ordinary write of this piece, from its start, reports the actual error.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
@@ -110,7 +114,8 @@ impl VolumeFile for PagesFile {
         self.plain.set_len(len)
     }
 
-    /// What either descriptor wrote: fsync is of the file, its size and the device's cache, not of the descriptor.
+    /// Syncs the writes of both descriptors: fsync applies to the file, its length and the device's
+    /// cache, not to a descriptor.
     fn sync(&mut self) -> Result<(), TierError> {
         self.plain.sync()
     }
@@ -130,7 +135,8 @@ mod tests {
     use crate::testing::random::Random;
     use crate::volume::Volume;
 
-    /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if the machine has that.
+    /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if
+    /// the machine has that.
     fn places() -> Vec<TempDir> {
         let tests = std::env::current_exe().unwrap();
         let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];

@@ -1,13 +1,13 @@
-//! Where a thread sleeps that has nothing to do, and how other threads wake it.
+//! The sleep of an idle thread, and the means of other threads to wake it.
 //!
 //! ```text
-//!   AWAKE    it looks at what is ready before it sleeps: nobody has to wake it
+//!   AWAKE    it checks its ready tasks before it sleeps, and needs no signal
 //!   PARKED   nothing of it is in flight: it is unparked, or its first timer ends
-//!   WAITING  it waits in the kernel for a socket, nobody knows how long: who wakes it rings the signal of its driver
+//!   WAITING  it waits in the kernel for a socket: to wake it, ring the signal of its driver
 //! ```
 //!
-//! A thread that waits in the kernel for reads alone counts as awake: one comes in soon, and to be woken earlier is not worth a
-//! system call.
+//! A thread that waits in the kernel for reads alone counts as awake. A read completes soon, so an
+//! earlier wake-up is not worth a system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,13 +22,13 @@ const AWAKE: u8 = 0;
 const PARKED: u8 = 1;
 const WAITING: u8 = 2;
 
-/// Ends the wait of a thread in the kernel.
+/// Ends a thread's wait in the kernel.
 pub(crate) trait Signal: Send + Sync {
-    /// Has the wait end that goes on, or else the next one.
+    /// Ends the current wait, or else the next one.
     fn raise(&self);
 }
 
-/// A signal that can be waited for as a socket can.
+/// A signal that can be waited for like a socket.
 pub(crate) struct EventSignal(OwnedFd);
 
 impl EventSignal {
@@ -39,35 +39,35 @@ impl EventSignal {
         )?))
     }
 
-    /// What becomes readable when it rings.
+    /// A descriptor that becomes readable when the signal is raised.
     pub(crate) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Has it rung no more.
+    /// Resets the signal.
     pub(crate) fn clear(&self) {
-        // It fails where it has not rung, which is as good.
+        // The read fails if the signal was not raised, which is harmless.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
 impl Signal for EventSignal {
     fn raise(&self) {
-        // It fails where it has rung 2^64 times already, which is as good.
+        // The write fails if the counter is full. Then the signal is raised already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// A thread's sleep.
+/// The state of a thread's sleep.
 pub(crate) struct Parking {
     state: AtomicU8,
     owner: thread::Thread,
-    /// What wakes it while it waits in the kernel.
+    /// The signal that wakes the thread while it waits in the kernel.
     signal: Mutex<Option<Arc<dyn Signal>>>,
 }
 
 impl Parking {
-    /// That of a thread.
+    /// The state of a given thread.
     pub(crate) fn of(owner: thread::Thread) -> Self {
         Self {
             state: AtomicU8::new(AWAKE),
@@ -76,11 +76,12 @@ impl Parking {
         }
     }
 
-    /// Sleeps until `awake` says so, or until a time; it is asked again after each [`wake`](Parking::wake).
+    /// Sleeps until `awake` returns true, or until the given time. `awake` is called again after
+    /// each [`wake`](Parking::wake).
     pub(crate) fn park(&self, until: Option<Instant>, awake: impl Fn() -> bool) {
         self.state.store(PARKED, Ordering::SeqCst);
-        // Either the waker sees the state after it has changed what `awake` looks at, or the change is seen here: all of it is
-        // SeqCst, or under one lock.
+        // All accesses are SeqCst or under one lock. So either the waker sees the new state after
+        // its own change, or `awake` sees the change.
         while !awake() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
@@ -91,7 +92,8 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait` unless `awake` says that there is something to do; `signal` ends it when the thread is woken.
+    /// Calls `wait`, unless `awake` says that there is work. `signal` ends the wait when the thread
+    /// is woken.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,
@@ -106,7 +108,7 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Has the owner look again, if it sleeps.
+    /// Makes the owner call `awake` again, if it sleeps.
     pub(crate) fn wake(&self) {
         match self.state.load(Ordering::SeqCst) {
             AWAKE => {}
@@ -115,7 +117,8 @@ impl Parking {
         }
     }
 
-    /// Wakes the owner from a wait in the kernel: one who wakes it is enough.
+    /// Wakes the owner from a wait in the kernel. The first waker raises the signal; the others
+    /// need not.
     #[cold]
     fn call(&self) {
         let called =

@@ -1,4 +1,5 @@
-//! A thread that watches sockets with poll(2), where io_uring is forbidden: one for all threads of a pool.
+//! A thread that watches sockets with poll(2), used if io_uring is forbidden. All threads of a pool
+//! share one.
 //!
 //! ```text
 //!   thread A ─┐ watch(fd)                         ┌─ thread A's answers
@@ -6,8 +7,8 @@
 //!                  rings the signal, which is watched with the others
 //! ```
 //!
-//! A watch ends with its first report, or when it is taken back. What poll(2) says of one that was taken back meanwhile is discarded:
-//! watches are told apart by numbers that are never used again.
+//! A watch ends with its first report, or when it is withdrawn. A report of poll(2) for a withdrawn
+//! watch is discarded: watches have numbers that are never reused.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -18,9 +19,9 @@ use crate::home::Home;
 use crate::parking::{EventSignal, Signal};
 use crate::threads::start;
 
-/// Where the reports of a thread's sockets go.
+/// The receiver of reports about a thread's sockets.
 pub(crate) trait Reports: Send + Sync {
-    /// Takes what poll(2) says of a slot, or a negated errno.
+    /// Takes the events that poll(2) reports for a slot, or a negated errno.
     fn report(&self, slot: u32, report: i32);
 }
 
@@ -45,13 +46,13 @@ struct Shared {
 }
 
 impl Shared {
-    /// Nothing panics while it is held.
+    /// No code panics while the lock is held.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread, which ends with this.
+/// The watching thread. It ends when this value is dropped.
 pub(crate) struct Poller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -74,7 +75,7 @@ impl Poller {
         })
     }
 
-    /// Watches a descriptor, whose one report goes to `to`. Gives the watch's number.
+    /// Watches a descriptor. Its one report goes to `to`. Returns the number of the watch.
     pub(crate) fn watch(&self, (fd, events): (RawFd, i16), slot: u32, to: Arc<dyn Reports>) -> u64 {
         let mut state = self.shared.lock();
         let number = state.next;
@@ -91,14 +92,14 @@ impl Poller {
         number
     }
 
-    /// Takes a watch back; false if it was reported.
+    /// Withdraws a watch; false if it was reported already.
     pub(crate) fn unwatch(&self, number: u64) -> bool {
         let mut state = self.shared.lock();
         let at = state.watches.iter().position(|w| w.number == number);
         let found = at.map(|at| state.watches.swap_remove(at)).is_some();
         drop(state);
         if found {
-            // Else poll(2) would keep the socket open.
+            // Otherwise poll(2) would keep the socket open.
             self.shared.signal.raise();
         }
         found
@@ -113,7 +114,7 @@ impl Drop for Poller {
         self.shared.lock().stop = true;
         self.shared.signal.raise();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has nothing left to say.
+            // A panic of the thread needs no further report.
             let _ = thread.join();
         }
     }
@@ -136,8 +137,8 @@ fn work(shared: &Shared) {
                 numbers.push(watch.number);
             }
         }
-        // SAFETY: `polled` is a vector of that many descriptions, which the kernel writes the events of; a descriptor that was closed
-        // meanwhile is an event of its own.
+        // SAFETY: `polled` is a vector of that many descriptions, and the kernel writes only their
+        // events. A descriptor that was closed meanwhile is reported as an event.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
         if ready < 0 {
             let error = io::Error::last_os_error();
@@ -164,7 +165,8 @@ fn work(shared: &Shared) {
     }
 }
 
-/// poll(2) refuses what is watched, for example because the process may have fewer descriptors: whoever waits hears of it.
+/// Reports an error of poll(2) to all watches. poll(2) fails, for example, if the process's limit
+/// of descriptors was lowered.
 fn give_up(shared: &Shared, errno: i32) {
     let watches = std::mem::take(&mut shared.lock().watches);
     for watch in watches {

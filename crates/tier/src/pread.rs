@@ -1,4 +1,4 @@
-//! Reads through `pread` on a small pool of threads, where io_uring is forbidden.
+//! Reads by `pread` on a small thread pool, used if io_uring is forbidden.
 //!
 //! ```text
 //!   thread A ─┐                      ┌─ worker ─ pread ─┐
@@ -6,8 +6,8 @@
 //!                                    └─ worker ─ pread ─┘
 //! ```
 //!
-//! Workers start as they are needed, up to [`WORKERS`], and end with the pool. So does the thread that watches sockets
-//! ([`poller`](crate::poller)).
+//! Workers start on demand, up to [`WORKERS`], and end with the pool. The thread that watches
+//! sockets ([`poller`](crate::poller)) ends with it too.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use crate::reads::RawRead;
 use crate::threads::start;
 use crate::uring::{DEPTH, Driver, Event};
 
-/// A device's queue is kept filled by this many blocking reads.
+/// The number of blocking reads that keeps the queue of a device filled.
 const WORKERS: usize = 32;
 
 struct Job {
@@ -32,14 +32,14 @@ struct Job {
     answers: Arc<Answers>,
 }
 
-// SAFETY: the job's raw pointer is a buffer that `Driver::push`'s caller keeps valid and untouched until the answer
-// has been popped; only the one worker that took the job writes to it.
+// SAFETY: the job's raw pointer is a buffer that the caller of `Driver::push` keeps valid and
+// untouched until the answer has been popped. Only the one worker that took the job writes to it.
 unsafe impl Send for Job {}
 
 #[derive(Default)]
 struct Answers {
     ready: Mutex<Ready>,
-    /// How many there are, to be looked at without the lock.
+    /// The number of events, readable without the lock.
     count: AtomicUsize,
     arrived: Condvar,
 }
@@ -47,7 +47,7 @@ struct Answers {
 #[derive(Default)]
 struct Ready {
     events: Vec<Event>,
-    /// The signal has rung: whoever waits for answers is to look again.
+    /// The signal was raised, so a thread that waits for answers must look again.
     rung: bool,
 }
 
@@ -88,12 +88,12 @@ struct Shared {
     work: Condvar,
 }
 
-/// No code panics while it holds these locks; if one did, the queues would still be consistent.
+/// No code panics while it holds these locks. If one did, the queues would still be consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads that read, and the one that watches sockets.
+/// The threads that read, and the thread that watches sockets.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     /// Started when the first socket is watched.
@@ -133,7 +133,7 @@ impl Pool {
             let named = thread::Builder::new().name(name).stack_size(64 << 10);
             match start(named, move || work(&shared)) {
                 Ok(worker) => state.workers.push(worker),
-                // Those that there are do the work, only slower.
+                // The existing workers do the work, only more slowly.
                 Err(_) if !state.workers.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -160,7 +160,7 @@ impl Drop for Pool {
         };
         self.shared.work.notify_all();
         for worker in workers {
-            // A worker that panicked has nothing left to say.
+            // A panic of a worker needs no further report.
             let _ = worker.join();
         }
     }
@@ -191,8 +191,8 @@ fn read(read: &RawRead) -> i32 {
     let Ok(offset) = libc::off_t::try_from(read.offset) else {
         return -libc::EINVAL;
     };
-    // SAFETY: `Driver::push`'s caller keeps the file open and the buffer of `len` bytes valid until the answer has
-    // been popped, and nobody else touches the buffer meanwhile.
+    // SAFETY: the caller of `Driver::push` keeps the file open, and the buffer of `len` bytes
+    // valid, until the answer has been popped. No other code touches the buffer meanwhile.
     let got = unsafe { libc::pread(read.fd, read.target.cast(), read.len as usize, offset) };
     if got < 0 {
         -io::Error::last_os_error()
@@ -203,17 +203,17 @@ fn read(read: &RawRead) -> i32 {
     }
 }
 
-/// One thread's door to the pool.
+/// The access of one thread to the pool.
 pub(crate) struct PreadDriver {
     pool: Arc<Pool>,
     answers: Arc<Answers>,
     queue: Vec<Job>,
-    /// Answers taken over from `answers` and not yet popped.
+    /// Answers that were taken from `answers` and not popped yet.
     taken: Vec<Event>,
     in_flight: usize,
-    /// What watches sockets, once there is one to be watched.
+    /// The poller, from the first watched socket on.
     poller: Option<Arc<Poller>>,
-    /// Sockets that are watched: their slots, each with the number of its watch.
+    /// Watched sockets: their slots, each with the number of its watch.
     watched: Vec<(u32, u64)>,
 }
 
@@ -333,7 +333,7 @@ impl Driver for PreadDriver {
 
 impl Drop for PreadDriver {
     fn drop(&mut self) {
-        // A wait that was leaked is watched still.
+        // A future that was leaked leaves its socket watched.
         if let Some(poller) = self.poller.take().filter(|_| self.pool.home.is_here()) {
             for (_, number) in self.watched.drain(..) {
                 poller.unwatch(number);

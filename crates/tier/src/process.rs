@@ -1,21 +1,21 @@
-//! What this process has used: resident memory and processor time.
+//! Resources that this process has used: resident memory and processor time.
 
 use std::fs;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The largest resident set since the process began, or since [`reset_peak_rss`], in bytes; 0 where `/proc` is not
-/// mounted.
+/// The largest resident set, in bytes, since the process began or since [`reset_peak_rss`]; 0 if
+/// `/proc` is not mounted.
 pub fn peak_rss_bytes() -> u64 {
     status_kib("VmHWM:") * 1024
 }
 
-/// The resident set now, in bytes; 0 where `/proc` is not mounted.
+/// The current resident set in bytes; 0 if `/proc` is not mounted.
 pub fn rss_bytes() -> u64 {
     status_kib("VmRSS:") * 1024
 }
 
-/// Makes [`peak_rss_bytes`] begin anew. Returns whether the kernel permitted it.
+/// Restarts the measurement of [`peak_rss_bytes`]. Returns whether the kernel permitted it.
 pub fn reset_peak_rss() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
@@ -32,12 +32,13 @@ fn status_kib(key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Gives back the memory that the code and the constants of this program, and of the C library, take; what is needed next is mapped again
-/// from the page cache.
+/// Releases the memory of the code and constants of this program and of the C library. Later
+/// accesses map them again from the page cache.
 ///
-/// The kernel maps sixteen pages around each one that is run, and never takes them away by itself while there is memory. So the code that
-/// read arguments and opened an index goes on counting as this process' memory, beside the code that searches: two megabytes of it. Where a
-/// budget of ten megabytes bounds the whole process, that is a fifth. Does nothing where `/proc` is not mounted.
+/// The kernel maps sixteen pages around each page of code that runs, and keeps them while there is
+/// enough memory. So the code that parsed arguments and opened an index still counts as this
+/// process's memory, beside the code that searches. It takes two megabytes, a fifth of a budget of
+/// ten megabytes for the whole process. If `/proc` is not mounted, this does nothing.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
@@ -45,12 +46,14 @@ pub fn release_code_pages() {
     let program = release_code_pages as fn() as usize;
     let library = libc::malloc as *const () as usize;
     for constant in constants(&smaps, [program, library]) {
-        // SAFETY: `constant` is part of a program or library that runs at this moment, so that it is loaded and stays so; its pages are
-        // private, of a file and not writable, and none of them was this process' own just now (`constants` sees to it), so that they hold
-        // what the file holds: dropped, they are mapped again, with the same bytes, when they are next run or read. Code is position
-        // independent, and what the loader relocated is this process' own; who patches code at this very moment loses the patch, which no
-        // part of this project does. Refused where the program is locked in memory, which whoever locked it wanted: nothing is lost but the
-        // memory.
+        // SAFETY: `constant` is part of a program or library that is running now, so it is loaded
+        // and stays loaded. Its pages are private, of a file, and not writable. No page was
+        // modified by this process just now (`constants` checks it), so they equal the file. After
+        // the advice they are mapped again, with the same bytes, when they are next used. Code is
+        // position independent, and pages that the loader relocated count as modified. A thread
+        // that patches code at this very moment would lose the patch; no part of this project does
+        // that. If the program is locked in memory, the kernel refuses the advice, and only the
+        // memory is not saved.
         unsafe {
             libc::madvise(
                 constant.start as *mut _,
@@ -65,15 +68,16 @@ pub fn release_code_pages() {
 struct Mapping<'a> {
     at: Range<usize>,
     inode: &'a str,
-    /// Private, not writable, and of a file.
+    /// Private, not writable, and backed by a file.
     is_constant: bool,
-    /// Some pages are the process' own: relocated by the loader, written by a debugger.
+    /// Some pages were modified by this process: relocated by the loader, or written by a debugger.
     has_own: bool,
 }
 
-/// Where the programs and libraries in which `addresses` lie hold what their files hold. A debugger's breakpoints, and whatever else was
-/// written over code, are pages of the process' own, which would be lost. (Dirty pages are not: those of a program that was compiled just now
-/// are, in the page cache.)
+/// The address ranges that equal their files, in the programs and libraries that contain
+/// `addresses`. Modified pages, such as a debugger's breakpoints, would be lost, so their mappings
+/// are omitted. (Dirty pages in the page cache do not matter: a program that was just compiled has
+/// them.)
 fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for line in smaps.lines() {
@@ -86,7 +90,8 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
             mapping.has_own |= own.trim() != "0 kB";
         }
     }
-    // The parts of a library lie one behind the other; elsewhere its file may be mapped by who only reads it, and unmapped at any time.
+    // The parts of a loaded library are adjacent. Another mapping of its file may belong to code
+    // that only reads the file, and may be unmapped at any time.
     mappings
         .chunk_by(|one, next| one.inode == next.inode && one.at.end == next.at.start)
         .filter(|library| {
@@ -99,7 +104,7 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
 }
 
 impl<'a> Mapping<'a> {
-    /// What the first line of an entry says; `None` for the lines with its facts.
+    /// Parses the first line of an entry; `None` for the other lines.
     fn begins(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;

@@ -1,4 +1,5 @@
-//! Random bytes of the operating system: by `getrandom`, or from `/dev/urandom` where there is no such call or a sandbox refuses it.
+//! Random bytes of the operating system. They come from `getrandom`, or from `/dev/urandom` if that
+//! call is missing or a sandbox refuses it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,15 +7,15 @@ use std::io::{self, Read};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// So many random bytes, which nobody can guess.
+/// `N` random bytes, suitable for secrets.
 ///
 /// # Errors
-/// The operating system gives none.
+/// The operating system provides none.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
-        // It may give fewer than it was asked for.
+        // The call may return fewer bytes than requested.
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             Ok(given) => filled += given,
             Err(Errno::INTR) => {}

@@ -1,8 +1,9 @@
-//! What connects queues to the device: one reactor a thread, with the reads in flight, the sockets that are waited for, their driver
-//! and the timers.
+//! The reactor of a thread, which connects queues to the device. It has the reads in flight, the
+//! sockets that tasks wait for, their driver, and the timers.
 //!
-//! When the kernel is entered decides how much processor time a read costs, so all of it is decided here. Reads
-//! are started in batches, and completions are let in with the same system call, once for each turn of the executor.
+//! The moments of system calls decide how much processor time a read costs, so this module decides
+//! all of them. Reads start in batches, and the same system call collects completions, once for
+//! each round of the executor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,29 +27,33 @@ use crate::tier::Request;
 use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
-/// With this many reads at the device a hint to start more is not worth a system call of its own...
+/// With this many reads at the device, a hint to start more is not worth a system call of its
+/// own...
 const BUSY: usize = 16;
-/// ...unless so many are queued.
+/// ...unless this many are queued.
 const BATCH: usize = 8;
-/// From so many tasks on, a thread waits for several completions at a time.
+/// From this number of tasks on, a thread waits for several completions at a time.
 const MANY_TASKS: usize = 8;
 
-/// How long a thread stays awake for the next completion of its only task. Falling asleep and being woken takes longer than
-/// the completion of a pipelined search is away: with it, photo-sift-100k is searched 1.4 times as fast.
+/// The time for which a thread stays awake for the next completion of its only task. To sleep and
+/// be woken takes longer than the wait for the next completion of a pipelined search. With this,
+/// the search of photo-sift-100k is 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// How the threads of a pool read, decided once, and what they share for it.
+/// The way in which the threads of a pool read, decided once, and the state that they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
-    /// Makes rings fail as a container does that forbids them, for tests.
+    /// Makes rings fail, as in a container that forbids them; for tests.
     pub(crate) forbid_ring: bool,
-    /// Whether every thread has a core, so that one may stay awake for a completion that is near.
+    /// Whether every thread has a core, so that a thread may stay awake for a completion that is
+    /// near.
     patient: bool,
 }
 
 impl Io {
-    /// Decides how to read. `Auto` takes the pool where the kernel gives no ring; `Uring` fails there.
+    /// Decides how to read. If the kernel gives no ring, `Auto` uses the thread pool, and `Uring`
+    /// fails.
     pub(crate) fn new(
         mode: IoMode,
         forbid_ring: bool,
@@ -89,7 +94,8 @@ impl Io {
         if self.backend() == Backend::Uring {
             match ring(self.forbid_ring) {
                 Ok(ring) => return Box::new(ring),
-                // There was one when the pool began; now memory or descriptors have run out.
+                // The kernel gave a ring when the pool began. Memory or descriptors have run out
+                // since.
                 Err(error) => self.fall_back(&error),
             }
         }
@@ -135,23 +141,23 @@ fn fallback(error: &io::Error) -> Backend {
     Backend::Pread { reason }
 }
 
-/// The reads of one thread, its sockets and its timers.
+/// The reads, sockets and timers of one thread.
 pub(crate) struct Reactor {
     io: Arc<Io>,
     driver: RefCell<Option<Box<dyn Driver>>>,
     reads: RefCell<Reads>,
-    /// Reads for which the driver has no room yet.
+    /// Reads that the driver has no room for yet.
     backlog: RefCell<VecDeque<RawRead>>,
     pub(crate) buffers: BufferPool,
     /// Sockets that tasks wait for.
     pub(crate) waits: RefCell<Waits>,
     /// Connections to memory servers.
     pub(crate) links: RefCell<Links>,
-    /// What is to be woken when.
+    /// The wakers that are due at some time.
     pub(crate) timers: RefCell<Timers>,
-    /// Tasks that are not finished.
+    /// Tasks that have not ended.
     pub(crate) tasks: Cell<usize>,
-    /// Completions that the task which waited last has to have before it goes on.
+    /// Completions that the task which waited last needs before it continues.
     pub(crate) needed: Cell<usize>,
     home: Home,
 }
@@ -184,7 +190,7 @@ impl Reactor {
         })
     }
 
-    /// Whether this is the process that it was made in.
+    /// Whether this process made the reactor, and was not forked since.
     pub(crate) fn is_here(&self) -> bool {
         self.home.is_here()
     }
@@ -193,7 +199,7 @@ impl Reactor {
         self.reads.borrow().in_flight()
     }
 
-    /// Queues a read; its completion comes to `inbox`.
+    /// Queues a read. Its completion is delivered to `inbox`.
     ///
     /// # Errors
     /// The system refuses memory for its bytes.
@@ -207,8 +213,9 @@ impl Reactor {
     fn push(&self, read: RawRead) {
         let mut slot = self.driver.borrow_mut();
         let driver = slot.get_or_insert_with(|| self.io.driver());
-        // SAFETY: the slot in `reads` owns the buffer and, through its inbox, the open file until the driver has
-        // reported the slot; `abandon` leaks buffers whose driver failed, and `drop` waits for the rest.
+        // SAFETY: the slot in `reads` owns the buffer, and through its inbox the open file, until
+        // the driver has reported the slot. `abandon` leaks the buffers of a failed driver, and
+        // `drop` waits for all other reads.
         match unsafe { driver.push(read) } {
             Ok(true) => {}
             Ok(false) => self.backlog.borrow_mut().push_back(read),
@@ -219,11 +226,11 @@ impl Reactor {
         }
     }
 
-    /// The driver refuses to work: fails its reads and goes on with the pool.
+    /// The driver failed: fails its reads and sockets, and continues with the thread pool.
     #[cold]
     fn broken(&self, error: &io::Error) {
         self.backlog.borrow_mut().clear();
-        // The driver goes first, so that nothing is started into buffers that are given up.
+        // The driver is dropped first, so that it starts no read into a buffer that is given up.
         *self.driver.borrow_mut() = None;
         self.io.fall_back(error);
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -231,7 +238,7 @@ impl Reactor {
         Waits::fail(&self.waits, errno);
     }
 
-    /// Carries out `act` on the driver, and takes care of its failure.
+    /// Calls `act` with the driver, and handles its failure.
     fn with_driver(&self, act: impl FnOnce(&mut dyn Driver) -> io::Result<()>) {
         let result = match &mut *self.driver.borrow_mut() {
             Some(driver) => act(driver.as_mut()),
@@ -242,22 +249,22 @@ impl Reactor {
         }
     }
 
-    /// Has a socket watched; its slot is reported once.
+    /// Watches a socket. Its slot is reported once.
     pub(crate) fn watch(&self, slot: u32, fd: RawFd, events: i16) -> io::Result<()> {
         let mut driver = self.driver.borrow_mut();
         let driver = driver.get_or_insert_with(|| self.io.driver());
         driver.watch(slot, fd, events)
     }
 
-    /// Has a socket watched no more; its slot is still reported once.
+    /// Stops watching a socket. Its slot is still reported once.
     pub(crate) fn unwatch(&self, slot: u32) {
         self.with_driver(|driver| driver.unwatch(slot));
     }
 
-    /// Delivers what has come in. No system call.
+    /// Delivers completions that have arrived, without a system call.
     pub(crate) fn reap(&self) {
         loop {
-            // The borrow ends before anything is delivered: wakers are foreign code.
+            // The borrow ends before the delivery, because wakers are foreign code.
             let popped = match &mut *self.driver.borrow_mut() {
                 Some(driver) => driver.pop(),
                 None => None,
@@ -278,7 +285,8 @@ impl Reactor {
         }
     }
 
-    /// Delivers what has come in, entering the kernel only if it says that this would bring something.
+    /// Delivers completions that have arrived. Enters the kernel only if the kernel signals that
+    /// this would bring more.
     pub(crate) fn look(&self) {
         self.reap();
         let stirs = self
@@ -292,7 +300,7 @@ impl Reactor {
         }
     }
 
-    /// A queue's hint to start what is queued.
+    /// Handles a queue's hint to start the queued reads.
     pub(crate) fn flush(&self) {
         let worth = match &*self.driver.borrow() {
             Some(driver) => {
@@ -309,7 +317,7 @@ impl Reactor {
         }
     }
 
-    /// One turn while tasks are ready: starts what is queued and lets in what has come.
+    /// One round while tasks are ready: starts queued reads and collects completions.
     pub(crate) fn turn(&self) {
         self.reap();
         let worth = match &mut *self.driver.borrow_mut() {
@@ -323,8 +331,9 @@ impl Reactor {
         self.expire();
     }
 
-    /// One turn while no task is ready: sleeps until something comes in, a timer ends, or the thread is woken and `awake` says
-    /// that there is something to do. Who waits for reads alone is not woken: one comes in soon.
+    /// One round while no task is ready. Sleeps until a completion arrives, a timer ends, or the
+    /// thread is woken and `awake` returns true. A thread that waits for reads alone is not woken,
+    /// since a read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -361,7 +370,7 @@ impl Reactor {
         self.expire();
     }
 
-    /// What ends a wait for sockets: they may stay as they are for ever.
+    /// The signal that ends a wait for sockets, since a socket may stay unready for ever.
     fn signal(&self, sockets: usize) -> Option<Arc<dyn Signal>> {
         let mut signal = None;
         if sockets > 0 {
@@ -373,7 +382,8 @@ impl Reactor {
         signal
     }
 
-    /// Waits until nothing is left of sockets that nobody waits for any more: the kernel keeps such a socket open.
+    /// Waits until the kernel has released all sockets that tasks have stopped waiting for, because
+    /// it keeps such a socket open.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));
@@ -381,11 +391,12 @@ impl Reactor {
         }
     }
 
-    /// How many completions to wait for: what the task needs, if there is only one.
+    /// The number of completions to wait for. If there is only one task, this is the number that
+    /// the task needs.
     ///
-    /// Several at a time save system calls, but a task must not wait for the reads of others while it could compute:
-    /// with few tasks that empties the device's queue, and fewer reads are done. With many, an eighth of what is in
-    /// flight does no harm.
+    /// Several completions at a time save system calls. But a task must not wait for the reads of
+    /// others while it could compute: with few tasks that empties the device's queue, and lowers
+    /// the rate of reads. With many tasks, an eighth of the reads in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -396,8 +407,9 @@ impl Reactor {
         }
     }
 
-    /// Waits awake for an exact timer that ends too soon to sleep until then, which is at most 50 µs (`timers.rs`): until
-    /// it ends, or something comes in, or `awake` says that there is something to do. False if there is no such timer.
+    /// Waits awake for an exact timer that is too close for a sleep, at most 50 µs away
+    /// (`timers.rs`). The wait ends with the timer, with a completion, or when `awake` returns
+    /// true. Returns false if there is no such timer.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;
@@ -405,7 +417,7 @@ impl Reactor {
         if due.saturating_duration_since(Instant::now()) > self.timers.borrow().early() {
             return false;
         }
-        // Reads that wait for the kernel are not to wait for the timer as well.
+        // Queued reads must not wait for the timer as well.
         let queued = self
             .driver
             .borrow()
@@ -432,7 +444,7 @@ impl Reactor {
         }
         let now = Instant::now();
         loop {
-            // The borrow ends before anything is woken: wakers are foreign code.
+            // The borrow ends before a task is woken, because wakers are foreign code.
             let ended = self.timers.borrow_mut().ended(now);
             let Some(waker) = ended else { break };
             waker.wake();
@@ -441,7 +453,7 @@ impl Reactor {
 }
 
 impl Drop for Reactor {
-    /// Waits until the device is done with all buffers.
+    /// Waits until the device no longer uses any buffer.
     fn drop(&mut self) {
         if !self.is_here() {
             return; // What comes in is the parent's, and goes to its buffers, which are not shared.

@@ -1,12 +1,14 @@
-//! Reads in flight of one thread: who asked, into which buffer, and where the answer goes.
+//! The reads in flight of one thread: their queue, their buffer, and the destination of their
+//! completion.
 //!
 //! ```text
 //!   FileQueue ── Rc ──> Inbox { place, epoch, ready, waker } <── Rc ── slab slot { epoch, tag, block, ... }
 //!                                                                       ^ index = user_data of the ring's entry
 //! ```
 //!
-//! The slot owns the buffer and, through the inbox, the open file, until the device is done. A queue that is dropped
-//! or reset merely raises its inbox's epoch: answers to older reads are discarded when they come.
+//! Until the device has finished, the slot owns the buffer and, through the inbox, the open file. A
+//! queue that is dropped or reset only increments its inbox's epoch. Completions of older epochs
+//! are then discarded on arrival.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,20 +24,21 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::tier::{Completion, Request};
 
-/// An open file that reads go to.
+/// An open file that is read.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) name: String,
-    /// The last of `files`.
+    /// The descriptor of the last file in `files`.
     fd: AtomicI32,
-    /// Those that had the name, one after the other. They stay open: a read of an earlier one may be on its way.
+    /// The files that had the name, in order. They stay open, because a read of an earlier one may
+    /// be in flight.
     files: Mutex<Vec<File>>,
-    /// Its length when somebody last looked; it may have grown since.
+    /// The length when it was last looked up; the file may have grown since.
     known: AtomicU64,
 }
 
 impl OpenFile {
-    /// A file of a length.
+    /// Wraps a file with its length.
     pub(crate) fn new(name: String, file: File, len: u64) -> OpenFile {
         OpenFile {
             name,
@@ -45,25 +48,25 @@ impl OpenFile {
         }
     }
 
-    /// What is read.
+    /// The descriptor to read from.
     fn fd(&self) -> RawFd {
         self.fd.load(Ordering::Acquire)
     }
 
-    /// Has reads that begin from now on go to another file, which has the same bytes.
+    /// Directs later reads to another file, which has the same bytes.
     pub(crate) fn follow(&self, file: File) {
         let mut files = self.files();
         self.fd.store(file.as_raw_fd(), Ordering::Release);
         files.push(file);
     }
 
-    /// What is guarded is whole after each step.
+    /// The list is consistent after each step, so a poisoned lock is accepted.
     fn files(&self) -> MutexGuard<'_, Vec<File>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its length, which is looked up again only where a read would end behind what is known: a file of pages grows while
-    /// vectors are inserted.
+    /// The length. It is looked up again only if a read would end beyond the known length, because
+    /// a file of pages grows while vectors are inserted.
     pub(crate) fn len_for(&self, request: Request) -> u64 {
         let known = self.known.load(Ordering::Relaxed);
         let end = request.offset.saturating_add(request.len.into());
@@ -78,19 +81,19 @@ impl OpenFile {
         now
     }
 
-    /// Its length as far as it is known.
+    /// The last known length.
     pub(crate) fn len(&self) -> u64 {
         self.known.load(Ordering::Relaxed)
     }
 }
 
-/// Where a queue's completions wait to be taken.
+/// The completions of a queue that wait to be taken.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) place: Arc<OpenFile>,
-    /// Raised by a reset; completions of an older epoch are discarded.
+    /// Incremented by a reset. Completions of an older epoch are discarded.
     epoch: Cell<u64>,
-    /// Reads of this epoch that have not been taken.
+    /// Reads of this epoch whose completions have not been taken.
     in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
     waker: RefCell<Option<Waker>>,
@@ -117,7 +120,7 @@ impl Inbox {
         Some(completion)
     }
 
-    /// Has `waker` woken when something comes in.
+    /// Registers `waker` to be woken by the next completion.
     pub(crate) fn wait(&self, waker: &Waker) {
         let mut slot = self.waker.borrow_mut();
         match &mut *slot {
@@ -137,14 +140,16 @@ impl Inbox {
             return;
         }
         self.ready.borrow_mut().push_back(completion);
-        // The waker stays, so that the next wait by the same task need not clone it. Waking twice does no harm.
+        // The waker is kept, so that the next wait by the same task need not clone it. A second
+        // wake-up is harmless.
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 }
 
-/// A read as a driver sees it. The buffer stays valid until the driver has reported the slot.
+/// A read in the form that a driver takes. The buffer stays valid until the driver has reported the
+/// slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRead {
     pub(crate) slot: u32,
@@ -161,21 +166,22 @@ struct Pending {
     tag: u64,
     offset: u64,
     block: Block,
-    /// Bytes that earlier, partial reads have brought.
+    /// Bytes that earlier, partial reads have returned.
     done: u32,
-    /// Reads that the kernel asked to repeat without having brought anything.
+    /// Attempts in which the kernel returned no bytes and asked for a repetition.
     retries: u32,
 }
 
-/// What to do with a slot after its driver has reported a result.
+/// The next step for a slot after its driver has reported a result.
 pub(crate) enum Outcome {
-    /// Its read is finished and has been delivered; the slot is free.
+    /// The read has finished and its completion was delivered. The slot is free.
     Finished,
-    /// The kernel brought only a part, or asked to try again: submit this.
+    /// The kernel returned only a part, or asked for a repetition. This read must be submitted.
     Again(RawRead),
 }
 
-/// The kernel may interrupt a read for ever; a device that answers nothing else is broken.
+/// The kernel may interrupt a read any number of times. A device that only interrupts is treated as
+/// broken.
 const RETRIES: u32 = 100;
 
 /// All reads in flight of one thread.
@@ -190,7 +196,7 @@ impl Reads {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a slot for a read into `block`.
+    /// Allocates a slot for a read into `block`.
     pub(crate) fn add(&mut self, inbox: &Rc<Inbox>, request: Request, block: Block) -> RawRead {
         inbox.in_flight.set(inbox.in_flight.get() + 1);
         let pending = Pending {
@@ -209,7 +215,7 @@ impl Reads {
         self.slots[slot as usize].insert(pending).raw(slot)
     }
 
-    /// What a driver reported for `slot`: bytes read, or a negated errno.
+    /// Handles a driver's report for `slot`: bytes read, or a negated errno.
     pub(crate) fn report(this: &RefCell<Reads>, slot: u32, result: i32) -> Outcome {
         let mut reads = this.borrow_mut();
         let pending = reads.slots[slot as usize]
@@ -229,7 +235,8 @@ impl Reads {
         let pending = reads.remove(slot);
         drop(reads);
         let place = &pending.inbox.place;
-        // Half a block came and the rest cannot be read directly: the file ends inside the block.
+        // A part of a block arrived, and the rest cannot be read directly: the file ends within the
+        // block.
         let ended = result == 0 || (result == -libc::EINVAL && pending.done > 0);
         let result = match result {
             _ if ended => Err(TierError::Short {
@@ -257,8 +264,8 @@ impl Reads {
         Outcome::Finished
     }
 
-    /// Fails all reads with `errno`, because their driver is broken. Their buffers are leaked, since the kernel may
-    /// still write to them.
+    /// Fails all reads with `errno`, because their driver is broken. Their buffers are leaked,
+    /// since the kernel may still write to them.
     pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

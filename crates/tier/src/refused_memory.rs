@@ -1,9 +1,11 @@
-//! Memory that the system refuses: how it is asked for, and how a program ends where nobody can ask.
+//! Handling of memory that the system refuses, both where code can return an error and where it
+//! cannot.
 //!
-//! Memory that grows with a collection is asked for before the work that needs it ([`ask_for_memory`]), and a refusal is an
-//! error. The standard library and other crates make small allocations everywhere; where one of these is refused, the standard
-//! library aborts the process. A program that has the allocator of this module and calls [`explain_aborts`] ends instead as
-//! after any other failure: a line that begins with `error:`, and exit status 1.
+//! Memory that grows with a collection is requested before the work that needs it
+//! ([`ask_for_memory`]), and a refusal is an error. The standard library and other crates make
+//! small allocations everywhere. If such an allocation is refused, the standard library aborts the
+//! process. A program with the allocator of this module that calls [`explain_aborts`] ends instead
+//! as after any other failure: with a line that begins with `error:`, and exit status 1.
 //!
 //! ```text
 //!   RecordingAllocator ── refused? ──> the thread remembers how many bytes were refused
@@ -11,11 +13,12 @@
 //!   standard library aborts: SIGABRT ──> the handler of `explain_aborts` reads it, says so, exits
 //! ```
 //!
-//! Under a limit of address space it also matters how much of that the allocator reserves ([`share_arenas_under_a_limit`]).
+//! Under a limit of address space, the reservations of the allocator matter too
+//! ([`share_arenas_under_a_limit`]).
 //!
-//! Nothing is tidied up on that way, as when the process is killed: a committed index is whole, and the next change or
-//! build of it removes unfinished files. A process that has not called [`explain_aborts`], such as the interpreter of
-//! Python, aborts as ever.
+//! No cleanup happens on this path, as when the process is killed: a committed index is whole, and
+//! its next change or build removes unfinished files. A process that has not called
+//! [`explain_aborts`], such as the Python interpreter, aborts as usual.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -30,18 +33,20 @@ use rustix::process::{Resource, getrlimit};
 use crate::buffer::would_map;
 use crate::error::TierError;
 
-/// Asks the system for so many bytes in one piece, and gives them back at once: whether work that will take them may begin. None
-/// of them is touched, so that it takes microseconds, and no RAM. The message names their use, `what`, and an order that helps,
-/// `instead`, beside that to raise the limit of the process.
+/// Requests `bytes` bytes from the system in one piece and returns them at once, to find out
+/// whether work that needs them may begin. No byte is touched, so this takes microseconds and no
+/// RAM. The error names their purpose, `what`. It advises raising the limit of the process, or
+/// `instead`, an imperative.
 ///
 /// # Errors
-/// [`TierError::NoMemory`]: the system refused them.
+/// [`TierError::NoMemory`] if the system refused the memory.
 pub fn ask_for_memory(
     what: impl Into<String>,
     bytes: u64,
     instead: &'static str,
 ) -> Result<(), TierError> {
-    // Not from the allocator: once a large piece of it was freed, it gives less back to the system.
+    // The request does not go through the allocator. After a large piece of its memory was freed,
+    // the allocator returns less memory to the system.
     match usize::try_from(bytes).is_ok_and(would_map) {
         true => Ok(()),
         false => Err(TierError::NoMemory {
@@ -53,26 +58,28 @@ pub fn ask_for_memory(
 }
 
 thread_local! {
-    /// Bytes that the system refused this thread last; 0 if it never did.
+    /// Bytes of this thread's last refused request; 0 if no request was refused.
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which remembers for each thread how many bytes it was refused last. For `#[global_allocator]`.
+/// The system's allocator, with a record of each thread's last refused request. It serves as
+/// `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordingAllocator;
 
-/// The outcome of asking for `bytes`, which is remembered if it is a refusal.
+/// Returns `pointer`, and records `bytes` if the pointer is null.
 #[inline]
 fn recorded(pointer: *mut u8, bytes: usize) -> *mut u8 {
     if pointer.is_null() {
-        // A thread that is ending has nothing to note it in.
+        // A thread that is ending has no thread-local variables any more.
         let _ = REFUSED.try_with(|refused| refused.set(bytes.max(1)));
     }
     pointer
 }
 
-// SAFETY: each method hands its arguments to the same method of the system's allocator, whose contract is the same, and
-// gives back its result. A refusal is noted down without allocations and panics.
+// SAFETY: each method passes its arguments to the same method of the system's allocator, whose
+// contract is the same, and returns its result. A refusal is recorded without allocations or
+// panics.
 unsafe impl GlobalAlloc for RecordingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
@@ -85,23 +92,26 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from the system's allocator.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from
+        // the system's allocator.
         recorded(unsafe { System.realloc(pointer, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from the system's allocator.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from
+        // the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// Address space that the C library reserves for an arena, in bytes. A thread whose arena it cannot reserve has each of its allocations
-/// on pages of their own.
+/// Address space that the C library reserves for an arena, in bytes. If that is refused, each
+/// allocation of the thread gets pages of its own.
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
-/// Has all threads share one arena of the allocator where the limit of the process' address space (`ulimit -v`) has no room for
-/// an arena each. To be called before there are threads. Does nothing without a limit, or with another C library than glibc.
+/// Makes all threads share one arena of the allocator, if the limit of address space (`ulimit -v`)
+/// has no room for one arena each. It must be called before other threads start. Without a limit,
+/// or with another C library than glibc, it does nothing.
 pub fn share_arenas_under_a_limit() {
     #[cfg(target_env = "gnu")]
     {
@@ -109,47 +119,50 @@ pub fn share_arenas_under_a_limit() {
             return;
         };
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
-        // As much again is left for everything else.
+        // The other half of the limit is left for everything else.
         if limit / 2 / ARENA < processors {
-            // SAFETY: sets a number of the allocator, which takes it at any time.
+            // SAFETY: this sets a parameter of the allocator, which accepts it at any time.
             unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
         }
     }
 }
 
-/// The exit status of a program that was refused memory: that of every failure of a call that was right.
+/// The exit status of a program that was refused memory, the same as for every failure of a valid
+/// call.
 const FAILED: libc::c_int = 1;
 
-/// From now on an abort of a thread that was refused memory ends the program with exit status 1 and a line on standard error
-/// that says so. Other aborts are as ever. Of use in a program whose allocator is [`RecordingAllocator`].
+/// Installs a handler for aborts. An abort of a thread that was refused memory then ends the
+/// program with exit status 1 and a line on standard error. Other aborts are unchanged. The handler
+/// needs [`RecordingAllocator`] as the program's allocator.
 ///
 /// # Errors
-/// The system installs no handler.
+/// The system refuses the handler.
 pub fn explain_aborts() -> io::Result<()> {
     // SAFETY: an all-zero `sigaction` is a valid one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int) = aborted;
     action.sa_sigaction = handler as libc::sighandler_t;
-    // On the stack that the standard library gives each thread for signals, where there is one.
+    // Uses the alternate signal stack that the standard library gives each thread, if there is one.
     action.sa_flags = libc::SA_ONSTACK;
-    // SAFETY: `action` is valid, and its handler does what may be done in one: it neither allocates nor locks.
+    // SAFETY: `action` is valid, and its handler is async-signal-safe: it neither allocates nor
+    // locks.
     match unsafe { libc::sigaction(libc::SIGABRT, &action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whether a thread is about to say so.
+/// Set when a thread has begun to report the refusal.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Handles SIGABRT. If it returns, the C library's `abort` goes on to end the process by the signal.
+/// Handles SIGABRT. If it returns, the C library's `abort` ends the process by the signal.
 extern "C" fn aborted(_: libc::c_int) {
     let refused = REFUSED.try_with(Cell::get).unwrap_or(0);
     if refused == 0 {
         return;
     }
     while ENDING.swap(true, Ordering::SeqCst) {
-        // Another thread says it, and ends this one as well.
+        // Another thread writes the report and ends the process.
         // SAFETY: waits for a signal, and touches nothing.
         unsafe { libc::pause() };
     }
@@ -157,17 +170,17 @@ extern "C" fn aborted(_: libc::c_int) {
     line.add(b"error: memory of ");
     line.add_number(refused);
     line.add(REMEDY);
-    // SAFETY: the buffer is valid for its length; the descriptor may be closed, and then nothing is written.
+    // SAFETY: the buffer is valid for its length. If the descriptor is closed, nothing is written.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
     // SAFETY: ends the process at once, and may be called in a handler.
     unsafe { libc::_exit(FAILED) }
 }
 
-/// The end of the line, behind the number of bytes.
+/// The end of the line, after the number of bytes.
 const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
 or ask for less (fewer threads, a smaller --memory). A committed index is whole; its next build or change removes unfinished files\n";
 
-/// A line that is put together without memory.
+/// A line that is assembled without allocations.
 struct Line {
     bytes: [u8; 320],
     len: usize,
@@ -183,7 +196,7 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Adds as much of `text` as there is room for.
+    /// Appends as much of `text` as fits.
     fn add(&mut self, text: &[u8]) {
         for (to, &byte) in self.bytes.iter_mut().skip(self.len).zip(text) {
             *to = byte;
@@ -191,7 +204,7 @@ impl Line {
         self.len = (self.len + text.len()).min(self.bytes.len());
     }
 
-    /// Adds a number in decimal.
+    /// Appends a number in decimal.
     fn add_number(&mut self, mut number: usize) {
         let mut digits = [0; 20];
         let mut first = digits.len();
@@ -259,7 +272,8 @@ mod tests {
         });
         assert_eq!(REFUSED.get(), 0);
         let layout = Layout::new::<[u64; 4]>();
-        // SAFETY: the layout's size is not zero; what is allocated is freed with the layout that it has by then.
+        // SAFETY: the layout's size is not zero; what is allocated is freed with the layout that it
+        // has by then.
         unsafe {
             let some = allocator.alloc_zeroed(layout);
             let some = allocator.realloc(some, layout, 64);

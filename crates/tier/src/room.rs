@@ -1,11 +1,13 @@
-//! Blocks that a file has ahead: storage that is its own, beyond its end, so that it can be written to on a full disk.
+//! Blocks that are reserved for a file beyond its end. The file can then be extended on a full
+//! disk.
 //!
 //! ```text
 //!   bytes of the file   |============|
 //!   its blocks          |============|. . . . . . . . |     its length says nothing of these; `du` counts them
 //! ```
 //!
-//! They stay with the file under any name, until it is cut or removed. Not every file system gives them: FAT, NFS before 4.2 and most network disks do not.
+//! The blocks stay with the file under any name, until it is truncated or removed. Some file
+//! systems do not support this: FAT, NFS before 4.2 and most network disks.
 
 use std::fs::File;
 use std::io;
@@ -18,10 +20,11 @@ use rustix::io::Errno;
 
 use crate::BLOCK;
 
-/// Bytes of the unit in which the operating system counts a file's blocks.
+/// The unit, in bytes, in which the operating system counts a file's blocks.
 const COUNTED: u64 = 512;
 
-/// Has the first `bytes` bytes of a file be on blocks of its own, and leaves its length. False where the file system does not do that.
+/// Reserves blocks for the first `bytes` bytes of a file, and keeps its length. Returns false if
+/// the file system does not support this.
 #[cfg(target_os = "linux")]
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
     loop {

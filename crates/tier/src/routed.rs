@@ -1,12 +1,13 @@
-//! One volume, of which some files are gone at in another way.
+//! A volume that accesses some of its files through other volumes.
 //!
 //! ```text
 //!   name ── route ──> None ─────> the volume itself
-//!                 └─> Some(n) ──> ways[n] ──> the same volume, and what the way has beside it: a copy in memory, on a faster device ...
+//!                 └─> Some(n) ──> ways[n] ──> the same volume, with the way's own copies: in memory, on a faster device ...
 //! ```
 //!
-//! Unlike the parts of a [`SplitVolume`](crate::SplitVolume), the ways lead to one set of files: what one of them writes is in the
-//! volume, and what is listed, synced and locked is the volume. So it is whole without them.
+//! The parts of a [`SplitVolume`](crate::SplitVolume) hold different files. Here all routes lead to
+//! one set of files: a write by any route is in the volume itself, and listing, syncing and locking
+//! use the volume alone. So the volume is whole without the others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::split::Route;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume, and other ways to some of its files.
+/// A volume, and alternative routes to some of its files.
 pub struct RoutedVolume {
     home: Arc<dyn Volume>,
     ways: Vec<Arc<dyn Volume>>,
@@ -25,7 +26,8 @@ pub struct RoutedVolume {
 }
 
 impl RoutedVolume {
-    /// Ways to `home`, each a volume of the same files. Files that are renamed to each other must have one route.
+    /// Wraps `home` with alternative routes, each a volume with the same files. Two files must have
+    /// the same route if one is renamed to the other.
     pub fn new(
         home: Arc<dyn Volume>,
         ways: Vec<Arc<dyn Volume>>,
@@ -34,7 +36,7 @@ impl RoutedVolume {
         RoutedVolume { home, ways, route }
     }
 
-    /// The way to a file.
+    /// The volume through which a file is accessed.
     fn way(&self, name: &str) -> &dyn Volume {
         let way = (self.route)(name).and_then(|number| self.ways.get(number));
         &**way.unwrap_or(&self.home)

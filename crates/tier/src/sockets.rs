@@ -1,13 +1,13 @@
-//! Waits for sockets, beside reads and timers: a task sleeps until one can be read or written.
+//! Waits for sockets, beside reads and timers. A task sleeps until a socket can be read or written.
 //!
 //! ```text
 //!   thread.readable(&socket) ── slot ──> driver: POLL_ADD of the ring, or the poller of the pool
 //!                            <── woken ── its one report: what poll(2) would say, or an error
 //! ```
 //!
-//! A slot belongs to its wait until the driver has reported it, also when the future is dropped before: then it is given up, and the
-//! driver is told to watch no more, which reports it soon. So no report meets a slot that means something else by now. Nothing of
-//! a wait is written to by the kernel.
+//! A slot belongs to its wait until the driver has reported it. If the future is dropped before,
+//! the slot is marked as given up, and the driver stops watching, which brings the report soon. So
+//! a report never arrives at a slot that was reused. The kernel writes to no memory of a wait.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -22,14 +22,15 @@ use crate::executor::Thread;
 use crate::reactor::Reactor;
 
 impl Thread {
-    /// Waits until a socket (a pipe, an `eventfd`, whatever poll(2) can watch) has bytes to read, a connection to accept, or an end:
-    /// then a read of it does not block. The task sleeps meanwhile, and the thread serves others.
+    /// Waits until a socket (a pipe, an `eventfd`, or anything that poll(2) can watch) has bytes to
+    /// read, a connection to accept, or its end. A read then does not block. The task sleeps
+    /// meanwhile, and the thread serves others.
     ///
-    /// One that fails, or whose peer is gone, counts as readable: the read says what is wrong. Any number of tasks may wait for
-    /// one socket.
+    /// A socket that fails, or whose peer is gone, counts as readable: the read reports the error.
+    /// Any number of tasks may wait for one socket.
     ///
     /// # Errors
-    /// The future gives [`TierError::Socket`] where the system cannot watch it.
+    /// The future returns [`TierError::Socket`] if the system cannot watch the socket.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -49,10 +50,10 @@ impl Thread {
         self.when(socket.as_fd(), libc::POLLIN)
     }
 
-    /// Waits until a socket has room for bytes, or is connected: then a write to it does not block.
+    /// Waits until a socket has room for bytes, or is connected. A write then does not block.
     ///
     /// # Errors
-    /// As those of [`readable`](Thread::readable).
+    /// As for [`readable`](Thread::readable).
     pub fn writable<'fd>(&self, socket: &'fd impl AsFd) -> SocketReady<'fd> {
         self.when(socket.as_fd(), libc::POLLOUT)
     }
@@ -63,7 +64,8 @@ impl Thread {
 }
 
 impl<'fd> SocketReady<'fd> {
-    /// Ends when poll(2) would report one of these events, an error or a hang-up.
+    /// Makes a future that ends when poll(2) would report one of these events, an error or a
+    /// hang-up.
     pub(crate) fn new(reactor: &Rc<Reactor>, fd: BorrowedFd<'fd>, events: i16) -> Self {
         SocketReady {
             reactor: reactor.clone(),
@@ -74,13 +76,14 @@ impl<'fd> SocketReady<'fd> {
     }
 }
 
-/// The future of [`Thread::readable`] and [`Thread::writable`]. One that is dropped leaves the socket unwatched.
+/// The future of [`Thread::readable`] and [`Thread::writable`]. If it is dropped, the socket is no
+/// longer watched.
 #[derive(Debug)]
 pub struct SocketReady<'fd> {
     reactor: Rc<Reactor>,
     fd: BorrowedFd<'fd>,
     events: i16,
-    /// Where its report comes to, once it is watched.
+    /// The slot of its report, once the socket is watched.
     slot: Option<u32>,
 }
 
@@ -117,7 +120,7 @@ impl Future for SocketReady<'_> {
         self.slot = None;
         Poll::Ready(match report {
             ..0 => Err(self.failed(io::Error::from_raw_os_error(-report))),
-            // As poll(2) says it of a descriptor that is closed.
+            // poll(2) reports a closed descriptor in this way.
             _ if report & i32::from(libc::POLLNVAL) != 0 => {
                 Err(self.failed(io::Error::from_raw_os_error(libc::EBADF)))
             }
@@ -144,7 +147,7 @@ enum Slot {
     Waiting(Waker),
     /// Reported: events as poll(2) gives them, or a negated errno.
     Reported(i32),
-    /// Not reported yet, and nobody waits for it.
+    /// Not reported yet, and no task waits for it.
     GivenUp,
 }
 
@@ -153,18 +156,18 @@ enum Slot {
 pub(crate) struct Waits {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Slots that are not reported yet, and those of them that are given up.
+    /// Slots that are not reported yet, and the number of those that are given up.
     unreported: usize,
     given_up: usize,
 }
 
 impl Waits {
-    /// Slots of which a report is to come.
+    /// The number of slots with an outstanding report.
     pub(crate) fn len(&self) -> usize {
         self.unreported
     }
 
-    /// Those of them for which nobody waits.
+    /// The number of these slots that no task waits for.
     pub(crate) fn given_up(&self) -> usize {
         self.given_up
     }
@@ -179,7 +182,7 @@ impl Waits {
         slot
     }
 
-    /// Takes back a slot that is not watched.
+    /// Releases a slot that is not watched.
     fn remove(&mut self, slot: u32) {
         self.unreported -= 1;
         self.release(slot);
@@ -190,7 +193,7 @@ impl Waits {
         self.free.push(slot);
     }
 
-    /// A slot's report; or else has `waker` woken when it comes.
+    /// Takes a slot's report, or registers `waker` to be woken by it.
     fn take(&mut self, slot: u32, waker: &Waker) -> Option<i32> {
         match &mut self.slots[slot as usize] {
             Slot::Waiting(known) => {
@@ -208,7 +211,7 @@ impl Waits {
         }
     }
 
-    /// Nobody waits any more; true if the slot is not reported yet.
+    /// Marks a slot as given up; true if it is not reported yet.
     fn give_up(&mut self, slot: u32) -> bool {
         match self.slots[slot as usize] {
             Slot::Waiting(_) => {
@@ -223,7 +226,7 @@ impl Waits {
         }
     }
 
-    /// What a driver reported of a slot.
+    /// Handles a driver's report about a slot.
     pub(crate) fn report(this: &RefCell<Waits>, slot: u32, report: i32) {
         let mut waits = this.borrow_mut();
         waits.unreported -= 1;
@@ -238,7 +241,7 @@ impl Waits {
         }
     }
 
-    /// The driver is broken: all that it has not reported fail with `errno`.
+    /// Fails all unreported slots with `errno`, because the driver is broken.
     pub(crate) fn fail(this: &RefCell<Waits>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

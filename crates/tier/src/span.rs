@@ -1,9 +1,9 @@
-//! How long something took, as people say it.
+//! Durations as text for people.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A time for messages: `420 µs`, `35 ms`, `1.5 s`, `4 min 05 s`, `2 h 03 min`.
+/// A duration for messages: `420 µs`, `35 ms`, `1.5 s`, `4 min 05 s`, `2 h 03 min`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Duration);
 

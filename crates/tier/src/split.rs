@@ -1,19 +1,21 @@
-//! One volume made of several: each file is on the one that its name says.
+//! Several volumes as one. The name of a file decides on which volume it lies.
 //!
 //! ```text
-//!   name ── route ──> None ─────> home: MANIFEST, the lock, the log, and what no other volume has
+//!   name ── route ──> None ─────> home: MANIFEST, the lock, the log, and all other files
 //!                 └─> Some(n) ──> others[n]
 //! ```
 //!
-//! **A commit stays one rename.** The manifest is at home, and names files on the others. So [`sync`](Volume::sync) makes names
-//! durable on all others before it does at home, and stops at the first that fails: a manifest that is durable names no file that a
-//! crash can take away. Files that it no longer names are removed behind it, as on one volume, and a removal that a crash undoes
-//! leaves a file that nothing names.
+//! **A commit stays one rename.** The manifest is on the home volume and names files on the others.
+//! So [`sync`](Volume::sync) makes names durable on all other volumes before the home volume, and
+//! stops at the first failure. A durable manifest therefore names no file that a crash can lose.
+//! Files that the manifest no longer names are removed afterwards, as on one volume. If a crash
+//! undoes a removal, a file stays that no manifest names.
 //!
-//! **A volume belongs to one index.** Whoever first locks a composite writes a mark into each of its volumes, of random digits and
-//! whether it is the home or a part. The others must be empty by then; later they must have the mark of the home. So a file that
-//! nothing names is certainly a leftover of this index. (The mark goes with a copy of the home: two copies of one index share
-//! the others.)
+//! **A volume belongs to one index.** The first lock of a composite writes a mark into each of its
+//! volumes: random digits, and whether the volume is the home or a part. The other volumes must be
+//! empty at that time. Later they must have the mark of the home. So a file that no manifest names
+//! is certainly a leftover of this index. (A copy of the home includes the mark, so two copies of
+//! one index share the other volumes.)
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -24,16 +26,17 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Says which of the other volumes a file is on by its name; `None` is at home, and so is a number that none has.
+/// Maps the name of a file to the number of its volume among the others. `None` means the home
+/// volume, and so does a number out of range.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
-/// Name of the file that says to which index a volume belongs; [`Volume::list`] leaves it out.
+/// The name of the file that holds a volume's mark. [`Volume::list`] omits it.
 const OWNER: &str = "OWNER";
 
-/// What a mark begins with.
+/// The first words of a mark.
 const FIRST_WORDS: &str = "STRATANN OWNER";
 
-/// Several volumes as one.
+/// Several volumes combined into one.
 pub struct SplitVolume {
     home: Arc<dyn Volume>,
     others: Vec<Arc<dyn Volume>>,
@@ -41,7 +44,8 @@ pub struct SplitVolume {
 }
 
 impl SplitVolume {
-    /// The volumes of one index. Files that are named for each other (a file that is renamed to another) must have one route.
+    /// Combines the volumes of one index. Two files must have the same route if one is renamed to
+    /// the other.
     pub fn new(
         home: Arc<dyn Volume>,
         others: Vec<Arc<dyn Volume>>,
@@ -54,20 +58,20 @@ impl SplitVolume {
         }
     }
 
-    /// The number of the volume that a file is on, among the others.
+    /// The number of a file's volume among the others.
     fn number(&self, name: &str) -> Option<usize> {
         (self.route)(name).filter(|&number| number < self.others.len())
     }
 
-    /// The volume that a file is on.
+    /// The volume of a file.
     fn volume(&self, name: &str) -> &dyn Volume {
         let other = self.number(name).and_then(|number| self.others.get(number));
         &**other.unwrap_or(&self.home)
     }
 
-    /// Makes sure that the volumes are this index's, and marks those that are new.
+    /// Checks that the volumes belong to this index, and marks those that are new.
     fn claim(&self) -> Result<(), TierError> {
-        // All are looked at before anything is written: a refusal leaves no mark.
+        // All volumes are checked before the first write, so a refusal leaves no mark.
         let home = mark_of(&*self.home)?;
         if home.as_ref().is_some_and(|mark| !mark.home) {
             let what = "it has files of an index whose home is elsewhere";
@@ -76,7 +80,8 @@ impl SplitVolume {
         let marks = self.others.iter().map(|other| mark_of(&**other));
         let marks = marks.collect::<Result<Vec<_>, _>>()?;
         let known = home.as_ref().map(|mark| mark.digits.clone());
-        // The home is marked first. Where it has files and no mark, that was lost, and the others say what it was.
+        // The home is marked first. If it has files and no mark, its mark was lost, and the other
+        // volumes still have the digits.
         let lost = match known.is_none() && !self.home.list()?.is_empty() {
             true => marks.iter().flatten().find(|mark| !mark.home),
             false => None,
@@ -105,13 +110,13 @@ impl SplitVolume {
     }
 }
 
-/// To which index a volume belongs.
+/// The index that a volume belongs to.
 struct Mark {
     digits: String,
     home: bool,
 }
 
-/// The mark of a volume; `None` where there is none, or a crash left a part of one.
+/// Reads the mark of a volume; `None` if there is none, or a crash left a part of one.
 fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     let text = match volume.read(OWNER) {
         Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
@@ -130,7 +135,7 @@ fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     })
 }
 
-/// Writes a mark that survives a crash, before anything else is in the volume.
+/// Writes a mark durably, before any other file is in the volume.
 fn write_mark(volume: &dyn Volume, digits: &str, home: bool) -> Result<(), TierError> {
     let part = if home { "home" } else { "part" };
     let mut file = volume.create(OWNER)?;
@@ -197,7 +202,7 @@ impl Volume for SplitVolume {
         self.volume(name).open_tier(name)
     }
 
-    /// Within one of the volumes; from one to another it is refused.
+    /// Renames within one volume; a rename between two volumes is refused.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
         if self.number(from) != self.number(to) {
             return Err(TierError::Unsupported {
@@ -212,7 +217,8 @@ impl Volume for SplitVolume {
         self.volume(name).remove(name)
     }
 
-    /// The files of all volumes, each where its name leads: a file that stands elsewhere cannot be reached, and is none.
+    /// Lists the files of all volumes, each only on the volume that its name is routed to. A file
+    /// on another volume cannot be reached, and is omitted.
     fn list(&self) -> Result<Vec<String>, TierError> {
         let mut names = Vec::new();
         let others = self.others.iter().enumerate();
@@ -230,7 +236,7 @@ impl Volume for SplitVolume {
         self.home.sync()
     }
 
-    /// At home, where the log and the manifest are.
+    /// In practice on the home volume, which has the log and the manifest.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         self.volume(name).keep_room(name, bytes)
     }
@@ -245,7 +251,7 @@ impl Volume for SplitVolume {
             guards.push(other.lock()?);
         }
         self.claim()?;
-        // Who waits for the home finds all of them free.
+        // The home is released last, so a process that waits for it finds all volumes unlocked.
         guards.reverse();
         Ok(LockGuard::new(guards))
     }

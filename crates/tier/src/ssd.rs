@@ -1,4 +1,5 @@
-//! A file on an SSD, read directly: no page cache, so that memory stays within its budget.
+//! A file on an SSD that is read directly. Reads bypass the page cache, so memory stays within its
+//! budget.
 
 use std::fmt;
 use std::fs::File;
@@ -22,9 +23,11 @@ use crate::reactor::Reactor;
 use crate::reads::{Inbox, OpenFile};
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// A file, read with `O_DIRECT` in multiples of 4 KiB; through the page cache where the filesystem refuses that.
+/// A file that is read with `O_DIRECT` in multiples of 4 KiB, or through the page cache if the file
+/// system refuses `O_DIRECT`.
 ///
-/// Needs no permission but to read the file. A tail of less than 4 KiB cannot be read: files of an index have none.
+/// It needs only permission to read the file. A tail of less than 4 KiB cannot be read; files of an
+/// index have none.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
@@ -32,7 +35,7 @@ pub struct FileTier {
     open: Arc<Opening>,
 }
 
-/// Opens the file that has the name, for reading, with the flags that it is given besides.
+/// Opens the file of a name for reading, with additional flags.
 pub(crate) type Opening = dyn Fn(OFlags) -> io::Result<File> + Send + Sync;
 
 impl fmt::Debug for FileTier {
@@ -58,7 +61,7 @@ impl FileTier {
         Self::open_with(name, Arc::new(open))
     }
 
-    /// What `open` opens.
+    /// Opens the file that `open` gives access to.
     pub(crate) fn open_with(name: String, open: Arc<Opening>) -> Result<FileTier, TierError> {
         let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
         let (file, direct) = match open_direct(&*open).map_err(failed)? {
@@ -82,20 +85,20 @@ impl FileTier {
         })
     }
 
-    /// True if reads bypass the page cache.
+    /// Whether reads bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 }
 
-/// Keeps the kernel from filling memory with bytes that nobody asked for.
+/// Disables read-ahead, which would fill memory with bytes that are not needed.
 fn no_read_ahead(file: &File) {
     // SAFETY: the descriptor is open; the advice touches no memory.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// Opens a file past the page cache with `open`, which lets it be read; None where the filesystem refuses that, or
-/// demands more than blocks.
+/// Opens a file with `O_DIRECT`. `None` if the file system refuses that, or demands an alignment
+/// larger than a block.
 pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
     match open(OFlags::DIRECT) {
         Ok(file) => {
@@ -107,12 +110,14 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// Whether blocks of a file can be read directly, as far as the kernel says so (Linux 6.1; not for every filesystem). It
-/// saves the read that finds out, which takes longer than all else that opening a small index does.
+/// Whether blocks of a file can be read directly, according to the kernel (Linux 6.1; not for every
+/// file system). The answer saves a trial read, which takes longer than everything else in opening
+/// a small index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the structure that the
-    // kernel fills in. Called by its number, since C libraries before 2018 have no name for it.
+    // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
+    // structure that the kernel fills in. The call uses its number, because C libraries before 2018
+    // have no name for it.
     let done = unsafe {
         libc::syscall(
             libc::SYS_statx,
@@ -126,23 +131,26 @@ fn says_direct(file: &File) -> Option<bool> {
     if done != 0 {
         return None;
     }
-    // SAFETY: all fields are integers, for which zeros are valid, and so is what the kernel wrote.
+    // SAFETY: all fields are integers, for which zeros are valid, and so are the bytes that the
+    // kernel wrote.
     let facts = unsafe { facts.assume_init() };
     if facts.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;
     }
-    // Zero is "not at all"; our buffers and offsets are multiples of a block.
+    // Zero means that direct reads are not supported. Buffers and offsets here are multiples of a
+    // block.
     let fits = |align: u32| align != 0 && (BLOCK as u32).is_multiple_of(align);
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
 
-/// Some filesystems accept `O_DIRECT` when a file is opened, and refuse the read, or demand more than 4 KiB.
+/// Tries a direct read. Some file systems accept `O_DIRECT` when a file is opened, and then refuse
+/// the read or demand more than 4 KiB.
 fn reads_directly(file: &File) -> bool {
-    // Reads through the page cache need no such buffer.
+    // Without memory for the buffer, reads go through the page cache, which needs none.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {
         return false;
     };
-    // SAFETY: the block has BLOCK writable bytes, which nobody else uses during the call.
+    // SAFETY: the block has BLOCK writable bytes, which no other code uses during the call.
     let got = unsafe { libc::pread(file.as_raw_fd(), block.target().cast(), BLOCK, 0) };
     got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
 }
@@ -161,7 +169,7 @@ impl Tier for FileTier {
     }
 
     fn reopen(&self) -> Result<(), TierError> {
-        // In the same way: the file system is the same.
+        // With the same flags, since the file system is the same.
         let flags = match self.direct {
             true => OFlags::DIRECT,
             false => OFlags::empty(),
@@ -188,7 +196,7 @@ impl Tier for FileTier {
 struct FileQueue {
     inbox: Rc<Inbox>,
     reactor: Rc<Reactor>,
-    /// Completions that the task needs before it goes on.
+    /// Completions that the task needs before it continues.
     need: usize,
 }
 

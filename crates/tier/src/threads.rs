@@ -1,4 +1,4 @@
-//! Threads that are started: a system that has none left is an error, never a panic.
+//! Starting threads. If the system refuses a thread, that is an error, never a panic.
 
 use std::io;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
@@ -6,16 +6,16 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 #[cfg(feature = "testing")]
 use crate::testing::refused::allowed;
 
-/// Whether one more may be started: only a test refuses it here.
+/// Whether one more thread may be started. Only a test refuses it here.
 #[cfg(not(feature = "testing"))]
 fn allowed() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a thread with what a builder says of it.
+/// Starts a thread with the settings of a builder.
 ///
 /// # Errors
-/// The system has none left.
+/// The system refuses another thread.
 pub fn start<T: Send + 'static>(
     builder: Builder,
     work: impl FnOnce() -> T + Send + 'static,
@@ -26,7 +26,7 @@ pub fn start<T: Send + 'static>(
 /// Starts a thread in a scope.
 ///
 /// # Errors
-/// The system has none left.
+/// The system refuses another thread.
 pub fn start_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,

@@ -1,13 +1,14 @@
-//! The seam: a place for bytes, and a query's queue of reads from it.
+//! The interface of a tier: a place for bytes, and a query's queue of reads from it.
 //!
 //! ```text
 //!   query ── submit(tag, offset, len) ──> queue ──> ring, thread pool, DRAM ...
 //!         <── completion(tag, bytes) ────       in whatever order they come in
 //! ```
 //!
-//! A search owns one [`ReadQueue`] for each place it reads from. It submits as many reads as it likes, may compute
-//! meanwhile, and takes completions as they come. It never blocks: where nothing has come in yet, it awaits
-//! [`next`] and its thread serves other queries.
+//! A search owns one [`ReadQueue`] for each place it reads from. The search submits as many reads
+//! as it needs, may compute meanwhile, and takes completions in the order of their arrival. It
+//! never blocks: while no completion has arrived it awaits [`next`], and its thread serves other
+//! queries.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -17,10 +18,10 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::executor::Thread;
 
-/// A read to be done.
+/// A read to be performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's own name for the read; comes back in the [`Completion`]. Need not be unique.
+    /// The caller's name for the read, returned in the [`Completion`]. It need not be unique.
     pub tag: u64,
     /// First byte; a multiple of the tier's [`alignment`](Tier::alignment).
     pub offset: u64,
@@ -28,12 +29,12 @@ pub struct Request {
     pub len: u32,
 }
 
-/// A read that is done.
+/// A finished read.
 #[derive(Debug)]
 pub struct Completion {
     /// The tag of its [`Request`].
     pub tag: u64,
-    /// The bytes, all `len` of them; or why there are none.
+    /// The bytes, all `len` of them, or the error.
     pub result: Result<Block, TierError>,
 }
 
@@ -41,13 +42,13 @@ pub struct Completion {
 ///
 /// A new implementation proves itself with `testing::conformance` (feature `testing`).
 pub trait Tier: Send + Sync + Debug {
-    /// What to call it in messages: a file's path, or a region's name.
+    /// The name in messages: a file's path, or the name of a region of memory.
     fn name(&self) -> &str;
 
-    /// Bytes in it.
+    /// Length in bytes.
     fn len(&self) -> u64;
 
-    /// True if it has no bytes.
+    /// Whether the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -55,58 +56,62 @@ pub trait Tier: Send + Sync + Debug {
     /// Bytes that the device moves at least for any read: 64 for memory, 4096 for an SSD.
     fn granularity(&self) -> u32;
 
-    /// What offsets and lengths of reads must be multiples of. Memory has a granularity, but demands no alignment.
+    /// Offsets and lengths of reads must be multiples of this number. A tier in memory has a
+    /// granularity, but demands no alignment.
     fn alignment(&self) -> u32 {
         self.granularity()
     }
 
-    /// Has the reads that begin from now on go to the file which has the name now, and has the same bytes: a copy may have taken the name
-    /// ([`own`](fn@crate::own)). Queues that are open go on with it as well. Nothing is to be done for a tier that does not read the file.
+    /// Directs all later reads to the file that has the name now. That file has the same bytes: a
+    /// copy may have taken the name ([`own`](fn@crate::own)). Open queues switch to it as well. A
+    /// tier that does not read the file does nothing.
     ///
     /// # Errors
-    /// The file cannot be opened: reads go on as before.
+    /// The file cannot be opened. Reads then continue from the old file.
     fn reopen(&self) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Opens one query's queue of reads from it. Queues belong to the thread that they were opened on.
+    /// Opens a query's queue of reads from this tier. A queue belongs to the thread that opened it.
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
-/// One query's reads from a tier: many reads in flight, completions in any order.
+/// A query's reads from a tier. Many reads are in flight, and they complete in any order.
 ///
 /// A read is *in flight* from [`submit`](ReadQueue::submit) until its completion has been taken.
 pub trait ReadQueue {
     /// Queues a read. Never blocks, and allocates nothing in the steady state.
     ///
-    /// A read that is out of range or misaligned is refused here; what the device says comes with the completion.
+    /// A read that is out of range or misaligned is refused here. Errors of the device arrive with
+    /// the completion.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
-    /// A hint: start what is queued now, because the caller is about to compute. A thread with enough reads at the
-    /// device may ignore it and start them together with others. Reads start without it once the task awaits.
+    /// A hint: the queued reads should start now, because the caller is about to compute. A thread
+    /// with enough reads at the device may ignore the hint and start these reads together with
+    /// others. When the task awaits, reads start without it.
     fn flush(&mut self);
 
-    /// Reads submitted whose completion has not been taken.
+    /// The number of submitted reads whose completion has not been taken.
     fn in_flight(&self) -> usize;
 
-    /// Takes a completion that has already come in; never waits.
+    /// Takes a completion that has arrived already; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
-    /// A hint: the task goes on only when so many completions have come in (one, unless it says so before it waits). A
-    /// thread that serves no other task then sleeps once for all of them; for a single one, which will not be long, it
-    /// stays awake a while.
+    /// A hint: the task continues only after this number of completions has arrived. Without the
+    /// hint the number is one. A thread that serves no other task then sleeps once for all of them.
+    /// For a single completion, which arrives soon, the thread stays awake for a while.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }
 
-    /// Takes a completion, or arranges for the task to be woken when one has come in.
+    /// Takes a completion, or arranges that the task is woken when one arrives.
     ///
     /// # Panics
-    /// If nothing is in flight: the task would sleep for ever.
+    /// If nothing is in flight, since the task would sleep for ever.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
-    /// Forgets all reads in flight, so that the queue can serve another query. Their buffers stay alive until the
-    /// device is done with them.
+    /// Forgets all reads in flight, so that the queue can serve another query. Their buffers stay
+    /// allocated until the device has finished.
     fn reset(&mut self);
 }
 
@@ -118,7 +123,7 @@ pub async fn next(queue: &mut dyn ReadQueue) -> Completion {
     poll_fn(|cx| queue.poll_next(cx)).await
 }
 
-/// Waits for the next completion of any of several queues; `None` if nothing is in flight in any.
+/// Waits for the next completion of any of several queues. `None` if no queue has a read in flight.
 pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     poll_fn(|cx| {
         let mut waits = false;
@@ -136,7 +141,7 @@ pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     .await
 }
 
-/// The check that every tier makes before it takes a read.
+/// Checks a read, as every tier does before it takes one.
 pub(crate) fn check(
     place: &str,
     size: u64,

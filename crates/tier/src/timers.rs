@@ -1,34 +1,38 @@
-//! What is to be woken when, of one thread: plain timers, for which it sleeps, and exact ones, before which it is awake.
+//! The timers of one thread. A thread sleeps until a plain timer ends, and is awake shortly before
+//! an exact one.
 //!
 //! ```text
-//!   plain   ──────── sleeps ──────────────────────> due, and later by what the kernel takes to wake it
+//!   plain   ──────── sleeps ──────────────────────> due, plus the kernel's delay
 //!   exact   ──────── sleeps ───> alarm ── awake ──> due
 //!                                  └── early ───────┘
 //! ```
 //!
-//! A thread that is asleep is back 27 to 40 µs after its time on the machine where this was measured (2 virtual cores, the kernel's
-//! own slack of 50 µs taken away; 75 to 89 µs with it), and elsewhere after a few. What has to come at its microsecond, as the answers of a
-//! modelled device do, is therefore waited for awake at last: as long as this thread was late before, [`EARLY`] at most.
+//! On the measured machine (2 virtual cores) a sleeping thread wakes 27 to 40 µs late with the
+//! kernel's timer slack of 50 µs removed, and 75 to 89 µs late with it. On other machines it wakes
+//! a few microseconds late. The answers of a modelled device have to arrive at their microsecond.
+//! So the thread stays awake for the last part of such a wait. That part is as long as this
+//! thread's earlier delays, and at most [`EARLY`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long before an exact timer ends its thread is to be awake at most, and therefore the longest that it may spin for it. It is
-/// a little more than what a thread is late by when it is woken (module documentation), until this one knows better.
+/// The longest time for which a thread is awake, and may spin, before an exact timer ends. It is a
+/// little more than the usual delay of a wake-up (see the module's documentation). The thread
+/// starts with this value, and adapts it to its own delays.
 pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
-/// How a timer is waited for.
+/// The way in which a timer is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// Asleep: it ends some ten microseconds late.
+    /// The thread sleeps; the timer ends some ten microseconds late.
     Plain,
-    /// Awake at last.
+    /// The thread is awake for the last part of the wait.
     Exact,
 }
 
-/// A timer: when it ends, and a number that tells it from others of the same time.
+/// A timer: its end, and a number that distinguishes timers of the same time.
 pub(crate) type Timer = (Instant, u64);
 
 /// The timers of one thread.
@@ -37,9 +41,9 @@ pub(crate) struct Timers {
     plain: BTreeMap<Timer, Waker>,
     exact: BTreeMap<Timer, Waker>,
     next: u64,
-    /// Whether the kernel was told that this thread's sleeps are to end in time.
+    /// Whether the timer slack of this thread has been removed.
     punctual: bool,
-    /// How long before an exact timer the thread is to be awake.
+    /// The time before an exact timer at which the thread should be awake.
     early: Duration,
 }
 
@@ -56,18 +60,20 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// The thread slept until an alarm, and was late. What it is late by counts at once if it is more than was allowed for, and slowly if it is less.
+    /// Records that the thread slept until an alarm and was late. A delay above the current
+    /// allowance takes effect at once; a smaller one takes effect slowly.
     pub(crate) fn woke(&mut self, late: Duration) {
         let with_room = late + late / 4;
         self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
     }
 
-    /// How long before an exact timer the thread is to be awake.
+    /// The time before an exact timer at which the thread should be awake.
     pub(crate) fn early(&self) -> Duration {
         self.early
     }
 
-    /// Has `waker` woken at a time, by the timer that has this number or by a new one; gives its number.
+    /// Registers `waker` for a time, in the timer with the given number or in a new one. Returns
+    /// the number.
     pub(crate) fn set(
         &mut self,
         due: Instant,
@@ -81,8 +87,9 @@ impl Timers {
         });
         if precision == Precision::Exact && !self.punctual {
             self.punctual = true;
-            // The kernel may delay the end of a sleep by 50 µs, to wake several threads at once. It does so to other sleeps of this
-            // thread no more either. Where it refuses, sleeps are late, which costs accuracy and nothing else.
+            // The kernel may delay the end of a sleep by 50 µs, to wake several threads at once.
+            // This setting also affects the other sleeps of this thread. If the kernel refuses it,
+            // sleeps end late, which costs only accuracy.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         match self.of(precision).get_mut(&(due, number)) {
@@ -99,17 +106,18 @@ impl Timers {
         }
     }
 
-    /// Takes a timer back, if it has not ended. The waker is foreign code: drop it when nothing is borrowed.
+    /// Removes a timer, if it has not ended. The waker is foreign code, so the caller must drop it
+    /// when nothing is borrowed.
     pub(crate) fn forget(&mut self, timer: Timer, precision: Precision) -> Option<Waker> {
         self.of(precision).remove(&timer)
     }
 
-    /// Whether there is none.
+    /// Whether there is no timer.
     pub(crate) fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.exact.is_empty()
     }
 
-    /// Takes a timer that has ended by now.
+    /// Removes a timer that has ended by `now`.
     pub(crate) fn ended(&mut self, now: Instant) -> Option<Waker> {
         for timers in [&mut self.exact, &mut self.plain] {
             if let Some(first) = timers.first_entry()
@@ -121,7 +129,7 @@ impl Timers {
         None
     }
 
-    /// Until when the thread may sleep; `None`: no timer ends.
+    /// The time until which the thread may sleep; `None` if there is no timer.
     pub(crate) fn alarm(&self) -> Option<Instant> {
         let plain = self.plain.keys().next().map(|&(due, _)| due);
         let exact = self
@@ -130,7 +138,7 @@ impl Timers {
         [plain, exact].into_iter().flatten().min()
     }
 
-    /// When the next exact timer ends.
+    /// The end of the next exact timer.
     pub(crate) fn exact_due(&self) -> Option<Instant> {
         self.exact.keys().next().map(|&(due, _)| due)
     }

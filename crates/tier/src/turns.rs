@@ -1,18 +1,21 @@
-//! What is done once for all work that ended in one turn of a worker: for instance one write for all answers.
+//! Actions that a worker performs once for all work that ended in one round, for instance one write
+//! for all answers.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Something to be done.
+/// A deferred action.
 type Then = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// What waits for the end of the turn, on a worker that tells of ends; `None` everywhere else.
+    /// The actions to perform at the end of the round, while a worker reports ends; `None` at any
+    /// other time.
     static WAITS: RefCell<Option<Vec<Then>>> = const { RefCell::new(None) };
 }
 
-/// Runs `then` when this worker of a [`WorkerPool`](crate::WorkerPool) has told of all work that has ended in its turn ([`Work::ended`](crate::Work::ended)), which is soon: no read is
-/// waited for before. On any other thread, and at any other time, runs it now.
+/// Defers `then` until this worker of a [`WorkerPool`](crate::WorkerPool) has reported all work
+/// that ended in its round ([`Work::ended`](crate::Work::ended)). That is soon, since the worker
+/// waits for no read before. On any other thread, and at any other time, `then` runs at once.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {
@@ -26,7 +29,7 @@ pub fn after_turn(then: impl FnOnce() + 'static) {
     }
 }
 
-/// Runs `tell`, which tells of all work that has ended, and then what was to wait for that.
+/// Runs `tell`, which reports all work that has ended, and then the deferred actions.
 pub(crate) fn turn(tell: impl FnOnce()) {
     WAITS.set(Some(Vec::new()));
     let told = catch_unwind(AssertUnwindSafe(tell));

@@ -1,11 +1,14 @@
-//! Reads through io_uring, and waits for sockets: one ring a thread, used by that thread only.
+//! Reads through io_uring, and waits for sockets. Each thread has one ring, which only that thread
+//! uses.
 //!
-//! The flags matter more than anything else. `SINGLE_ISSUER` and `DEFER_TASKRUN` let the kernel post completions
-//! only when this thread enters it, in one batch and without interrupting its computing; `TASKRUN_FLAG` makes it say,
-//! in shared memory, that there is something to enter for. Older kernels refuse them with `EINVAL` and get fewer.
+//! The flags of the ring matter more than anything else. `SINGLE_ISSUER` and `DEFER_TASKRUN` let
+//! the kernel post completions only when this thread enters it, in one batch and without
+//! interrupting computation. `TASKRUN_FLAG` makes the kernel signal in shared memory that an entry
+//! is worthwhile. Older kernels refuse these flags with `EINVAL` and get fewer.
 //!
-//! Registered files and registered buffers were tried with `examples/randread` and left out: over a dozen alternating
-//! runs each their processor time a read could not be told from that without them, and buffers cost locked memory.
+//! Registered files and buffers are not used. Over a dozen alternating runs of `examples/randread`,
+//! their processor time per read did not differ measurably, and registered buffers need locked
+//! memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,59 +21,62 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use crate::parking::{EventSignal, Signal};
 use crate::reads::RawRead;
 
-/// Entries of the submission queue; when it is full it is handed to the kernel.
+/// Entries of the submission queue. A full queue is handed to the kernel.
 const ENTRIES: u32 = 256;
-/// Entries of the completion queue: reads that may be at the device at once.
+/// Entries of the completion queue, which is the most reads at the device at once.
 pub(crate) const DEPTH: usize = 1024;
 
-/// What comes in: a slot, and what became of it.
+/// A completion: a slot and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// Of a read: the bytes that it brought, or a negated errno.
+    /// A read: the number of bytes, or a negated errno.
     Read(u32, i32),
-    /// Of a socket that was watched: the events that it is ready for, as poll(2) gives them, or a negated errno.
+    /// A watched socket: the events that it is ready for, as poll(2) reports them, or a negated
+    /// errno.
     Socket(u32, i32),
 }
 
-/// How reads of a thread are carried out, and its sockets watched. Used by one thread only.
+/// Performs the reads of a thread and watches its sockets. Only one thread uses it.
 pub(crate) trait Driver {
-    /// Queues a read. Returns false if no more can be in flight; nothing has been queued then.
+    /// Queues a read. Returns false, with nothing queued, if the limit of reads in flight is
+    /// reached.
     ///
     /// # Safety
-    /// The read's file and buffer must stay valid, and the buffer untouched, until [`pop`](Driver::pop) has returned
-    /// its slot or the process ends.
+    /// The read's file and buffer must stay valid, and the buffer untouched, until
+    /// [`pop`](Driver::pop) has returned its slot or the process ends.
     unsafe fn push(&mut self, read: RawRead) -> io::Result<bool>;
-    /// Starts what is queued, without waiting, and lets completions come in that can.
+    /// Starts queued entries without waiting, and collects available completions.
     fn start(&mut self) -> io::Result<()>;
-    /// Starts what is queued and waits until `want` completions can be popped or the time is over.
+    /// Starts queued entries and waits until `want` completions can be popped, or the timeout ends.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
-    /// Starts what is queued and stays awake until a completion can be popped, which it says, or the time is over.
+    /// Starts queued entries and stays awake until a completion can be popped (then returns true),
+    /// or the limit is reached.
     fn spin(&mut self, limit: Duration) -> io::Result<bool> {
         let _ = limit;
         Ok(false)
     }
-    /// Takes a completion that has come in.
+    /// Takes a completion that has arrived.
     fn pop(&mut self) -> Option<Event>;
-    /// True if [`start`](Driver::start) would let completions come in.
+    /// Whether [`start`](Driver::start) would collect completions.
     fn stirs(&mut self) -> bool;
-    /// What is queued and not started.
+    /// The number of entries that are queued and not started.
     fn queued(&self) -> usize;
-    /// Has a descriptor watched for events of poll(2), until [`pop`](Driver::pop) has returned its slot, once. It is not touched,
-    /// whatever it is by then.
+    /// Watches a descriptor for events of poll(2), until [`pop`](Driver::pop) has returned its
+    /// slot, once. The watch does not read or write the descriptor, so a reused number is harmless.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
-    /// Watches a slot no more: `pop` returns it soon, if it has not yet.
+    /// Stops watching a slot. If `pop` has not returned the slot yet, it does so soon.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
-    /// What ends the next [`wait`](Driver::wait), from any thread.
+    /// A signal that any thread can raise, to end the next [`wait`](Driver::wait).
     fn signal(&mut self) -> io::Result<Arc<dyn Signal>>;
 }
 
-/// What an entry of the ring is about: the upper half of its user data; the lower one is a slot.
+/// The kind of a ring entry: the upper half of its user data. The lower half is a slot.
 const READ: u64 = 0;
 const SOCKET: u64 = 1 << 32;
-/// That a socket is watched no more; nobody waits for it.
+/// The end of a watch, which needs no report.
 const UNWATCH: u64 = 2 << 32;
 const BELL: u64 = 3 << 32;
-/// An entry that does nothing.
+/// An entry without effect.
 const NOTHING: u64 = 4 << 32;
 
 /// An io_uring.
@@ -78,9 +84,9 @@ pub(crate) struct Ring {
     ring: IoUring,
     queued: usize,
     in_flight: usize,
-    /// Descriptors that the kernel watches, the signal's included.
+    /// Descriptors that the kernel watches, including the signal's.
     watched: usize,
-    /// Entries for which the kernel had no room.
+    /// Entries that the submission queue had no room for.
     later: VecDeque<squeue::Entry>,
     signal: Option<Arc<EventSignal>>,
     /// Whether the signal is watched.
@@ -139,8 +145,9 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Has the kernel carry out an entry that does nothing. A sandbox may let a ring be made and refuse to have it entered: who reads through such
-    /// a ring would be told that the file cannot be read.
+    /// Makes the kernel perform an entry without effect. A sandbox may allow a ring to be created
+    /// and refuse to enter it. Without this test, a read through such a ring would fail as if the
+    /// file could not be read.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
         while self.ring.completion().next().is_none() {
@@ -153,7 +160,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Queues an entry that leads to no memory, now or as soon as there is room.
+    /// Queues an entry that refers to no memory, now or as soon as there is room.
     fn add(&mut self, entry: squeue::Entry) -> io::Result<()> {
         if self.ring.submission().is_full() {
             self.start()?;
@@ -163,10 +170,11 @@ impl Ring {
         Ok(())
     }
 
-    /// Queues what waits for room, as far as there is some.
+    /// Queues the entries that wait for room, as many as fit.
     fn add_later(&mut self) {
         while let Some(entry) = self.later.front() {
-            // SAFETY: only `add` fills the queue, with entries that name descriptors and slots, and no memory.
+            // SAFETY: only `add` fills this queue, with entries that contain descriptors and slots,
+            // and no pointers.
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
             }
@@ -176,7 +184,8 @@ impl Ring {
     }
 }
 
-/// An enter that was interrupted, or for which the kernel has no room now, is simply done again later.
+/// Ignores an interrupted entry to the kernel, or one for which the kernel has no resources now. It
+/// is repeated later.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -226,7 +235,7 @@ impl Driver for Ring {
                 tolerate(self.ring.submitter().submit_with_args(want, &args))?;
             }
             Some(limit) => {
-                // Before Linux 5.11 the kernel knows no timeout here.
+                // Before Linux 5.11 this call takes no timeout.
                 tolerate(self.ring.submit())?;
                 std::thread::sleep(limit.min(Duration::from_micros(50)));
             }
@@ -242,7 +251,7 @@ impl Driver for Ring {
         }
         let start = Instant::now();
         loop {
-            // The kernel says in shared memory that it has something, so that looking costs no system call.
+            // The kernel signals work in shared memory, so this check costs no system call.
             if self.stirs() {
                 self.start()?;
             }
@@ -274,7 +283,7 @@ impl Driver for Ring {
                     self.hears = false;
                     self.signal.iter().for_each(|signal| signal.clear());
                 }
-                // Of what is watched no more the entry itself tells.
+                // The entry of a cancelled watch reports itself.
                 _ => {}
             }
         }
@@ -297,7 +306,8 @@ impl Driver for Ring {
     }
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
-        // Where POLL_REMOVE finds that the socket stirs, it leaves it to itself, which may go on to wait; this ends it.
+        // `POLL_REMOVE` is not used: if it finds that the socket has an event, it leaves the watch
+        // alone, which may then continue to wait. This operation ends the watch.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

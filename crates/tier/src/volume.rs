@@ -1,8 +1,12 @@
-//! Where an index is written: a directory of files with exactly the promises that a file system makes.
+//! The interface for writing an index: a directory of files with exactly the guarantees that a file
+//! system gives.
 //!
-//! What survives a crash: bytes written before a [`VolumeFile::sync`] that succeeded; names (a creation, a rename, a
-//! removal) before a [`Volume::sync`] that succeeded. All else may be lost, kept, kept in part, or kept in another
-//! order. [`Directory`](crate::Directory) is the real thing, `SimVolume` (feature `testing`) one that crashes when told to.
+//! Two things survive a crash. Bytes survive if a [`VolumeFile::sync`] after them succeeded.
+//! Changes of names (creation, rename, removal) survive if a [`Volume::sync`] after them succeeded.
+//! Any other change may be lost, kept, kept in part, or kept in another order.
+//!
+//! [`Directory`](crate::Directory) is a directory of the file system. `SimVolume` (feature
+//! `testing`) is a simulation that crashes on demand.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -13,25 +17,25 @@ use std::sync::{Arc, Mutex};
 use crate::error::TierError;
 use crate::tier::Tier;
 
-/// A flat directory of files. Names have no separators.
+/// A flat directory of files. Names contain no separators.
 pub trait Volume: Send + Sync + Debug {
-    /// What to call it in messages: its path.
+    /// The name of the volume in messages: its path.
     fn name(&self) -> String;
 
-    /// What to call a file in messages: its path.
+    /// The name of a file in messages: its path.
     fn place(&self, name: &str) -> String {
         format!("{}/{name}", self.name())
     }
 
-    /// Creates a file, empty, in place of any that has the name: that one loses the name, and is not emptied.
+    /// Creates an empty file. A file that already has the name loses it, and is not truncated.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens a file that exists, for writing. What is not a regular file of this volume alone (a link to another place, a
-    /// file with other names) is [`TierError::NotPlain`].
+    /// Opens an existing file for writing. A file that is not a regular file of this volume alone
+    /// (a link to another place, a file with other names) is refused with [`TierError::NotPlain`].
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens a file that exists for writing blocks here and there, past the page cache where the file system can do
-    /// that. It behaves as one that [`open`](Volume::open) gives.
+    /// Opens an existing file for writing single blocks, without the page cache where the file
+    /// system allows that. Otherwise the file behaves as [`open`](Volume::open) describes.
     fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         self.open(name)
     }
@@ -39,16 +43,19 @@ pub trait Volume: Send + Sync + Debug {
     /// All bytes of a file.
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError>;
 
-    /// Fills `out` from `offset`; a file that ends earlier is an error. For large files that are read in pieces.
+    /// Fills `out` with the bytes from `offset` on. A file that ends earlier is an error. This
+    /// serves large files that are read in pieces.
     fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
-    /// Opens a file for reading it in pieces, which goes on whatever becomes of its name.
+    /// Opens a file for reading in pieces. The reader stays valid if the file is renamed or
+    /// removed.
     fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError>;
 
     /// Length of a file in bytes.
     fn len(&self, name: &str) -> Result<u64, TierError>;
 
-    /// Whether there is a file of this name: an error is not an answer, least of all "no".
+    /// Whether there is a file of this name. An error is returned as such, and does not count as
+    /// "no".
     fn exists(&self, name: &str) -> Result<bool, TierError> {
         match self.len(name) {
             Ok(_) => Ok(true),
@@ -60,13 +67,13 @@ pub trait Volume: Send + Sync + Debug {
     /// Opens a file for random reads.
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError>;
 
-    /// Whether a file has other names as well, in this volume or elsewhere (hard links): then it is not opened for writing, before it is made one of
-    /// its [own](fn@crate::own).
+    /// Whether a file has other names too, in this volume or elsewhere (hard links). Such a file is
+    /// not opened for writing until a copy of its [own](fn@crate::own) has replaced it.
     fn has_other_names(&self, _name: &str) -> Result<bool, TierError> {
         Ok(false)
     }
 
-    /// Gives a file another name, atomically, in place of any that has it.
+    /// Renames a file, atomically. A file that already has the new name is replaced.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError>;
 
     /// Removes a file.
@@ -75,21 +82,26 @@ pub trait Volume: Send + Sync + Debug {
     /// The names of all files, sorted.
     fn list(&self) -> Result<Vec<String>, TierError>;
 
-    /// Makes names durable: what was created, renamed and removed.
+    /// Makes all creations, renames and removals of names durable.
     fn sync(&self) -> Result<(), TierError>;
 
-    /// Keeps room on storage for `bytes` bytes: an empty file of this name, with blocks beyond its end. Once the file is opened, what is written below that needs no
-    /// more room, whatever name it has by then. A file that has the room already keeps it; one of this name that is not empty is replaced. False, and nothing is kept, where the file
-    /// system does not give blocks ahead.
+    /// Reserves `bytes` bytes of storage in an empty file of this name, as blocks beyond its end.
+    /// After the file is opened, writes below that length need no more free space, even if the file
+    /// was renamed before. A file with such a reservation keeps it; a non-empty file of this name
+    /// is replaced.
+    ///
+    /// Returns false, and reserves nothing, if the file system does not support reservations.
     ///
     /// # Errors
-    /// [`TierError::NoSpace`]: there is not so much; what was kept before stays. Or the volume fails.
+    /// [`TierError::NoSpace`] if there is too little free space; an older reservation stays. Also
+    /// if the volume fails.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         let _ = (name, bytes);
         Ok(false)
     }
 
-    /// Bytes of storage that a file has beyond its end, since [`keep_room`](Volume::keep_room) gave them to it; 0 where there is no such file.
+    /// The bytes that [`keep_room`](Volume::keep_room) reserved for a file beyond its end; 0 if
+    /// there is no such file.
     ///
     /// # Errors
     /// The volume fails.
@@ -101,61 +113,66 @@ pub trait Volume: Send + Sync + Debug {
     /// Locks the volume for writing; [`TierError::InUse`] if it is locked. Readers need no lock.
     fn lock(&self) -> Result<LockGuard, TierError>;
 
-    /// Says to whom the lock keeps out what has it, and what they are to do meanwhile: a line each, with which [`TierError::InUse`] is told. Of a volume that is not locked through this handle
-    /// nothing is said; nor where it cannot be, since nothing hangs on it.
+    /// Describes the lock owner to other processes: one line that names it, and one with their
+    /// remedy. [`TierError::InUse`] reports both. If this handle has not locked the volume, or the
+    /// description cannot be stored, nothing happens.
     fn held_as(&self, what: &str, remedy: &str) {
         let _ = (what, remedy);
     }
 
-    /// Whether what this handle has locked is still what stands there, if it has locked anything: what changes names asks
-    /// by itself.
+    /// Checks that the volume and the lock that this handle holds still exist under their names.
+    /// Without a lock this succeeds. Operations that change names perform this check themselves.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] where the volume, or its lock, has been removed since; [`TierError::Forked`] in a process
-    /// that was forked from the one that took the lock.
+    /// [`TierError::Replaced`] if the volume or its lock has been removed since;
+    /// [`TierError::Forked`] in a process that was forked from the lock owner.
     fn check_held(&self) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Whether the volume is (still) what a path leads to: before something is written by its path, as scratch files are.
+    /// Checks that the path still leads to this volume, before a caller writes by that path, as for
+    /// scratch files.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if it is not.
+    /// [`TierError::Replaced`] if the path leads elsewhere.
     fn check_path(&self, _path: &Path) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Device and inode of a directory, which tell it from all others for as long as it is open, wherever it is moved; `None` of a volume that is none.
+    /// Device and inode of a directory. They identify it as long as it is open, even if it is
+    /// moved. `None` if the volume is no directory.
     fn identity(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// What the holder of the lock keeps in mind, empty at first; `None` while this handle has not locked it.
+    /// A value that the lock owner stores with the lock; it is empty at first. `None` while this
+    /// handle has not locked the volume.
     fn note(&self) -> Option<Arc<Note>> {
         None
     }
 }
 
-/// What the holder of a volume's lock keeps in mind, and forgets with the lock.
+/// A value that the owner of a volume's lock stores. It is dropped with the lock.
 pub type Note = Mutex<Option<Box<dyn Any + Send>>>;
 
-/// A file being read.
+/// A file that is open for reading.
 pub trait VolumeReader: Send + Sync + Debug {
-    /// Its length in bytes, as it is now.
+    /// The current length in bytes.
     fn size(&self) -> Result<u64, TierError>;
 
-    /// Fills `out` from `offset`; a file that ends earlier is an error.
+    /// Fills `out` with the bytes from `offset` on. A file that ends earlier is an error.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
-    /// The file of the operating system that is read, where it is one: [`VolumeFile::share`] asks for it.
+    /// The underlying file of the operating system, if there is one. [`VolumeFile::share`] needs
+    /// it.
     fn as_file(&self) -> Option<&File> {
         None
     }
 }
 
-/// A file being written.
+/// A file that is open for writing.
 pub trait VolumeFile: Send + Debug {
-    /// Writes all of `bytes` at `offset`; a gap reads as zeros.
+    /// Writes all of `bytes` at `offset`. A gap before them reads as zeros.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError>;
 
     /// Length in bytes.
@@ -166,23 +183,24 @@ pub trait VolumeFile: Send + Debug {
         self.len() == 0
     }
 
-    /// Cuts the file, or fills it up with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&mut self, len: u64) -> Result<(), TierError>;
 
     /// Makes the file's bytes and length durable.
     fn sync(&mut self) -> Result<(), TierError>;
 
-    /// Makes the file what `source` is now, with the same blocks on storage until one of the two is written to (a reflink). False, and
-    /// nothing is changed, where the file system cannot do that: then the bytes are to be copied.
+    /// Makes this file a reflink of `source`: both have the same blocks on storage until one of
+    /// them is written to. Returns false, and changes nothing, if the file system does not support
+    /// reflinks. The caller then has to copy the bytes.
     ///
     /// # Errors
-    /// A forked process.
+    /// This process was forked from the one that opened the file.
     fn share(&mut self, source: &dyn VolumeReader) -> Result<bool, TierError> {
         let _ = source;
         Ok(false)
     }
 
-    /// Writes `bytes` at the end; returns where they begin.
+    /// Writes `bytes` at the end; returns the offset of their first byte.
     fn append(&mut self, bytes: &[u8]) -> Result<u64, TierError> {
         let offset = self.len();
         self.write_at(offset, bytes)?;
@@ -190,7 +208,7 @@ pub trait VolumeFile: Send + Debug {
     }
 }
 
-/// A name must stay inside its directory.
+/// Checks that a name stays inside its directory.
 pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(TierError::Unsupported {
@@ -202,12 +220,13 @@ pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
     Ok(())
 }
 
-/// Name of the lock file in a directory; [`Volume::list`] leaves it out.
+/// The name of the lock file in a directory. [`Volume::list`] omits it.
 pub const LOCK_FILE: &str = "LOCK";
 
 /// Holds a volume's lock until it is dropped.
 pub struct LockGuard {
-    /// Whatever releases the lock when it is dropped; for a directory the open lock file.
+    /// A value that releases the lock when it is dropped. For a directory this is the open lock
+    /// file.
     _keeper: Box<dyn Any + Send + Sync>,
 }
 

@@ -1,19 +1,21 @@
-//! Persistent worker threads, and two ways to run work on them: borrowed, while the caller waits, or owned.
+//! A pool of persistent worker threads. It runs work that it borrows while the caller waits, or
+//! work that it owns.
 //!
-//! A ring belongs to one thread for its life, so threads are kept, and work travels to them: [`WorkerPool::run`] calls a
-//! closure on so many workers and returns when all are done, as `std::thread::scope` would. [`WorkerPool::submit`] returns at once;
-//! the pool owns what it was given, and says when it has ended.
+//! A ring belongs to one thread for its lifetime. So threads are kept, and work travels to them.
+//! [`WorkerPool::run`] calls a closure on several workers and returns when all calls have returned,
+//! as `std::thread::scope` does. [`WorkerPool::submit`] returns at once; the pool owns the work and
+//! reports its end.
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
 //!   host thread ── run_tasks(1, job) ──> share 0 ────────┼─ queue ──> worker: job(thread, i) -> tasks
 //!   host thread ── submit(1, work) ────> share 0 ────────┘             polls the tasks of all its shares in turn
-//!                                                                      the last one gone: work.ended(), on its worker
+//!                                                                      after the last one: work.ended(), on its worker
 //! ```
 //!
-//! Any number of runs go on at once. A share goes to a worker with nothing to do, if there is one; else to the first that comes by:
-//! each looks whether something waits once a turn, while its own tasks wait for reads. No two shares of a run are taken by
-//! one worker.
+//! Any number of runs may be active at once. A share goes to an idle worker if there is one.
+//! Otherwise the first worker that checks the queue takes it: a busy worker checks once a round,
+//! while its own tasks wait for reads. No worker takes two shares of one run.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -32,31 +34,32 @@ use crate::reactor::Io;
 use crate::threads::start;
 use crate::turns::turn;
 
-/// What a run asks of a worker: the tasks of its share.
+/// The closure of a run: it returns the tasks of a worker's share.
 type Job<'a> = dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a;
 
 /// Work that a pool owns until it has ended: see [`WorkerPool::submit`].
 pub trait Work: Send + Sync {
-    /// The tasks of a share, which run on the thread that asks for them.
+    /// Returns the tasks of a share. They run on the calling thread.
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
 
-    /// All tasks of all shares are gone, one of them with a panic perhaps. Called once, on the worker that had the last one: so it
-    /// should be short. The pool keeps nothing of the work any more.
+    /// Called once, when all tasks of all shares have ended; `panic` is set if a task panicked. The
+    /// call comes on the worker that had the last task, so it should be short. The pool keeps no
+    /// reference to the work after it.
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
 /// A job whose lifetime has been erased.
 struct Erased(*const Job<'static>);
 
-// SAFETY: the job is `Sync`, so a pointer to it may be used from other threads; that it lives long enough is
-// proved where it is made, in `WorkerPool::run_tasks`.
+// SAFETY: the job is `Sync`, so a pointer to it may be used from other threads.
+// `WorkerPool::run_tasks`, which makes the pointer, proves that the job lives long enough.
 unsafe impl Send for Erased {}
 // SAFETY: as above; the pointer itself is only read.
 unsafe impl Sync for Erased {}
 
-/// A call of `run_tasks` or `submit`.
+/// One call of `run_tasks` or `submit`.
 struct Run {
-    /// What the caller of `run_tasks` lends.
+    /// The job that the caller of `run_tasks` lends.
     job: Option<Erased>,
     state: Mutex<RunState>,
     end: Condvar,
@@ -65,14 +68,14 @@ struct Run {
 struct RunState {
     /// Shares that are not finished.
     left: usize,
-    /// Workers that took one.
+    /// Workers that took a share.
     by: Vec<usize>,
     panic: Option<Panic>,
-    /// What was submitted, until it has ended.
+    /// Submitted work, until it has ended.
     work: Option<Arc<dyn Work>>,
 }
 
-/// What a panic says.
+/// The payload of a panic.
 pub type Panic = Box<dyn Any + Send>;
 
 impl Run {
@@ -89,10 +92,11 @@ impl Run {
         })
     }
 
-    /// The tasks of a share.
+    /// Makes the tasks of a share.
     fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
         if let Some(job) = &self.job {
-            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted down.
+            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted
+            // down.
             let job = unsafe { &*job.0 };
             return job(thread, index);
         }
@@ -104,7 +108,8 @@ impl Run {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts down a share whose tasks are gone.
+    /// Counts down after the tasks of a share have ended. The last share reports the end of the
+    /// run.
     fn finish(&self, panic: Option<Panic>) {
         let mut state = self.lock();
         if let Some(panic) = panic {
@@ -126,20 +131,21 @@ impl Run {
     }
 }
 
-/// A worker's part of a run.
+/// One worker's part of a run.
 struct Share {
     run: Arc<Run>,
     index: usize,
 }
 
-/// What a worker does, as far as others have to know.
+/// The state of a worker, as far as other threads need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// It has tasks.
+    /// The worker has tasks.
     Tasks,
-    /// It has none, and sleeps.
+    /// The worker has no tasks, and sleeps.
     Nothing,
-    /// It has none, and is awake: it has just begun, or was woken for a share, or is about to look for one.
+    /// The worker has no tasks, and is awake. It has just started, was woken for a share, or is
+    /// about to look for one.
     Called,
 }
 
@@ -152,14 +158,15 @@ struct Worker {
 struct State {
     /// Shares that no worker has taken yet, oldest first.
     queue: VecDeque<Share>,
-    /// Those that have begun.
+    /// The workers that have started, by their number.
     workers: BTreeMap<usize, Worker>,
     stop: bool,
 }
 
 impl State {
-    /// For the first shares in the queue a worker without tasks each, while there are any; calls those that sleep. Shares behind
-    /// them are for whoever comes by.
+    /// Assigns a worker without tasks to each of the first shares in the queue, as long as there
+    /// are such workers, and wakes those workers that sleep. The shares after them go to any worker
+    /// that checks the queue.
     fn assign(&mut self) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = self
             .workers
@@ -186,7 +193,8 @@ impl State {
         assigned
     }
 
-    /// Takes a share for a worker: the oldest that it may have, and that no worker with nothing to do is to have.
+    /// Takes a share for worker `me`: the oldest one that it may run and that is not assigned to
+    /// another idle worker.
     fn take(&mut self, me: usize) -> Option<Share> {
         let assigned = self.assign();
         let at = (0..self.queue.len()).find(|&at| match assigned.get(at).copied().flatten() {
@@ -209,17 +217,17 @@ impl State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Shares in the queue: looked at without the lock, once a turn.
+    /// Shares in the queue. Workers read this once a round, without the lock.
     waiting: AtomicUsize,
 }
 
 impl Shared {
-    /// Foreign code runs outside the lock, so nothing panics while it is held.
+    /// No foreign code runs while the lock is held, so nothing panics under it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a worker sleeps, which is known from now on.
+    /// Registers a worker, if it is new, and returns the place where it sleeps.
     fn meet(&self, me: usize, thread: &thread::Thread) -> Arc<Parking> {
         let mut state = self.lock();
         let worker = state.workers.entry(me).or_insert_with(|| Worker {
@@ -229,7 +237,7 @@ impl Shared {
         worker.parking.clone()
     }
 
-    /// A share for a worker, if one waits that it may have.
+    /// Takes a share for a worker, if one waits that the worker may run.
     fn take(&self, me: usize) -> Option<Share> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return None;
@@ -248,7 +256,8 @@ impl Shared {
             index,
         }));
         self.waiting.store(state.queue.len(), Ordering::SeqCst);
-        // Workers that sleep though they have tasks wait for other threads: they can take something up meanwhile.
+        // A worker that sleeps although it has tasks waits for other threads. It can take a share
+        // meanwhile.
         let assigned = state.assign();
         if assigned.len() < state.queue.len() || assigned.contains(&None) {
             for worker in state.workers.values() {
@@ -257,7 +266,8 @@ impl Shared {
         }
     }
 
-    /// Sleeps until there is a share for a worker without tasks. None: the pool ends, and nothing is left that the worker may do.
+    /// Sleeps until there is a share for this worker, which has no tasks. `None` if the pool ends
+    /// and no share is left that the worker may run.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
         parking.park(None, || {
@@ -266,7 +276,7 @@ impl Shared {
             self.waiting.store(state.queue.len(), Ordering::SeqCst);
             let awake = found.is_some() || state.stop;
             match found {
-                // Nothing is left to it from now on.
+                // From now on this worker gets no share.
                 None if state.stop => drop(state.workers.remove(&me)),
                 None => state.set(me, Doing::Nothing),
                 found => share.set(found),
@@ -277,30 +287,31 @@ impl Shared {
     }
 }
 
-/// Shares that a worker takes up in one turn, at most: reads of these go to the kernel together, and what ends together is told together.
+/// The most shares that a worker takes in one round. Their reads go to the kernel together, and
+/// their ends are reported together.
 const TAKEN: usize = 8;
 
-/// Worker threads, each with a context of its own: ring, executor, buffers.
+/// Worker threads. Each has a context of its own: ring, executor, buffers.
 pub struct WorkerPool {
     shared: Arc<Shared>,
     io: Arc<Io>,
     workers: Vec<JoinHandle<()>>,
-    /// The process that the workers are threads of.
+    /// The process that started the workers.
     process: u32,
 }
 
 thread_local! {
-    /// Address of the pool that this thread works for.
+    /// The address of the pool that this thread works for.
     static EMPLOYER: Cell<usize> = const { Cell::new(0) };
 }
 
 impl WorkerPool {
-    /// Starts `threads` workers (at least one) that read as `io` says.
+    /// Starts `threads` workers (at least one) that read files in mode `io`.
     pub fn new(threads: usize, io: IoMode) -> Result<WorkerPool, TierError> {
         WorkerPool::build(threads, io, false)
     }
 
-    /// A workers to which the kernel refuses io_uring, as it does in many containers.
+    /// Starts workers to which the kernel refuses io_uring, as it does in many containers.
     #[cfg(feature = "testing")]
     pub fn without_ring(threads: usize, io: IoMode) -> Result<WorkerPool, TierError> {
         WorkerPool::build(threads, io, true)
@@ -309,7 +320,7 @@ impl WorkerPool {
     fn build(threads: usize, io: IoMode, forbid_ring: bool) -> Result<WorkerPool, TierError> {
         let io = Io::new(io, forbid_ring, threads)?;
         let shared = Arc::new(Shared::default());
-        // From here on, dropping the pool ends the workers that there are.
+        // From here on, a drop of the pool ends the workers that were started.
         let mut workers = WorkerPool {
             shared,
             io,
@@ -336,15 +347,17 @@ impl WorkerPool {
         self.workers.len()
     }
 
-    /// How the pool reads files. Workers whose ring fails later change it.
+    /// The backend that reads files. It changes if the ring of a worker fails later.
     pub fn backend(&self) -> Backend {
         self.io.backend()
     }
 
-    /// Calls `job(thread, i)` for `i < threads`, each on a worker of its own, and returns when all calls have returned.
+    /// Calls `job(thread, i)` for `i < threads`, each on a worker of its own, and returns when all
+    /// calls have returned.
     ///
-    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. A job that computes or waits keeps its worker from the
-    /// tasks of others: what searches is for [`run_tasks`](WorkerPool::run_tasks).
+    /// At most [`threads()`](WorkerPool::threads) workers take part; returns their number. A job
+    /// that computes or waits blocks its worker for the tasks of others, so searches use
+    /// [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
     /// As [`run_tasks`](WorkerPool::run_tasks).
@@ -355,16 +368,16 @@ impl WorkerPool {
         })
     }
 
-    /// Runs the tasks that `job(thread, i)` gives for `i < threads`, each share on a worker of its own, and returns when all
-    /// have finished.
+    /// Runs the tasks that `job(thread, i)` returns for `i < threads`, each share on a worker of
+    /// its own. Returns when all tasks have ended.
     ///
-    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. The tasks of several runs take turns on a worker, so
-    /// that runs of several host threads go on at once.
+    /// At most [`threads()`](WorkerPool::threads) workers take part; returns their number. A worker
+    /// polls the tasks of several runs in turn, so that runs of several callers progress at once.
     ///
     /// # Panics
-    /// With the panic of a job or a task, when the other shares of this run have finished; other runs and the pool go on. Also
-    /// when called from one of the pool's own jobs, which would never end, and in a process forked from the one that made
-    /// the pool.
+    /// If a job or a task panics: with that panic, after the other shares of this run have ended.
+    /// Other runs and the pool continue. Also if the caller is a job of this pool, since the call
+    /// would never end; and in a process that was forked from the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -376,13 +389,14 @@ impl WorkerPool {
         );
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
-        // SAFETY: only the lifetime changes: that of the job, of the thread's context that it is given, and of the tasks that it
-        // gives. A worker uses the pointer and has such tasks between here and the moment when it counts down `left`, whether
-        // anything panics or not (`Member`); the context lives until the worker ends, which is after that. This function
-        // returns only when `left` is 0, and nothing between here and there can unwind: locks ignore poisoning, waiting on a
-        // condition variable panics only with two different mutexes, and what is allocated is small. So no use outlives
-        // the borrow. (That the job keeps the reference to the context is out of the question: it is `Sync`, and a reference
-        // to a context is not `Send`.)
+        // SAFETY: the transmutation changes lifetimes only: of the job, of the thread's context
+        // that the job receives, and of the tasks that it returns. A worker uses the pointer and
+        // owns such tasks only between here and the moment when it counts down `left`, even if
+        // something panics (`Member`). The context lives until the worker ends, which is later.
+        // This function returns only when `left` is 0, and nothing before that can unwind: locks
+        // ignore poisoning, waiting on a condition variable panics only with two different mutexes,
+        // and the allocations are small. So no use outlives the borrow. (The job cannot keep the
+        // reference to the context: the job is `Sync`, and a reference to a context is not `Send`.)
         let job =
             Erased(unsafe { std::mem::transmute::<*const Job<'a>, *const Job<'static>>(job) });
         let run = Run::new(Some(job), None, wanted);
@@ -399,14 +413,16 @@ impl WorkerPool {
         wanted
     }
 
-    /// Has workers run the tasks that `work` gives for each share, as [`run_tasks`](WorkerPool::run_tasks) does, and returns at once:
-    /// [`Work::ended`] says when they have finished. Returns how many workers take part.
+    /// Runs the tasks of `work` on workers, as [`run_tasks`](WorkerPool::run_tasks) does, and
+    /// returns at once. [`Work::ended`] reports the end. Returns the number of workers that take
+    /// part.
     ///
-    /// The pool may be dropped meanwhile: it ends when all that was submitted has ended. Who drops it waits for that, unless
-    /// it is a worker of the same pool. A panic of a task reaches `ended`; other work and the pool go on.
+    /// The pool may be dropped meanwhile. It then ends when all submitted work has ended, and the
+    /// drop waits for that, unless the dropping thread is a worker of the same pool. A panic of a
+    /// task is passed to `ended`; other work and the pool continue.
     ///
     /// # Panics
-    /// In a process forked from the one that made the pool.
+    /// In a process that was forked from the pool's process.
     pub fn submit(&self, threads: usize, work: Arc<dyn Work>) -> usize {
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
@@ -428,21 +444,23 @@ impl WorkerPool {
     }
 }
 
-/// Whether the calling thread is a worker of any pool: it must not wait there for what other tasks of its pool are to do.
+/// Whether the calling thread is a worker of any pool. A worker must not block on other tasks of
+/// its pool.
 pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }
 
-/// A share that a worker has taken: it counts down when its tasks are gone, whatever happens.
+/// A share that a worker has taken. When its tasks are gone, the share counts down, whatever
+/// happened.
 struct Member {
     run: Arc<Run>,
-    /// Erased lifetimes: see `WorkerPool::run_tasks`.
+    /// The lifetimes are erased: see `WorkerPool::run_tasks`.
     group: Option<Group<'static>>,
     panic: Option<Panic>,
 }
 
 impl Member {
-    /// Does something with the tasks; if one panics, all of them go.
+    /// Applies `act` to the tasks. If a task panics, all of them are dropped.
     fn guard(&mut self, act: impl FnOnce(&mut Option<Group<'static>>)) {
         let group = &mut self.group;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(group))) {
@@ -479,13 +497,14 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     let parking = shared.meet(me, &thread::current());
     loop {
         let thread = Thread::with(io.clone());
-        // Declared after the context, so that tasks go before it.
+        // Declared after the context, so that tasks are dropped before it.
         let mut members = Vec::new();
         let served = catch_unwind(AssertUnwindSafe(|| {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // Not a task but the context itself: whoever has tasks here hears of it, and a new one waits for its reads and starts afresh.
+        // The context itself panicked, not a task. All runs with tasks here receive the panic. Then
+        // a new context waits for the old reads and starts afresh.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic
@@ -496,7 +515,7 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     }
 }
 
-/// Takes up shares and polls their tasks until the pool ends.
+/// Takes shares and polls their tasks until the pool ends.
 fn serve(
     shared: &Shared,
     thread: &Thread,
@@ -504,8 +523,8 @@ fn serve(
     me: usize,
     members: &mut Vec<Member>,
 ) {
-    // SAFETY: `work` keeps the context until `members` is empty, and only tasks of members have the reference (see
-    // `WorkerPool::run_tasks`).
+    // SAFETY: `work` keeps the context until `members` is empty, and only tasks of members have the
+    // reference (see `WorkerPool::run_tasks`).
     let thread: &'static Thread = unsafe { &*std::ptr::from_ref(thread) };
     let reactor = thread.reactor();
     let taken = Cell::new(None);
@@ -519,7 +538,7 @@ fn serve(
         };
         let mut room = TAKEN;
         while let Some(Share { run, index }) = share {
-            // First of all, so that it counts down if the job panics.
+            // Pushed first, so that the share counts down if the job panics.
             members.push(Member {
                 run,
                 group: None,
@@ -537,8 +556,9 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // Before the callers hear of it: what they ask for next may be for this worker. But not where it tells itself of the end of
-        // what was submitted, which may take long, and may even wait for a share that would be kept for it.
+        // This is set before the callers learn of the end, because their next request may go to
+        // this worker. It is not set for submitted work: this worker reports the end itself. That
+        // may take long, and may even wait for a share that would be reserved for this worker.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }

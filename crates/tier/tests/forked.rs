@@ -1,5 +1,6 @@
-//! What a forked process has of its parent. A program of its own with one test, so that nothing else runs in it when it forks: a child has
-//! all locks that other threads held, and none of the threads.
+//! Tests of a forked process: which resources of its parent it can use. They are the only test of
+//! this program, so that no other thread runs at the time of the fork: a child inherits all locks
+//! that other threads held, and none of the threads.
 
 use std::fs;
 
@@ -22,7 +23,8 @@ fn it_does_not_share_what_a_device_writes_to() {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let tier = FileTier::open(&path).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
-    // From buffers that are cut of one mapping, that are kept, and that are given back at once.
+    // Small buffers are cut from one mapping, larger ones are kept for reuse, and the largest are
+    // unmapped as soon as they are dropped.
     for len in [BLOCK, 5 * BLOCK, 65 * BLOCK] {
         let (tag, offset, bytes) = (0, 0, len as u32);
         let request = Request {
@@ -32,7 +34,8 @@ fn it_does_not_share_what_a_device_writes_to() {
         };
         queue.submit(request).unwrap();
         let block = thread.block_on(next(queue.as_mut())).result.unwrap();
-        // A device that goes on writing writes to the parent's page, whoever touches it first.
+        // A device that is still writing must reach the parent's page, whichever process touches
+        // the page first. So the child sees zeros.
         assert!(forked(300, || block.iter().all(|&byte| byte == 0)), "{len}");
         assert!(block.iter().all(|&byte| byte == 7));
     }
@@ -58,15 +61,15 @@ fn it_has_no_lock_and_writes_nothing() {
             && is_forked(file.sync())
             && is_forked(volume.open_pages("log-000001").map(drop))
     }));
-    // A child that lives on, as a worker of a server does, has nothing of the lock.
+    // A child that lives on, such as a worker of a server, must not keep the lock.
     let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which the kernel fills in.
+    // SAFETY: the array has room for the two descriptors that the kernel writes.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: the child waits and ends.
+    // SAFETY: the child only waits and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut byte = 0u8;
-        // SAFETY: a byte of ours; then the process ends.
+        // SAFETY: the byte is a local variable; the process ends right after the read.
         unsafe {
             libc::close(ends[1]);
             libc::read(ends[0], (&raw mut byte).cast(), 1);
@@ -78,7 +81,7 @@ fn it_has_no_lock_and_writes_nothing() {
         open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
             .any(|file| file.ends_with("LOCK"))
     };
-    // It closes it when it first runs.
+    // The child closes the lock file when it first runs.
     let begun = std::time::Instant::now();
     while has_lock() {
         assert!(begun.elapsed().as_secs() < 120, "the child keeps the lock");

@@ -1,4 +1,5 @@
-//! What reserved bytes cost. Alone in its process, since it counts the process' memory.
+//! Tests of the memory that reserved bytes take. They are alone in their process, since they count
+//! the memory of the process.
 
 use stratann_tier::{GrowingBytes, TierError, rss_bytes};
 

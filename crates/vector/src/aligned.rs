@@ -1,4 +1,4 @@
-//! Floats that start on a cache line, so that a load of 16 of them is a load of one line, not of parts of two.
+//! Floats that start on a cache line. A load of 16 of them then touches one line, not parts of two.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// A growable run of floats at an address that is a multiple of 64.
+/// A growable array of floats at an address that is a multiple of 64.
 #[derive(Clone, Default)]
 pub(crate) struct AlignedFloats {
     lines: Vec<Line>,
@@ -21,7 +21,8 @@ impl AlignedFloats {
         floats
     }
 
-    /// Changes the length. What was there stays, as far as it fits; what is new is arbitrary but initialised.
+    /// Changes the length. Old floats stay as far as they fit; new ones are initialised to an
+    /// unspecified value.
     pub(crate) fn resize(&mut self, len: usize) {
         self.lines.resize(len.div_ceil(16), Line([0.0; 16]));
         self.len = len;
@@ -32,7 +33,8 @@ impl Deref for AlignedFloats {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: a `Line` is 16 floats without padding, and there are at least `len / 16` of them, rounded up.
+        // SAFETY: a `Line` is 16 floats without padding, and there are at least `len / 16` of them,
+        // rounded up.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }

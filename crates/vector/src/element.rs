@@ -1,4 +1,5 @@
-//! Element types, and what can be said of raw rows without a metric: conversion to `f32`, and whether all is finite.
+//! Element types and the operations on raw rows that need no metric: conversion to and from `f32`,
+//! and checks for NaN and infinity.
 //!
 //! | element | bytes | code | read as |
 //! |---|---|---|---|
@@ -23,7 +24,7 @@ pub enum Element {
     I8,
 }
 
-/// A name or a code that is no element type.
+/// The error for a name or a code of no element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown element type {0:?}: use one of f32, f16, u8, i8")]
 pub struct UnknownElement(pub String);
@@ -51,7 +52,7 @@ impl Element {
         }
     }
 
-    /// The number that stands for this type in files. Codes are never reused.
+    /// The number of this type in files. Codes are never reused.
     pub const fn code(self) -> u8 {
         match self {
             Element::F32 => 0,
@@ -61,7 +62,7 @@ impl Element {
         }
     }
 
-    /// The type that a code from a file stands for.
+    /// The type with this code in a file; `None` for an unknown code.
     pub fn from_code(code: u8) -> Option<Element> {
         Element::ALL.get(usize::from(code)).copied()
     }
@@ -81,7 +82,8 @@ impl fmt::Display for Element {
 impl FromStr for Element {
     type Err = UnknownElement;
 
-    /// Reads a name, in any case; `float32`, `float16`, `uint8` and `int8` (numpy's names) are understood too.
+    /// Reads a name in any case. The names of numpy (`float32`, `float16`, `uint8`, `int8`) are
+    /// accepted too.
     fn from_str(text: &str) -> Result<Element, UnknownElement> {
         match text.to_ascii_lowercase().as_str() {
             "f32" | "float32" | "float" => Ok(Element::F32),
@@ -93,12 +95,14 @@ impl FromStr for Element {
     }
 }
 
-/// Converts a binary16 number, exactly. Free of branches, so that loops over it vectorise.
+/// Converts a binary16 number exactly. The function has no branches, so that loops over it
+/// vectorise.
 #[inline(always)]
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     let half = u32::from(half);
-    // The exponent and fraction land where binary32 has them, with a bias that is 112 too small; the multiplication
-    // puts the bias right, and makes normal numbers of binary16's subnormals.
+    // The shift puts exponent and fraction where binary32 has them, with an exponent bias that is
+    // 112 too small. The multiplication corrects the bias, and normalises the subnormal numbers of
+    // binary16.
     let magnitude = f32::from_bits((half & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
     let infinite = if half & 0x7c00 == 0x7c00 {
         0x7f80_0000
@@ -108,7 +112,8 @@ pub(crate) fn half_to_f32(half: u16) -> f32 {
     f32::from_bits(magnitude.to_bits() | infinite | (half & 0x8000) << 16)
 }
 
-/// Converts a row (or several, one after the other) to `f32`. No element type loses precision.
+/// Converts one row, or several consecutive rows, to `f32`. The conversion is exact for every
+/// element type.
 ///
 /// # Panics
 ///
@@ -144,8 +149,8 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Converts numbers to elements: integers are rounded, and bounded by their type; binary16 is rounded towards 0.
-/// NaN becomes 0 as an integer or binary16.
+/// Converts numbers to elements. Integers are rounded and clamped to their type; binary16 is
+/// rounded towards 0. NaN becomes 0 as an integer or binary16.
 ///
 /// # Panics
 ///
@@ -167,9 +172,9 @@ pub fn from_f32(element: Element, numbers: &[f32], out: &mut [u8]) {
     }
 }
 
-/// The binary16 number whose magnitude is the largest that is not above the number's.
+/// The binary16 number of the largest magnitude that is not above the magnitude of `number`.
 fn f32_to_half(number: f32) -> u16 {
-    // Magnitudes are in the order of their bits.
+    // The bits of non-negative numbers sort as the numbers do, so a binary search over them works.
     let (mut at, mut beyond) = (0, 0x7c00);
     while at + 1 < beyond {
         let middle = u16::midpoint(at, beyond);
@@ -181,12 +186,14 @@ fn f32_to_half(number: f32) -> u16 {
     at | u16::from(number.is_sign_negative()) << 15
 }
 
-/// The position (in elements) of the first element that is farther from 0 than `most`, NaN and infinity included; `None` if there
-/// is none. `most` is finite and not negative. Integers are never too large: they are bounded by their type. Bytes after the last
-/// whole element are not looked at.
+/// The position (in elements) of the first element with a magnitude above `most`, or of the first
+/// NaN or infinity. `None` if there is no such element.
+///
+/// `most` is finite and not negative. Integers always pass, since their type bounds them. Bytes
+/// after the last whole element are ignored.
 pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> {
     match element {
-        // Their largest is 65,504.
+        // 65,504 is the largest finite binary16 number.
         Element::F16 if most >= 65_504.0 => first_invalid(element, bytes),
         Element::F16 => bytes
             .as_chunks::<2>()
@@ -195,7 +202,8 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
             .map(|v| half_to_f32(u16::from_le_bytes(*v)).abs())
             .position(|magnitude| magnitude > most || magnitude.is_nan()),
         Element::F32 => {
-            // As integers, magnitudes are in order, and infinity and NaN behind them.
+            // As integers, magnitudes sort as numbers do, and infinity and NaN are above all of
+            // them.
             const RUN: usize = 64;
             let most = most.to_bits();
             let beyond = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7fff_ffff > most;
@@ -210,10 +218,11 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
     }
 }
 
-/// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are finite. Integers
-/// always are. Bytes after the last whole element are not looked at.
+/// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are
+/// finite. Integers always are. Bytes after the last whole element are ignored.
 pub fn first_invalid(element: Element, bytes: &[u8]) -> Option<usize> {
-    // A run at a time without an early exit, which vectorises; only a run with an offender is searched.
+    // Each run is tested whole, without an early exit, so that the loop vectorises. Only a run with
+    // an invalid element is searched.
     const RUN: usize = 64;
     let invalid32 = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7f80_0000 == 0x7f80_0000;
     let invalid16 = |v: &[u8; 2]| u16::from_le_bytes(*v) & 0x7c00 == 0x7c00;

@@ -1,30 +1,31 @@
-//! Which instruction set the kernels use: found out once a process, never in a hot call.
+//! The instruction set that the kernels use. It is detected once a process, never in a hot call.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// The instruction sets that kernels exist for. All give the same results, bit for bit.
+/// The instruction sets that kernels exist for. All of them give the same results, bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum InstructionSet {
-    /// Rust without intrinsics; what the compiler makes of it for the baseline processor.
+    /// Rust without intrinsics, compiled for the baseline processor.
     Plain,
     /// x86-64 with AVX2 and F16C.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// aarch64 with Advanced SIMD, which is all of them.
+    /// aarch64 with Advanced SIMD, which every aarch64 processor has.
     Neon,
 }
 
-/// A name that is no instruction set.
+/// The error for a name of no instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown instruction set {0:?}: use one of plain, avx2, avx512, neon")]
 pub struct UnknownInstructionSet(pub String);
 
 impl InstructionSet {
-    /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the best that the processor has, but none above the one
-    /// named by the environment variable `STRATANN_ISA` (`plain`, `avx2`, `avx512` or `neon`). Read once a process.
+    /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the best one that
+    /// the processor has. The environment variable `STRATANN_ISA` (`plain`, `avx2`, `avx512` or
+    /// `neon`) caps it. The variable is read once a process.
     pub fn current() -> InstructionSet {
         static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
         *CURRENT.get_or_init(|| {
@@ -33,7 +34,8 @@ impl InstructionSet {
                 .and_then(|name| match name.parse() {
                     Ok(cap) => Some(cap),
                     Err(error) => {
-                        // The caller asked for a speed, not for other answers: say it and go on.
+                        // A wrong value changes only the speed, not the answers. So this warns and
+                        // continues.
                         let error: UnknownInstructionSet = error;
                         eprintln!("stratann: STRATANN_ISA is ignored: {error}");
                         None
@@ -43,7 +45,8 @@ impl InstructionSet {
         })
     }
 
-    /// The sets that this processor has, worst first. [`InstructionSet::Plain`] is always there.
+    /// The sets that this processor has, worst first. [`InstructionSet::Plain`] is always among
+    /// them.
     pub fn available() -> &'static [InstructionSet] {
         static AVAILABLE: OnceLock<Vec<InstructionSet>> = OnceLock::new();
         AVAILABLE.get_or_init(detect)

@@ -1,9 +1,12 @@
-//! What a vector is: element types, metrics, distance kernels and the product quantiser.
+//! Vectors in memory: element types, metrics, distance kernels and the product quantiser.
 //!
-//! A vector is a *row*: `dim` elements of one [`Element`] type, little-endian, at any alignment, as it lies in a
-//! file or a page. A [`Kernel`] measures the distance between two rows; it is made once for a metric, an element type
-//! and a dimension, and then costs one indirect call a use. A [`ProductQuantizer`] replaces a vector by a code of a
-//! few bytes, and a [`DistanceTable`] estimates the distance of one query to many codes.
+//! A vector is a *row*: `dim` elements of one [`Element`] type, little-endian, at any alignment, as
+//! in a file or a page.
+//!
+//! - A [`Kernel`] computes the distance between two rows. It is made once for a metric, an element
+//!   type and a dimension. Each use then costs one indirect call.
+//! - A [`ProductQuantizer`] replaces a vector by a code of a few bytes.
+//! - A [`DistanceTable`] estimates the distances from one query to many codes.
 //!
 //! ```text
 //!   bytes ──Kernel──────────────────────────> exact distance
@@ -13,11 +16,12 @@
 //!
 //! **Smaller is nearer**, for every metric (see [`Metric`]).
 //!
-//! **Every instruction set gives the same bits.** Integer kernels are exact. Floating-point kernels fix the order of
-//! summation (see the private module `kernel::body`) and never fuse a multiplication with an addition, so an index that
-//! was built with AVX-512 is the index that a plain processor would have built, and answers alike.
+//! **Every instruction set gives the same bits.** Integer kernels are exact. Floating-point kernels
+//! fix the order of summation (see the private module `kernel::body`) and never fuse a
+//! multiplication with an addition. So a processor with AVX-512 builds the same index as a plain
+//! one, and searches it with the same answers.
 //!
-//! No I/O, no async; `unsafe` only for SIMD.
+//! This crate does no I/O and has no async code. Its `unsafe` code serves SIMD alone.
 
 mod aligned;
 mod element;

@@ -1,9 +1,9 @@
-//! The three metrics, and the one convention for distances: smaller is nearer.
+//! The three metrics. Under each of them a smaller distance is nearer.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How the distance between vectors `a` and `b` is measured.
+/// The formula for the distance between vectors `a` and `b`.
 ///
 /// | metric | distance | range |
 /// |---|---|---|
@@ -20,19 +20,20 @@ pub enum Metric {
     Cosine,
 }
 
-/// What brings the neighbours under a metric to those under the Euclidean distance, for which graphs are built and codes are
-/// trained.
+/// The change to vectors that turns nearest neighbours under a metric into nearest neighbours under
+/// the Euclidean distance. Graphs are built and codes are trained for the latter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Nothing: vectors count as they are.
+    /// No change.
     None,
-    /// Vectors are brought to length 1. One of length 0 has no direction and is refused.
+    /// Vectors are scaled to length 1. A vector of length 0 has no direction and is refused.
     Normalised,
-    /// Vectors get one element more, that makes all as long as the longest; queries get 0. A vector need not be its own nearest.
+    /// Vectors get one more element, chosen so that all are as long as the longest one. Queries get 0.
+    /// A vector is not always its own nearest neighbour.
     Lifted,
 }
 
-/// A name that is no metric.
+/// The error for a name of no metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown metric {0:?}: use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"
@@ -52,7 +53,7 @@ impl Metric {
         }
     }
 
-    /// One line about it, for who chooses.
+    /// A description of one line, for a user who chooses a metric.
     pub const fn about(self) -> &'static str {
         match self {
             Metric::L2 => "Squared Euclidean distance",
@@ -70,7 +71,8 @@ impl Metric {
         }
     }
 
-    /// What brings its neighbours to those under the Euclidean distance.
+    /// The change that turns neighbours under this metric into neighbours under the Euclidean
+    /// distance.
     pub const fn reduction(self) -> Reduction {
         match self {
             Metric::L2 => Reduction::None,
@@ -79,11 +81,13 @@ impl Metric {
         }
     }
 
-    /// The largest magnitude of an element of vectors of `dim` dimensions whose distances are all finite, with a margin for what a
-    /// build multiplies them with. Under cosine, whose distances do not depend on lengths, that of any finite number.
+    /// The largest magnitude that an element may have, in vectors of `dim` dimensions. All
+    /// distances are then finite, with a margin for the factors that a build applies. Under cosine
+    /// the distance does not depend on lengths, so any finite number is allowed.
     ///
-    /// Two vectors of such elements are nowhere farther apart than twice that: `dim * (2 * largest)^2` is a sixteenth of
-    /// [`f32::MAX`], and their inner product is less.
+    /// Elements of two such vectors differ by at most twice this number. So the squared distance is
+    /// at most `dim * (2 * largest)^2`, a sixteenth of [`f32::MAX`], and the inner product is
+    /// smaller.
     pub fn largest_magnitude(self, dim: usize) -> f32 {
         match self {
             Metric::Cosine => f32::MAX,
@@ -91,7 +95,7 @@ impl Metric {
         }
     }
 
-    /// The number that stands for this metric in files. Codes are never reused.
+    /// The number of this metric in files. Codes are never reused.
     pub const fn code(self) -> u8 {
         match self {
             Metric::L2 => 0,
@@ -100,7 +104,7 @@ impl Metric {
         }
     }
 
-    /// The metric that a code from a file stands for.
+    /// The metric with this code in a file; `None` for an unknown code.
     pub fn from_code(code: u8) -> Option<Metric> {
         Metric::ALL.get(usize::from(code)).copied()
     }

@@ -1,13 +1,14 @@
-//! Lengths of vectors, for the cosine metric.
+//! Lengths of vectors, as the cosine metric needs them.
 
-/// The Euclidean length of `v`, computed in `f64`, so that squares neither overflow nor vanish. It is 0 only if all elements are;
-/// and infinite if no `f32` can hold it, which takes elements near the largest.
+/// The Euclidean length of `v`, computed in `f64`, so that squares neither overflow nor underflow.
+/// The length is 0 only if all elements are 0. It is infinite if it exceeds [`f32::MAX`], which
+/// only elements near that limit can cause.
 pub fn norm(v: &[f32]) -> f32 {
     length(v) as f32
 }
 
 fn length(v: &[f32]) -> f64 {
-    // Eight sums instead of one: additions of one sum would wait for each other.
+    // Additions to one sum would wait for each other, so there are eight sums.
     let mut sums = [0f64; 8];
     let (eights, rest) = v.as_chunks::<8>();
     for eight in eights {
@@ -22,18 +23,20 @@ fn length(v: &[f32]) -> f64 {
     (((a + b) + (c + d)) + ((e + f) + (g + h))).sqrt()
 }
 
-/// Scales `v` to length 1 and returns the length that it had. A zero vector has no direction and stays zero.
+/// Scales `v` to length 1 and returns its former length. A zero vector has no direction and stays
+/// zero.
 pub fn normalize(v: &mut [f32]) -> f32 {
     let length = length(v);
     let norm = length as f32;
-    // A length that f32 rounds well is taken as f32 has it; of others it has few bits, or none.
+    // If `f32` holds the length as a normal number, that rounded length is used. A subnormal or
+    // infinite `f32` has too few bits for it, so `f64` is used then.
     let by = match norm.is_normal() {
         true => f64::from(norm),
         false => length,
     };
     if by > 0.0 && by.is_finite() {
         for x in v {
-            // Through f64, because 1 / norm in f32 is infinite for the smallest lengths.
+            // The division is in f64, because 1 / norm in f32 is infinite for the smallest lengths.
             *x = (f64::from(*x) / by) as f32;
         }
     }

@@ -1,8 +1,12 @@
 //! Codes of two precisions: a *low* code of half the bytes, and a *high* one.
 //!
-//! A search that goes from coarse to fine (PRESS, DistVS §3.1) wants a short code of every vector and a longer one of the few that the short one does
-//! not rule out. There are two ways to have both ([`LowCodes`]). *Separate* codes are of two quantisers, each trained by itself, and memory pays for both. *Nested*
-//! codes share: the high code goes on where the low one ends, a first product quantiser gives the low part, and a second one codes what the first leaves over, the *rest*.
+//! A coarse-to-fine search (PRESS, DistVS §3.1) needs a short code of every vector, and a longer
+//! code of the few vectors that the short one does not rule out. Two kinds of codes provide both
+//! ([`LowCodes`]):
+//!
+//! - *Separate* codes come from two quantisers, each trained by itself. Memory holds both codes.
+//! - *Nested* codes share bytes: the high code starts with the low one. A first product quantiser
+//!   gives the low part. A second one encodes the residual that the first leaves, the *rest*.
 //!
 //! ```text
 //!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes       b bytes, as a code of one precision
@@ -14,11 +18,14 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes             one and a half times as many
 //! ```
 //!
-//! Any vector would do for m; with that one nothing is lost to rounding where vectors lie far from the origin and near each other.
+//! Any vector would do for m. With this one, rounding loses nothing where vectors lie near each
+//! other and far from the origin.
 //!
-//! So a nested low part is ranked as any product-quantised code is, and the whole one too, by the same kernel, once its correction is added. Ranking photo-sift-100k by 32
-//! bytes, 98.2 % of the ten nearest are among the first twenty by such a code, 97.3 % by a code of one precision; package-text by 96 bytes,
-//! 98.0 and 98.7 % (`bench/sketches/press_codes.py`, which also says what was tried before: low parts of four bits of each byte).
+//! So one kernel ranks nested low parts as any product-quantised codes, and whole codes too, once
+//! their correction is added. In photo-sift-100k with 32 bytes, 98.2 % of the ten nearest are among
+//! the first twenty by such a code, and 97.3 % by a code of one precision. In package-text with 96
+//! bytes, the shares are 98.0 and 98.7 % (`bench/sketches/press_codes.py`, which also describes a
+//! rejected design: low parts of four bits of each byte).
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,25 +33,25 @@ use std::str::FromStr;
 use crate::quantiser::{ProductQuantizer, chunk_of};
 use crate::{CENTROIDS, DistanceTable, Metric, QuantizerError, Rounding, Training};
 
-/// What low codes are to the high codes of the same vectors.
+/// How the low codes of vectors relate to their high codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LowCodes {
-    /// Their first halves.
+    /// A low code is the first half of the high code.
     Nested,
-    /// Codes by themselves, of half as many bytes.
+    /// Low codes are codes of their own, with half as many bytes.
     Separate,
 }
 
-/// A name of low codes that there are not.
+/// The error for a name of no kind of low codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown low codes {0:?}; expected nested or separate")]
 pub struct UnknownLowCodes(String);
 
 impl LowCodes {
-    /// All of them.
+    /// Both kinds.
     pub const ALL: [LowCodes; 2] = [LowCodes::Nested, LowCodes::Separate];
 
-    /// The name that they are asked for by.
+    /// The name that [`FromStr`] reads back: `nested` or `separate`.
     pub const fn name(self) -> &'static str {
         match self {
             LowCodes::Nested => "nested",
@@ -52,7 +59,7 @@ impl LowCodes {
         }
     }
 
-    /// One line about them, for who chooses.
+    /// A description of one line, for a user who chooses.
     pub const fn about(self) -> &'static str {
         match self {
             LowCodes::Nested => "The first halves of the high codes",
@@ -62,7 +69,7 @@ impl LowCodes {
         }
     }
 
-    /// Bytes that a vector's codes take together where its high code has `high` of them.
+    /// Bytes that both codes of a vector take together, if the high code has `high` bytes.
     pub fn stored_bytes(self, high: usize) -> usize {
         match self {
             LowCodes::Nested => high,
@@ -70,7 +77,7 @@ impl LowCodes {
         }
     }
 
-    /// Of [`stored_bytes`](LowCodes::stored_bytes), those of the low code.
+    /// The bytes of the low code, out of [`stored_bytes`](LowCodes::stored_bytes).
     pub fn low_bytes(self, stored: usize) -> usize {
         match self {
             LowCodes::Nested => stored.div_ceil(2),
@@ -78,7 +85,7 @@ impl LowCodes {
         }
     }
 
-    /// Of [`stored_bytes`](LowCodes::stored_bytes), those of the high code.
+    /// The bytes of the high code, out of [`stored_bytes`](LowCodes::stored_bytes).
     pub fn high_bytes(self, stored: usize) -> usize {
         match self {
             LowCodes::Nested => stored,
@@ -102,14 +109,15 @@ impl FromStr for LowCodes {
     }
 }
 
-/// Turns vectors into codes of two precisions.
+/// A quantiser that gives each vector codes of two precisions.
 #[derive(Clone)]
 pub struct PairedQuantizer {
     low_codes: LowCodes,
     low: ProductQuantizer,
-    /// Of nested codes what goes on where the low one ends; of separate ones the high code.
+    /// Nested codes: the quantiser of the residual that the low code leaves. Separate codes: the
+    /// quantiser of the high code.
     rest: ProductQuantizer,
-    /// With the mean of the low part's centroids.
+    /// Knows the mean of the low part's centroids.
     rounding: Rounding,
 }
 
@@ -124,11 +132,14 @@ impl std::fmt::Debug for PairedQuantizer {
 }
 
 impl PairedQuantizer {
-    /// Learns from a sample of `n * dim` floats: centroids for low codes, then others for what these leave over, or for high codes by themselves. `code_bytes` are those
-    /// [of both together](LowCodes::stored_bytes). The result depends on the sample and the seed, not on the threads nor on the processor.
+    /// Learns from a sample of `n * dim` floats. It trains centroids for low codes first. Then it
+    /// trains others for the residuals (nested) or for the high codes (separate). `code_bytes` is
+    /// the length [of both codes together](LowCodes::stored_bytes). The result depends on the
+    /// sample and the seed, not on the number of threads nor on the processor.
     ///
     /// # Errors
-    /// As [`ProductQuantizer::train`]; high codes of a single byte, of which there is no half.
+    /// As [`ProductQuantizer::train`]. Also if a high code would have a single byte, which has no
+    /// half.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -164,10 +175,12 @@ impl PairedQuantizer {
         }
     }
 
-    /// The quantiser of which the [centroids](PairedQuantizer::centroids) are known, for instance from a file.
+    /// Makes a quantiser from known [centroids](PairedQuantizer::centroids), for instance from a
+    /// file.
     ///
     /// # Errors
-    /// High codes of fewer than 2 bytes or of more than there are dimensions; not `512 * dim` floats; one that is not finite.
+    /// If a high code has fewer than 2 bytes or more bytes than there are dimensions; if there are
+    /// not `512 * dim` floats; if a float is not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -193,7 +206,7 @@ impl PairedQuantizer {
         self.low.dim()
     }
 
-    /// What low codes are to high ones.
+    /// How low codes relate to high codes.
     pub fn low_codes(&self) -> LowCodes {
         self.low_codes
     }
@@ -203,23 +216,25 @@ impl PairedQuantizer {
         self.low.code_bytes() + self.rest.code_bytes()
     }
 
-    /// What low codes mean: a quantiser whose codes they are.
+    /// The quantiser of the low codes.
     pub fn low(&self) -> &ProductQuantizer {
         &self.low
     }
 
-    /// Rounds queries by the centroids of low codes.
+    /// A quantiser of queries to a few bytes, relative to the centroids of low codes.
     pub fn rounding(&self) -> &Rounding {
         &self.rounding
     }
 
-    /// The centroids of low codes, then those of rests or high codes: each as those of a [`ProductQuantizer`], `512 * dim` floats together.
+    /// The centroids of low codes, then the centroids of residuals or high codes. Each half is in
+    /// the order of [`ProductQuantizer`]; both have `512 * dim` floats together.
     pub fn centroids(&self) -> impl Iterator<Item = f32> + '_ {
         let rest = std::iter::once_with(|| self.rest.centroids()).flatten();
         self.low.centroids().into_iter().chain(rest)
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads` threads.
+    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads`
+    /// threads.
     ///
     /// # Panics
     /// If `vectors` and `codes` are not for the same number of whole vectors.
@@ -245,8 +260,10 @@ impl PairedQuantizer {
         }
     }
 
-    /// Fills `table` so that a sum of its entries over a whole nested code, plus the code's [correction](PairedQuantizer::correction), estimates the distance as
-    /// [`ProductQuantizer::table`] says; or the sum over a separate high code, which stands behind the low one.
+    /// Fills `table` for whole codes. For nested codes, the sum of the entries plus the code's
+    /// [correction](PairedQuantizer::correction) estimates the distance, as
+    /// [`ProductQuantizer::table`] describes. For separate codes the table is for the high code
+    /// alone, which follows the low one.
     ///
     /// # Panics
     /// If `query` is not as long as a vector.
@@ -261,9 +278,13 @@ impl PairedQuantizer {
         self.fill_rest(metric, query, second);
     }
 
-    /// Fills `table` for the rests of nested codes alone, half of the work: a sum of its entries over the rest of a code, plus what the [low part](PairedQuantizer::low) by itself
-    /// estimates, plus the code's [correction](PairedQuantizer::correction), is the estimate by the whole code. For who is told what low parts say. Of separate codes the high one
-    /// needs neither.
+    /// Fills `table` for the residual parts of nested codes alone, which is half of the work. The
+    /// estimate by a whole code is a sum of three terms: the entries for the residual part, the
+    /// estimate by the [low part](PairedQuantizer::low), and the code's
+    /// [correction](PairedQuantizer::correction).
+    ///
+    /// This serves a caller that receives the estimates by low parts from elsewhere. For separate
+    /// codes the table gives the whole estimate by the high code.
     ///
     /// # Panics
     /// If `query` is not as long as a vector.
@@ -284,7 +305,8 @@ impl PairedQuantizer {
             .map(|(q, m)| q - m)
             .collect();
         self.rest.fill(metric, &centered, entries);
-        // The length of what is left of the query is in each chunk's entries, and in none of the sum.
+        // Each chunk's entries contain the squared length of the centred query, and the estimate
+        // does not. So it is subtracted.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];
@@ -293,7 +315,8 @@ impl PairedQuantizer {
         }
     }
 
-    /// What is to be added to the sum of a nested code's entries: what the query has no part in. Nothing to that of a separate one. `scratch` is two vectors long when this returns.
+    /// The term that is added to the sum of a nested code's entries; it does not depend on the
+    /// query. For separate codes it is 0. `scratch` has two vectors' floats when this returns.
     ///
     /// # Panics
     /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
@@ -313,10 +336,11 @@ impl PairedQuantizer {
         weight * centered.zip(&*r).map(|(c, r)| c * r).sum::<f32>()
     }
 
-    /// The vector that a code stands for, the high one where they are separate.
+    /// Reconstructs the vector of a code; for separate codes, from the high code.
     ///
     /// # Panics
-    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not [`dim`](PairedQuantizer::dim).
+    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
+    /// [`dim`](PairedQuantizer::dim).
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         let (low, rest) = code.split_at(self.low.code_bytes());
         if self.low_codes == LowCodes::Separate {
@@ -340,7 +364,7 @@ fn check(dim: usize, code_bytes: usize, low_codes: LowCodes) -> Result<(), Quant
     }
 }
 
-/// Takes what codes stand for from the vectors that they are of.
+/// Subtracts from each vector the reconstruction of its code.
 fn subtract(quantizer: &ProductQuantizer, codes: &[u8], vectors: &mut [f32]) {
     let mut decoded = vec![0.0; quantizer.dim()];
     let codes = codes.chunks_exact(quantizer.code_bytes());

@@ -1,4 +1,4 @@
-//! Product quantisation: a vector becomes one byte for each chunk of its dimensions.
+//! Product quantisation: one byte for each chunk of a vector's dimensions.
 //!
 //! ```text
 //!   dim 10, 4 bytes:   | 0 1 2 | 3 4 5 | 6 7 | 8 9 |      widths 3 3 2 2: the first dim % m chunks are one wider
@@ -7,7 +7,7 @@
 //!   centroids:  chunk 0: [256][3] | chunk 1: [256][3] | chunk 2: [256][2] | chunk 3: [256][2]      256 * dim f32
 //! ```
 //!
-//! Of centroids that are equally near, the one with the lowest number is taken.
+//! Of equally near centroids, the one with the lowest number is taken.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,13 +19,14 @@ use crate::kernel::codes::{Codebook, Points};
 use crate::training::{Training, train_chunk};
 use crate::{DistanceTable, InstructionSet, Metric};
 
-/// Centroids of a chunk: as many as a byte can name.
+/// Centroids of a chunk: as many as one byte can number.
 pub const CENTROIDS: usize = 256;
 
-/// Vectors that a thread encodes at a time: few enough to stay in the cache while the chunks are gone through.
+/// Vectors that a thread encodes at a time. They are few enough to stay in the cache while the
+/// thread goes through the chunks.
 const TILE: usize = 64;
 
-/// Why there is no quantiser.
+/// The reasons for which a quantiser cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantizerError {
@@ -55,7 +56,8 @@ pub enum QuantizerError {
         /// The dimensions of the vectors.
         dim: usize,
     },
-    /// There is not one weight for each vector of the sample, or one of them is no positive, finite number.
+    /// The number of weights differs from the number of vectors in the sample, or a weight is not a
+    /// positive, finite number.
     #[error(
         "{weights} weights for a sample of {vectors} vectors: give one for each, positive and finite"
     )]
@@ -75,18 +77,19 @@ pub enum QuantizerError {
     },
 }
 
-/// Turns vectors into codes of a few bytes and back, and makes the tables that estimate distances from codes.
+/// Encodes vectors into codes of a few bytes, decodes them, and makes the tables that estimate
+/// distances from codes.
 #[derive(Clone)]
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them: in this order alone, since they are in memory as long as an
-    /// index is.
+    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them. They are kept in
+    /// this order alone, since they are in memory as long as an index is open.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
 
-/// First dimension and width of a chunk.
+/// The first dimension and the width of a chunk.
 pub(crate) fn chunk_of(dim: usize, code_bytes: usize, chunk: usize) -> (usize, usize) {
     let (width, wider) = (dim / code_bytes, dim % code_bytes);
     (
@@ -103,7 +106,7 @@ fn check_shape(dim: usize, code_bytes: usize) -> Result<(), QuantizerError> {
 }
 
 fn check_finite(floats: &[f32], dim: usize) -> Result<(), QuantizerError> {
-    // A run at a time without an early exit, which vectorises.
+    // Each run is tested whole, without an early exit, so that the loop vectorises.
     let run = floats
         .chunks(64)
         .position(|run| run.iter().fold(false, |any, x| any | !x.is_finite()));
@@ -127,7 +130,7 @@ fn check_weights(weights: Option<&[f32]>, vectors: usize) -> Result<(), Quantize
     }
 }
 
-/// Writes points, `[n][width]`, component after component: `[width][stride]`, where `stride` is `n` or more.
+/// Transposes points, `[n][width]`, to `[width][stride]`, where `stride` is `n` or more.
 pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
     let stride = out.len() / width;
     for (i, point) in points.chunks_exact(width).enumerate() {
@@ -138,13 +141,15 @@ pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
 }
 
 impl ProductQuantizer {
-    /// Learns centroids from a sample of `n * dim` floats: k-means++ on each chunk, then Lloyd's iterations. The result
-    /// depends on the sample and the seed, not on the threads nor on the processor. A sample of fewer than 256 distinct
-    /// vectors works, and gives fewer distinct centroids.
+    /// Learns centroids from a sample of `n * dim` floats, by k-means++ on each chunk and then
+    /// Lloyd's iterations. The result depends on the sample and the seed, not on the number of
+    /// threads nor on the processor. If the sample has fewer than 256 distinct vectors, some
+    /// centroids are equal.
     ///
     /// # Errors
     ///
-    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or not whole vectors, a float is not finite, or weights do not fit the sample.
+    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or has a partial vector, a float
+    /// is not finite, or the weights do not fit the sample.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -210,7 +215,7 @@ impl ProductQuantizer {
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
-                // Where the system has no thread left, those that there are do its work.
+                // If the system refuses another thread, the existing threads do its work.
                 .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             place(work());
@@ -226,11 +231,12 @@ impl ProductQuantizer {
         ))
     }
 
-    /// The quantiser whose [`ProductQuantizer::centroids`] are known, for example from a file.
+    /// Makes a quantiser from known [`ProductQuantizer::centroids`], for example from a file.
     ///
     /// # Errors
     ///
-    /// If `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or one is not finite.
+    /// If `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or a
+    /// float is not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -256,7 +262,7 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If the processor does not have it.
+    /// If the processor does not have the instruction set.
     pub fn with_isa(mut self, isa: InstructionSet) -> ProductQuantizer {
         self.routines = Routines::of(isa);
         self
@@ -307,7 +313,7 @@ impl ProductQuantizer {
         centroids
     }
 
-    /// Bytes of memory that it takes for its centroids.
+    /// Bytes of memory that the centroids take.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&self.transposed[..])
     }
@@ -324,11 +330,12 @@ impl ProductQuantizer {
         }
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads` threads.
+    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes. Up to `threads` threads
+    /// share the work.
     ///
     /// # Panics
     ///
-    /// If `vectors` and `codes` are not for the same number of whole vectors.
+    /// If `vectors` is not exactly one vector for each code.
     pub fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         let count = codes.len() / self.code_bytes;
         assert_eq!(
@@ -359,7 +366,7 @@ impl ProductQuantizer {
             }
         };
         std::thread::scope(|scope| {
-            // Where the system has no thread left, those that there are do its work.
+            // If the system refuses another thread, the existing threads do its work.
             let helpers = (1..threads).map_while(|_| Builder::new().spawn_scoped(scope, work).ok());
             helpers.for_each(drop);
             work();
@@ -379,9 +386,10 @@ impl ProductQuantizer {
                     stride: self.dim,
                     count,
                 };
-                // SAFETY: the book has `width * 256` floats; each of the `count` vectors has `width` floats from `first`
-                // on; each of the `count` codes has a byte `chunk`; no distances are asked for; `Routines::of` saw that
-                // the processor has the instruction set.
+                // SAFETY: the book has `width * 256` floats; each of the `count` vectors has
+                // `width` floats from `first` on; each of the `count` codes has a byte `chunk`; no
+                // distances are asked for; `Routines::of` saw that the processor has the
+                // instruction set.
                 unsafe {
                     (self.routines.assign)(
                         self.book(first, width),
@@ -395,11 +403,12 @@ impl ProductQuantizer {
         }
     }
 
-    /// The vector that a code stands for: the centroids that it names.
+    /// Decodes a code: writes the centroids that it names to `out`.
     ///
     /// # Panics
     ///
-    /// If `code` is not [`ProductQuantizer::code_bytes`] long or `out` not [`ProductQuantizer::dim`].
+    /// If `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
+    /// [`ProductQuantizer::dim`].
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         assert_eq!(code.len(), self.code_bytes, "a code of the wrong length");
         assert_eq!(out.len(), self.dim, "a vector of the wrong length");
@@ -413,8 +422,8 @@ impl ProductQuantizer {
         }
     }
 
-    /// Appends to `out` the vectors that the codes of some vectors stand for, as f32 in little-endian bytes, one after the
-    /// other: rows for a [`Kernel`](crate::Kernel).
+    /// Decodes the codes number `ids` and appends the vectors to `out`, as f32 in little-endian
+    /// bytes, one after the other. They are rows for a [`Kernel`](crate::Kernel).
     ///
     /// # Panics
     ///
@@ -423,7 +432,8 @@ impl ProductQuantizer {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // All vectors chunk by chunk: a chunk's centroids stay in the cache, and component after component they are far apart.
+        // All vectors are decoded chunk by chunk, so that a chunk's centroids stay in the cache. The
+        // components of one centroid lie far apart.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
@@ -437,9 +447,13 @@ impl ProductQuantizer {
         }
     }
 
-    /// Fills `table` with the partial distances of `query` to all centroids, so that a sum of entries estimates the
-    /// distance by `metric`: the squared distance for L2, the negated inner product, and for cosine half the squared
-    /// distance, which is right if the query and the encoded vectors have length 1 (see [`normalize`](crate::normalize)).
+    /// Fills `table` with the partial distances from `query` to all centroids. A sum of entries
+    /// then estimates the distance under `metric`:
+    ///
+    /// - L2: the squared distance;
+    /// - inner product: the negated product;
+    /// - cosine: half the squared distance, which is right if the query and the encoded vectors
+    ///   have length 1 (see [`normalize`](crate::normalize)).
     ///
     /// # Panics
     ///
@@ -460,8 +474,8 @@ impl ProductQuantizer {
             let (first, width) = self.chunk(chunk);
             let point = query[first..first + width].as_ptr();
             let book = self.book(first, width);
-            // SAFETY: the book has `width * 256` floats, the point `width`, and there is room for 256 entries;
-            // `Routines::of` saw that the processor has the instruction set.
+            // SAFETY: the book has `width * 256` floats, the point `width`, and there is room for
+            // 256 entries; `Routines::of` saw that the processor has the instruction set.
             unsafe {
                 match metric {
                     Metric::L2 => (self.routines.squares)(book, point, 1.0, entries.as_mut_ptr()),

@@ -1,23 +1,27 @@
-//! Vectors of floats rounded to a byte for each dimension: what a query needs to be ranked by codes, and no more.
+//! Queries quantised to one byte a dimension, which is enough to rank vectors by their codes.
 //!
-//! Whoever has a quantiser's centroids knows where vectors lie in each dimension, and how far apart. So a query is said in steps of that:
+//! The centroids of a quantiser tell how vectors are distributed in each dimension. So a query is
+//! expressed in steps of that distribution:
 //!
 //! ```text
 //!   0: factor f32   4: one i8 a dimension, q          stands for  mean + q * (factor * spread)     of each dimension
 //! ```
 //!
-//! with mean and spread (standard deviation) those of the centroids in that dimension, and the smallest factor with which no q is beyond 127. Dimensions of other scales
-//! or far from 0 lose no more than others; one in which all centroids are the same says nothing about which is nearer, and is their value.
+//! Mean and spread (standard deviation) are taken over the centroids in that dimension. The factor
+//! is the smallest one that keeps every q within 127. So dimensions of another scale, or far from
+//! 0, lose no more precision than others. If all centroids of a dimension are equal, the dimension
+//! cannot tell which vector is nearer, and is read back as that value.
 
 use crate::quantiser::chunk_of;
 use crate::{CENTROIDS, ProductQuantizer};
 
-/// Bytes before those of the dimensions.
+/// Bytes of the factor, before the bytes of the dimensions.
 const FACTOR: usize = 4;
-/// The largest step either way.
+/// The largest number of steps in either direction.
 const MOST: f32 = 127.0;
 
-/// Rounds vectors as they lie among the centroids of a quantiser. Two of the same centroids do the same to the bit.
+/// Quantises queries relative to the centroids of a quantiser. Two instances made from the same
+/// centroids give the same bytes.
 #[derive(Clone, Debug)]
 pub struct Rounding {
     mean: Vec<f32>,
@@ -25,7 +29,7 @@ pub struct Rounding {
 }
 
 impl Rounding {
-    /// By the centroids of a quantiser.
+    /// Computes mean and spread from the centroids of a quantiser.
     pub fn of(quantizer: &ProductQuantizer) -> Rounding {
         let dim = quantizer.dim();
         let (mut mean, mut spread) = (Vec::with_capacity(dim), Vec::with_capacity(dim));
@@ -47,20 +51,20 @@ impl Rounding {
         Rounding { mean, spread }
     }
 
-    /// The mean of the centroids.
+    /// The mean of the centroids, `dim` floats.
     pub(crate) fn mean(&self) -> &[f32] {
         &self.mean
     }
 
-    /// Bytes of a rounded vector of so many dimensions.
+    /// Bytes of a rounded vector of `dim` dimensions.
     pub fn bytes_of(dim: usize) -> usize {
         FACTOR + dim
     }
 
-    /// Appends a vector, rounded.
+    /// Rounds a vector and appends its bytes to `out`.
     ///
     /// # Panics
-    /// If it is not as long as those of the quantiser.
+    /// If the length of `vector` differs from the dimension of the quantiser.
     pub fn append(&self, vector: &[f32], out: &mut Vec<u8>) {
         assert_eq!(
             vector.len(),
@@ -86,10 +90,11 @@ impl Rounding {
         }));
     }
 
-    /// What was [appended](Rounding::append), as the vector that it stands for. False where the bytes are of another number, or stand for none: then it is not to be used.
+    /// Decodes [appended](Rounding::append) bytes into `vector`. Returns false if the number of
+    /// bytes is wrong or a decoded value is not finite; then `vector` must not be used.
     ///
     /// # Panics
-    /// If `vector` is not as long as those of the quantiser.
+    /// If the length of `vector` differs from the dimension of the quantiser.
     #[must_use]
     pub fn read(&self, bytes: &[u8], vector: &mut [f32]) -> bool {
         assert_eq!(
@@ -159,7 +164,8 @@ mod tests {
             assert_eq!(bytes.len(), 1 + Rounding::bytes_of(dim));
             assert!(rounding.read(&bytes[1..], &mut vector));
             for (at, (x, y)) in row.iter().zip(&vector).enumerate() {
-                // Rows are within 2 spreads, and a step is a 127th of that; floats at 100 times their spread are exact to less.
+                // Rows are within 2 spreads, and a step is a 127th of that; floats at 100 times
+                // their spread are exact to less.
                 let scale = if at + 1 == dim {
                     0.0
                 } else {

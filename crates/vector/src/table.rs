@@ -1,4 +1,4 @@
-//! One query's estimates of its distances to vectors of which only codes are at hand.
+//! A table for one query that estimates its distances to product-quantised codes.
 //!
 //! ```text
 //!   table:  chunk 0: 256 f32 | chunk 1: 256 f32 | ...      filled by ProductQuantizer::table, once a query
@@ -9,27 +9,27 @@ use crate::InstructionSet;
 use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
-/// A table of partial distances, filled by [`ProductQuantizer::table`](crate::ProductQuantizer::table). Refilling it
-/// does not allocate.
+/// A table of partial distances, filled by
+/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). To fill it again allocates nothing.
 #[derive(Clone)]
 pub struct DistanceTable {
-    /// `code_bytes` times 256.
+    /// `code_bytes` times 256 entries.
     entries: AlignedFloats,
     code_bytes: usize,
     routines: &'static Routines,
 }
 
 impl DistanceTable {
-    /// An empty table: every code is refused until it is filled.
+    /// An empty table. Until it is filled, [`score`](DistanceTable::score) panics.
     pub fn new() -> DistanceTable {
         DistanceTable::with_isa(InstructionSet::current())
     }
 
-    /// A table that is read with a given instruction set; for tests and comparisons.
+    /// An empty table for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
     ///
-    /// If the processor does not have it.
+    /// If the processor does not have the instruction set.
     pub fn with_isa(isa: InstructionSet) -> DistanceTable {
         DistanceTable {
             entries: AlignedFloats::default(),
@@ -38,7 +38,7 @@ impl DistanceTable {
         }
     }
 
-    /// Bytes of the codes that it scores; 0 before it is filled.
+    /// The length in bytes of the codes that this table scores; 0 before the table is filled.
     pub fn code_bytes(&self) -> usize {
         self.code_bytes
     }
@@ -48,19 +48,20 @@ impl DistanceTable {
         &self.entries
     }
 
-    /// Makes room for codes of `code_bytes` bytes; the entries are for the caller to fill.
+    /// Resizes the table for codes of `code_bytes` bytes. The caller fills the entries.
     pub(crate) fn reshape(&mut self, code_bytes: usize) -> &mut [f32] {
         self.code_bytes = code_bytes;
         self.entries.resize(code_bytes * 256);
         &mut self.entries
     }
 
-    /// Estimates for many vectors: `out[i]` is that for the `ids[i]`-th code of the dense matrix `codes`. Prefetches
-    /// codes ahead.
+    /// Estimates the distances to many vectors. `out[i]` gets the estimate for the code in row
+    /// `ids[i]` of the dense matrix `codes`. Codes are prefetched.
     ///
     /// # Panics
     ///
-    /// If the table is not filled, an id is not below the number of codes, or `out` is not as long as `ids`.
+    /// If the table is not filled, an id is not below the number of codes, or `out` and `ids`
+    /// differ in length.
     #[inline]
     pub fn score(&self, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         assert!(self.code_bytes > 0, "the table is not filled");
@@ -70,8 +71,9 @@ impl DistanceTable {
             all_below(ids, count),
             "an id is not below {count}, the number of codes"
         );
-        // SAFETY: there are 256 entries for each byte of a code, each id is that of a whole code, `out` is as long as
-        // `ids`, and `Routines::of` saw that the processor has the instruction set.
+        // SAFETY: there are 256 entries for each byte of a code, each id is that of a whole code,
+        // `out` is as long as `ids`, and `Routines::of` saw that the processor has the instruction
+        // set.
         unsafe {
             (self.routines.score)(
                 self.entries.as_ptr(),
@@ -83,7 +85,7 @@ impl DistanceTable {
         }
     }
 
-    /// The estimate for one code; the same as [`DistanceTable::score`] has for it.
+    /// The estimate for one code; it equals the estimate that [`DistanceTable::score`] gives.
     ///
     /// # Panics
     ///

@@ -1,8 +1,8 @@
-//! How the centroids of one chunk are learned: k-means++ chooses points that lie apart, Lloyd's iterations move each
-//! centroid to the mean of its points.
+//! Training of one chunk's centroids. K-means++ chooses points that lie apart; then Lloyd's
+//! iterations move each centroid to the mean of its points.
 //!
-//! Every random choice comes from the seed and the chunk, and every sum has a fixed order, so that threads and
-//! processors do not matter.
+//! Every random choice follows from the seed and the chunk, and every sum has a fixed order. So the
+//! result does not depend on threads or processors.
 
 use std::sync::Arc;
 
@@ -12,23 +12,26 @@ use crate::kernel::body::LANES;
 use crate::kernel::codes::{BLOCK, Codebook, Points};
 use crate::quantiser::{CENTROIDS, transpose};
 
-/// How a quantiser is trained.
+/// The parameters of a training.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// Lloyd's iterations at most; it stops early when nothing changes.
+    /// The most iterations of Lloyd's algorithm. Training stops earlier if an iteration changes no
+    /// assignment.
     pub iterations: usize,
-    /// It also stops after the first iteration that takes less than this share of the squared error away; 0 for never.
+    /// Training also stops after the first iteration that reduces the squared error by less than
+    /// this share; 0 for never.
     pub least_gain: f64,
-    /// Chooses the first centroids.
+    /// The seed of the choice of the first centroids.
     pub seed: u64,
     /// Threads that share the chunks; 0 counts as 1.
     pub threads: usize,
-    /// How much the squared error of each vector of the sample counts, positive and finite; none for all alike.
+    /// The weight of each sample vector's squared error, positive and finite; `None` for equal
+    /// weights.
     pub weights: Option<Arc<[f32]>>,
 }
 
 impl Default for Training {
-    /// 12 iterations, however little they gain; seed 0, one thread, no weights.
+    /// 12 iterations without a least gain, seed 0, one thread, no weights.
     fn default() -> Training {
         Training {
             iterations: 12,
@@ -40,7 +43,7 @@ impl Default for Training {
     }
 }
 
-/// SplitMix64: small, and good enough to choose points.
+/// The SplitMix64 generator. It is small, and good enough to choose points.
 struct Random(u64);
 
 impl Random {
@@ -52,7 +55,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to below 1.
+    /// A number in [0, 1).
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -67,7 +70,7 @@ struct Chunk<'a> {
     points: Vec<f32>,
     count: usize,
     width: usize,
-    /// A weight for each point, if they do not count alike.
+    /// A weight for each point, if weights differ.
     weights: Option<&'a [f32]>,
 }
 
@@ -77,7 +80,8 @@ impl Chunk<'_> {
     }
 }
 
-/// The 256 centroids, `[256][width]`, of the dimensions `first .. first + width` of a sample of finite vectors.
+/// Trains the 256 centroids, `[256][width]`, of the dimensions `first .. first + width`, from a
+/// sample of finite vectors.
 pub(crate) fn train_chunk(
     routines: &Routines,
     sample: &[f32],
@@ -117,8 +121,9 @@ pub(crate) fn train_chunk(
             stride: width,
             count: chunk.count,
         };
-        // SAFETY: the book has `width * 256` floats, there are `count` points of `width` floats, a code and a distance
-        // for each; `Routines::of` saw that the processor has the instruction set.
+        // SAFETY: the book has `width * 256` floats, there are `count` points of `width` floats, a
+        // code and a distance for each; `Routines::of` saw that the processor has the instruction
+        // set.
         unsafe { (routines.assign)(book, points, codes.as_mut_ptr(), 1, distances.as_mut_ptr()) }
         if codes == previous {
             break;
@@ -144,8 +149,10 @@ fn scale(distances: &mut [f32], weights: &[f32]) {
     }
 }
 
-/// k-means++: each next centroid is a point, chosen with a probability proportional to its squared distance from the
-/// nearest so far, times its weight. When all points are centroids, the first one fills the rest: it never is the lowest of those that tie.
+/// K-means++: each next centroid is a point, drawn with a probability proportional to its weight
+/// times its squared distance from the nearest centroid so far. If every point is a centroid
+/// already, copies of the first one fill up the array. Such copies get no points, because ties go
+/// to the lowest number.
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let Chunk {
         count,
@@ -166,8 +173,9 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let mut centroids = chunk.point(chosen).to_vec();
     while centroids.len() < CENTROIDS * width {
         let centre = chunk.point(chosen);
-        // SAFETY: `padded` is a multiple of 16; there are as many points of `width` components, component after
-        // component; `least` is as long, and `sums` has one for each block; the processor has the instruction set.
+        // SAFETY: `padded` is a multiple of 16; there are as many points of `width` components,
+        // component after component; `least` is as long, and `sums` has one for each block; the
+        // processor has the instruction set.
         unsafe {
             (routines.approach)(
                 transposed.as_ptr(),
@@ -206,8 +214,8 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     centroids
 }
 
-/// An index, with a probability proportional to its weight, whose sums over blocks are given; `None` if all weights are
-/// zero.
+/// Draws an index with a probability proportional to its weight. `sums` has the sum of each block
+/// of weights. `None` if all weights are zero.
 fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
     if total.is_infinite() {
@@ -232,7 +240,7 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
                     return Some(block * BLOCK + i);
                 }
                 left -= f64::from(*weight);
-                // Rounding can carry past the end: the last one that has a weight is taken then.
+                // Rounding can carry past the end. The last index with a weight is taken then.
                 fallback = Some(block * BLOCK + i);
             }
         }
@@ -240,11 +248,11 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     fallback
 }
 
-/// The same where the weights, or their sums in f32, overflow.
+/// Draws as [`draw`] does, for weights that overflow in f32, by themselves or in their sums.
 fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     let far = weights.iter().filter(|weight| weight.is_infinite()).count();
     if far > 0 {
-        // The proportions are lost, so take any of the points that are infinitely far.
+        // The proportions are lost, so one of the infinitely far points is drawn at random.
         let nth = random.below(far);
         let far = weights
             .iter()
@@ -269,8 +277,9 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     last
 }
 
-/// Moves each centroid to the mean of its points. One that has none moves to the point that is farthest from its own
-/// centroid (`distances`, times its weight), a different one each time.
+/// Moves each centroid to the mean of its points. A centroid without points moves to the point with
+/// the largest weighted distance (`distances`) from its own centroid. Each such centroid takes
+/// another point.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];

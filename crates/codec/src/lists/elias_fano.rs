@@ -1,25 +1,27 @@
-//! Elias–Fano codes (section 3.2 of the DecoupleVS paper): ids as they are, in any order of nodes.
+//! Elias–Fano codes (section 3.2 of the DecoupleVS paper). They need no particular order of nodes.
 //!
-//! Of n ascending ids below N, each is split after its `l` lowest bits. The low parts stand one after the
-//! other; of the high parts, which do not decrease, only the steps are kept: a 1 for each id, after as many 0 as
-//! its high part is above the one before.
+//! Each of n ascending ids below N is split after its `l` lowest bits. The low parts are stored one
+//! after the other. The high parts do not decrease, so only their steps are stored: for each id, as
+//! many 0 bits as its high part exceeds the one before, and then a 1 bit.
 //!
 //! ```text
 //! bit 0       n*l                    n*l + n + (last id >> l)
 //!   | low parts | 0..0 1 0..0 1 .. 1 |  zeros up to a full byte
 //! ```
 //!
-//! With `l = floor(log2(N / n))` ([`low_bits`]) this takes at most `2n + n * ceil(log2(N / n))` bits, the bound
-//! of the paper's section 3.4, which sizes the slots of its cache ([`slot_bytes`]). The number of ids and `l` stand
-//! in front of it in a list's header (see [`ListModel`](super::ListModel)).
+//! With `l = floor(log2(N / n))` ([`low_bits`]) this takes at most `2n + n * ceil(log2(N / n))`
+//! bits. This is the bound of the paper's section 3.4, which sizes the slots of its cache
+//! ([`slot_bytes`]). The number of ids and `l` are in the list's header before it (see
+//! [`ListModel`](super::ListModel)).
 
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
 
-/// Bits of the upper part that are looked at together: what a window holds, in whole bytes.
+/// Bits of the upper part that are examined together: as many whole bytes as a window holds.
 const STEP: usize = 56;
 
-/// Bits of an id that are kept as they are, 0 to 31, for a list of `count` ids below `nodes`.
+/// The number of low bits of an id that are stored unchanged, 0 to 31, for a list of `count` ids
+/// below `nodes`.
 pub fn low_bits(count: usize, nodes: u32) -> u32 {
     match (nodes as usize).checked_div(count) {
         None | Some(0) => 0,
@@ -27,7 +29,7 @@ pub fn low_bits(count: usize, nodes: u32) -> u32 {
     }
 }
 
-/// Bits that the code of `ids` takes; `ids` ascend.
+/// Bits of the code of `ids`, which must ascend.
 pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     match ids.last() {
         None => 0,
@@ -35,8 +37,8 @@ pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     }
 }
 
-/// The paper's bound for a list of `degree` ids below `nodes`, in bits: `2R + R * ceil(log2(N / R))`, with
-/// R at most N. No list of as many or fewer ids takes more.
+/// The paper's bound in bits for a list of `degree` ids below `nodes`: `2R + R * ceil(log2(N /
+/// R))`, with R at most N. No list with at most this number of ids takes more.
 pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     let degree = degree.min(nodes as usize);
     if degree == 0 {
@@ -50,14 +52,14 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     degree * (2 + ceil)
 }
 
-/// Bytes of a cache slot that holds any list of at most `degree` ids below `nodes`, header included, as
-/// [`ListModel::elias_fano`](super::ListModel::elias_fano) writes it, and so as any model writes it that was made
-/// for the same number of nodes.
+/// Bytes of a cache slot for any list of at most `degree` ids below `nodes`, including the header.
+/// It holds for the code of [`ListModel::elias_fano`](super::ListModel::elias_fano), and so for
+/// every model with the same number of nodes.
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }
 
-/// Appends the code of `ids`, which ascend.
+/// Appends the code of `ids`, which must ascend.
 pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     let mask = (1u32 << low) - 1;
@@ -77,8 +79,8 @@ pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` ids from the start of `bytes`; gives the bytes that they took. The ids ascend, whatever
-/// the bytes are.
+/// Decodes `out.len()` ids from the start of `bytes`. Returns the number of bytes of the code. The
+/// ids ascend for any bytes.
 pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, CodecError> {
     const WHAT: &str = "adjacency list, Elias-Fano";
     let count = out.len();
@@ -98,7 +100,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     let taken = 'windows: loop {
         let mut ones = window(bytes, at) & ((1 << STEP) - 1);
         while ones != 0 {
-            // The zeros up to here: what the high part has grown to.
+            // The number of zeros before this one bit is the high part.
             let place = at - upper + ones.trailing_zeros() as usize;
             ones &= ones - 1;
             out[done] = (place - done) as u32;
@@ -112,7 +114,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
             return Err(truncated);
         }
     };
-    // The high parts do not decrease: if the last one fits, all do.
+    // The high parts do not decrease. If the last one fits, all do.
     let last = out[count - 1];
     if u64::from(last) >> (32 - low) != 0 {
         return Err(CodecError::Malformed {
@@ -140,7 +142,8 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     Ok(taken)
 }
 
-/// Joins the high parts in `out` with the low parts at the start of `bytes`, of which a window holds `TOGETHER`.
+/// Combines the high parts in `out` with the low parts at the start of `bytes`. A window holds
+/// `TOGETHER` low parts.
 #[inline(always)]
 fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
     let mask = (1u32 << low) - 1;

@@ -1,10 +1,11 @@
-//! Gaps outward from the node's own id, for graphs whose nodes are numbered in locality order.
+//! Gaps outward from the node's own id, for graphs with nodes numbered in locality order.
 //!
-//! There, many neighbours of a node have numbers close to its own. From the own id downwards and from there
-//! upwards, each neighbour is given by its distance to the one before. A distance is split into the place of its
-//! leading one, 0 to 31, which is Huffman-coded, and the bits below it, as many, which stand as they are. The
-//! places of 64 distances stand together before their bits, so that a lookup gives up to three places, and the
-//! bits are fetched without waiting for a lookup.
+//! In such a graph many neighbours of a node have numbers close to its own. The code goes from the
+//! own id downwards, and then from it upwards, and stores the distance of each neighbour to the one
+//! before. A distance is split into the position of its leading one bit, 0 to 31, which is
+//! Huffman-coded, and the bits below it, which are stored unchanged. The positions (called places)
+//! of 64 distances precede their bits. So one look-up gives up to three places, and the bits are
+//! read without waiting for a look-up.
 //!
 //! ```text
 //! own id 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
@@ -15,35 +16,35 @@
 //!       block.. until all ids are there, then zeros up to a full byte
 //! ```
 //!
-//! A file has up to [`MAX_TABLES`] Huffman tables, learned by grouping a sample of lists by the table that codes
-//! them best; a list's header says which is its own. Lists near and lists far differ by more than one table
-//! can serve: on a graph over a million SIFT descriptors, four tables took 2 % less than one, and 32 another
-//! 0.7 % (`examples/ratios.rs`).
+//! A file has up to [`MAX_TABLES`] Huffman tables. Training groups a sample of lists by the table
+//! that codes them best. A list's header has the number of its table. One table cannot serve both
+//! lists of near and lists of far neighbours. On a graph over a million SIFT descriptors, four
+//! tables take 2 % less than one, and 32 save another 0.7 % (`examples/ratios.rs`).
 
 use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
 use crate::model::Reader;
 use crate::prefix::{PrefixCode, Triples};
 
-/// The most tables that a model has.
+/// The most tables of a model.
 pub const MAX_TABLES: usize = 32;
-/// Bits of the longest word: a table of triples then takes 4 KiB.
+/// The most bits of a word. With it, a table of triples takes 4 KiB.
 const LIMIT: u32 = 10;
-/// Places that the leading one of a distance may have.
+/// The number of possible positions of a leading one.
 const PLACES: usize = 32;
-/// Ids whose places stand together.
+/// The number of ids whose places are stored together.
 const BLOCK: usize = 64;
 
 const WHAT: &str = "adjacency list, gaps";
 
-/// One Huffman code over places.
+/// A Huffman code over places.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     code: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// How often each place occurs in a list, and the bits below the leading ones.
+/// The number of occurrences of each place in a list, and the total of bits below the leading ones.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     places: [u32; PLACES],
@@ -51,7 +52,8 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The profile of a list; none if the node is its own neighbour, which distances cannot express.
+    /// The profile of a list; `None` if the node is its own neighbour, which distances cannot
+    /// express.
     pub(super) fn new(own: u32, ids: &[u32]) -> Option<Profile> {
         let mut profile = Profile {
             places: [0; PLACES],
@@ -65,7 +67,7 @@ impl Profile {
         Some(profile)
     }
 
-    /// Bits that `table` takes for the list; none if it has no word for one of the places.
+    /// Bits of the list with `table`; `None` if the table has no word for one of the places.
     pub(super) fn bits(&self, table: &Table) -> Option<usize> {
         let count: u32 = self.places.iter().sum();
         let mut bits = bit_length(count) as usize + self.raw;
@@ -98,14 +100,15 @@ impl Table {
     }
 }
 
-/// Groups the profiles around `tables` tables, for distances below `nodes`.
+/// Groups the profiles into `tables` groups and trains a table for each, for distances below
+/// `nodes`.
 pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Table> {
     const ROUNDS: usize = 8;
     if profiles.is_empty() {
         return Vec::new();
     }
     let tables = tables.clamp(1, MAX_TABLES);
-    // Lists with long distances and lists with short ones make the first groups.
+    // The first groups are formed by the total length of distances.
     let mut ranked: Vec<usize> = (0..profiles.len()).collect();
     ranked.sort_by_key(|&i| profiles[i].raw);
     let mut group = vec![0; profiles.len()];
@@ -123,7 +126,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
         trained = counts
             .iter_mut()
             .map(|counts| {
-                // Every distance there can be has a word, so that lists to come may use the table.
+                // Every possible distance gets a word, so that later lists can use the table.
                 for count in &mut counts[..=nodes.max(1).ilog2() as usize] {
                     *count = (*count).max(1);
                 }
@@ -139,7 +142,8 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
     trained
 }
 
-/// Calls `each` with the distances, first downwards, then upwards. None if `own` is among the ids.
+/// Calls `each` with the distances, first downwards, then upwards. Returns `None` if `own` is among
+/// the ids.
 fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     let below = ids.partition_point(|&id| id < own);
     if ids.get(below) == Some(&own) {
@@ -158,7 +162,7 @@ fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     Some(below)
 }
 
-/// Appends the code of `ids`, whose profile `table` can code.
+/// Appends the code of `ids`. `table` must have words for all of their places.
 pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     let mut distances = Vec::with_capacity(ids.len());
     let below = outward(own, ids, |distance| distances.push(distance)).unwrap_or_default();
@@ -176,8 +180,8 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` ids from the start of `bytes`; gives the bytes that they took. The ids ascend, whatever
-/// the bytes are.
+/// Decodes `out.len()` ids from the start of `bytes`. Returns the number of bytes of the code. The
+/// ids ascend for any bytes.
 pub(super) fn decode(
     own: u32,
     bytes: &[u8],
@@ -196,12 +200,13 @@ pub(super) fn decode(
     }
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
-    // Ids are followed in 64 bits, and looked at once: distances are positive, so the last is the extreme.
+    // Ids are computed in 64 bits and checked once at the end: distances are positive, so the last
+    // id is the extreme one.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
         let block = (count - done).min(BLOCK);
-        // A lookup may give two places more than are asked for.
+        // A look-up may return two more places than requested.
         let mut places = [0u8; BLOCK + 4];
         bit = read_places(bytes, bit, table, &mut places, block);
         let split = below.saturating_sub(done).min(block);
@@ -239,7 +244,7 @@ pub(super) fn decode(
     Ok(bit.div_ceil(8))
 }
 
-/// Reads `count` places, at most [`BLOCK`]; gives the bit behind them.
+/// Reads `count` places, at most [`BLOCK`]. Returns the position of the next bit.
 #[inline(always)]
 fn read_places(
     bytes: &[u8],
@@ -248,14 +253,14 @@ fn read_places(
     places: &mut [u8; BLOCK + 4],
     count: usize,
 ) -> usize {
-    // Five lookups drop at most 50 bits of a window.
+    // Five look-ups consume at most 50 bits of a window.
     const LOOKUPS: usize = 5;
     let mut have = 0;
     while have < count {
         let mut buffer = window(bytes, bit);
         for _ in 0..LOOKUPS {
             let entry = table.triples.entry(buffer);
-            // `have` is below `count` here, and so at most BLOCK - 1.
+            // Here `have` is below `count`, so at most BLOCK - 1.
             if let Some(to) = places[have & (BLOCK - 1)..].first_chunk_mut::<4>() {
                 *to = (entry >> 8).to_le_bytes();
             }
@@ -267,14 +272,14 @@ fn read_places(
             }
         }
     }
-    // What the last lookup gave too much.
+    // Returns the bits of the surplus places of the last look-up.
     for &place in &places[count..have.min(BLOCK + 4)] {
         bit -= table.triples.length(place) as usize;
     }
     bit
 }
 
-/// Reads the bits of distances below their leading ones, and stores to `ids` what `step` makes of the distances.
+/// Reads the bits of distances below their leading ones, and stores `step(distance)` to `ids`.
 #[inline(always)]
 fn read_distances<'a>(
     bytes: &[u8],
@@ -292,7 +297,7 @@ fn read_distances<'a>(
     };
     let (fours, rest) = places.as_chunks::<4>();
     for four in fours {
-        // Mostly a window holds the bits of all four.
+        // A window usually holds the bits of all four.
         let ends = u32::from_le_bytes(*four)
             .wrapping_mul(0x0101_0101)
             .to_le_bytes();
@@ -317,7 +322,7 @@ fn read_distances<'a>(
     }
 }
 
-/// The leading one of each place.
+/// The value of the leading one at each place.
 const LEADING: [u64; PLACES] = {
     let mut leading = [0; PLACES];
     let mut place = 0;

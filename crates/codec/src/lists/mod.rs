@@ -1,7 +1,7 @@
-//! Adjacency lists: sets of `u32` ids, which are coded and come back ascending.
+//! Adjacency lists: sets of `u32` ids, which are encoded and decoded in ascending order.
 //!
 //! ```text
-//! offset  size  what
+//! offset  size  contents
 //!      0     1  tag: bits 0..5  parameter: low bits (Elias–Fano) or number of the table (gaps)
 //!                    bits 5..7  codec: 0 Elias–Fano, 1 gaps
 //!                    bit  7     the list has as many ids as the model calls usual
@@ -9,8 +9,8 @@
 //!      .     .  the code of the list; see elias_fano and gaps
 //! ```
 //!
-//! A code says itself where it ends. It needs no more than its own bytes, but is decoded faster when the slice
-//! goes on for 8 bytes or more, as that of a page does.
+//! A code contains its own end. Its own bytes suffice for decoding, but decoding is faster if the
+//! slice continues for at least 8 bytes, as a slice of a page does.
 
 pub mod elias_fano;
 pub mod gaps;
@@ -27,13 +27,13 @@ const MAX_HEADER: usize = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ListCodec {
-    /// The paper's, see [`elias_fano`].
+    /// The codec of the DecoupleVS paper, see [`elias_fano`].
     EliasFano = 0,
     /// Huffman-coded gaps from the node's own id, see [`gaps`].
     Gaps = 1,
 }
 
-/// What is known of the lists of a file: how many ids they usually have, and the Huffman tables of [`gaps`].
+/// The model of a file's lists: their usual number of ids, and the Huffman tables of [`gaps`].
 ///
 /// ```text
 /// offset  size  what (the model's bytes)
@@ -50,7 +50,7 @@ pub struct ListModel {
     tables: Vec<gaps::Table>,
 }
 
-/// Bytes of a list's header for lists of at most `degree` ids, at most.
+/// The most bytes of a list's header, for lists of at most `degree` ids.
 fn header_bytes(degree: usize) -> usize {
     1 + count_bytes(degree)
 }
@@ -59,7 +59,7 @@ fn count_bytes(count: usize) -> usize {
     (usize::BITS - (count | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Learns a [`ListModel`] from a sample of lists.
+/// Trains a [`ListModel`] on a sample of lists.
 #[derive(Debug)]
 pub struct ListTrainer {
     nodes: u32,
@@ -68,8 +68,8 @@ pub struct ListTrainer {
 }
 
 impl ListTrainer {
-    /// Lists of ids below `nodes`; a list of exactly `usual` ids (the degree bound R, where most lists are full)
-    /// is stored without its count.
+    /// A trainer for lists of ids below `nodes`. A list of exactly `usual` ids is stored without
+    /// its count. `usual` is the degree bound R, since most lists are full.
     pub fn new(nodes: u32, usual: u32) -> ListTrainer {
         ListTrainer {
             nodes,
@@ -78,16 +78,16 @@ impl ListTrainer {
         }
     }
 
-    /// Adds the neighbours of node `own`, ascending, to the sample. 136 bytes each are kept until
-    /// [`ListTrainer::finish`]; ten thousand lists from all over the graph are plenty.
+    /// Adds the ascending neighbours of node `own` to the sample. Each takes 136 bytes until
+    /// [`ListTrainer::finish`]. Ten thousand lists from all parts of the graph are enough.
     pub fn add(&mut self, own: u32, ids: &[u32]) -> Result<(), CodecError> {
         check_ascending(ids)?;
         self.profiles.extend(gaps::Profile::new(own, ids));
         Ok(())
     }
 
-    /// The model with (at most [`gaps::MAX_TABLES`]) `tables` tables; 4 is a good number. Without a sample it has
-    /// none, and is that of [`ListModel::elias_fano`].
+    /// Makes a model with `tables` tables, at most [`gaps::MAX_TABLES`]; 4 is a good number.
+    /// Without a sample the model has no tables, and equals [`ListModel::elias_fano`].
     pub fn finish(self, tables: usize) -> ListModel {
         ListModel {
             nodes: self.nodes,
@@ -98,7 +98,8 @@ impl ListTrainer {
 }
 
 impl ListModel {
-    /// The paper's: Elias–Fano for every list. `nodes` and `usual` as in [`ListTrainer::new`].
+    /// The model of the DecoupleVS paper: Elias–Fano for every list. `nodes` and `usual` are as in
+    /// [`ListTrainer::new`].
     pub fn elias_fano(nodes: u32, usual: u32) -> ListModel {
         ListModel {
             nodes,
@@ -107,14 +108,14 @@ impl ListModel {
         }
     }
 
-    /// Ids are expected to be below this. Larger ones (after inserts) are coded as well, in more bits.
+    /// The expected bound of ids. Larger ids, which inserts may bring, are coded too, in more bits.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// Appends the code of the neighbours of node `own`, which must ascend, to `out`; says which codec was the
-    /// shortest. Takes at most [`elias_fano::slot_bytes`] of the list's length and the model's nodes, if the ids
-    /// are below that.
+    /// Appends the code of the neighbours of node `own`, which must ascend, to `out`. Returns the
+    /// codec, which is the shortest for this list. If all ids are below the model's nodes, the code
+    /// takes at most [`elias_fano::slot_bytes`] of the list's length and the model's nodes.
     pub fn encode(
         &self,
         own: u32,
@@ -122,7 +123,8 @@ impl ListModel {
         out: &mut Vec<u8>,
     ) -> Result<ListCodec, CodecError> {
         check_ascending(ids)?;
-        // Ids above the expected ones would make the high parts long.
+        // Ids above the model's bound would make the high parts long, so the bound is raised for
+        // this list.
         let nodes = self
             .nodes
             .max(ids.last().map_or(0, |&last| last.saturating_add(1)));
@@ -157,13 +159,15 @@ impl ListModel {
         Ok(codec)
     }
 
-    /// Decodes the list that `bytes` start with into `out` (what was there is dropped) and gives the bytes that
-    /// it took. The ids ascend, whatever the bytes are, so that the last one tells whether all are nodes.
+    /// Decodes the list at the start of `bytes` into `out`, replacing its contents. Returns the
+    /// number of bytes of the code. The ids ascend for any bytes, so the last id tells whether all
+    /// are nodes.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;
         let body = &bytes[header.bytes..];
-        // A word and a one have a bit or more, so this bounds what damaged bytes can make us allocate.
+        // Each word, and each one bit, takes at least one bit. So this bounds the allocation for
+        // damaged bytes.
         if header.count > body.len().saturating_mul(8) {
             return Err(CodecError::Truncated {
                 what: "adjacency list",
@@ -188,7 +192,7 @@ impl ListModel {
         Ok(header.bytes + taken)
     }
 
-    /// Count of ids and codec of the list that `bytes` start with, which is not decoded.
+    /// The number of ids and the codec of the list at the start of `bytes`, without decoding it.
     pub fn peek(&self, bytes: &[u8]) -> Result<(usize, ListCodec), CodecError> {
         let header = self.header(bytes)?;
         Ok((header.count, header.codec))
@@ -239,7 +243,7 @@ impl ListModel {
         Ok(header)
     }
 
-    /// The model as bytes.
+    /// Encodes the model.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         out.extend(self.nodes.to_le_bytes());
@@ -251,7 +255,7 @@ impl ListModel {
         out
     }
 
-    /// The model that [`ListModel::to_bytes`] wrote.
+    /// Decodes a model that [`ListModel::to_bytes`] encoded.
     pub fn from_bytes(bytes: &[u8]) -> Result<ListModel, CodecError> {
         let mut reader = Reader::new(MODEL, VERSION, bytes)?;
         let nodes = reader.u32()?;

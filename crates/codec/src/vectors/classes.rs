@@ -1,27 +1,29 @@
-//! Bytes: which of a few Huffman tables codes a byte depends on its position and on the vector's *group*.
+//! A codec for bytes. A byte's position and the vector's *group* select one of a few Huffman
+//! tables.
 //!
-//! The bytes of descriptors are small in some positions and large in others, and which ones depends on the
-//! vector. A model knows some kinds of vectors (groups). A group gives each position a *class*, the number
-//! of a table. A vector is coded with the group that makes it shortest, whose number stands in front.
+//! The bytes of descriptors are small in some positions and large in others, and the positions
+//! depend on the vector. A model has some kinds of vectors, the groups. A group gives each position
+//! a *class*, which is the number of a table. A vector is coded with the group that makes it
+//! shortest. The group's number is at the front.
 //!
 //! ```text
-//! offset  size  what (vector)
+//! offset  size  contents (vector)
 //!      0     1  group; 255: the vector as it is follows
 //!      1     .  bytes in two streams (see lanes), each coded with the table of its class
 //!
-//! offset   size  what (model)
+//! offset   size  contents (model)
 //!      0      1  groups g, 1 to 128
 //!      1      1  tables t, 1 to 8
 //!      2  129*t  tables: a nibble for the length of each word, of the bytes and of the escape
 //!      .  g*n/2  classes of the n positions in each group, a nibble each, rounded up to bytes
 //! ```
 //!
-//! Training starts with groups by k-means and classes by the groups' mean bytes, then a few times learns the tables
-//! from the classes, the classes from the tables and the groups from both, always by the length of the
-//! code.
+//! Training starts with groups by k-means, and classes by the groups' mean bytes. Then it
+//! alternates a few times: tables from the classes, classes from the tables, and groups from both,
+//! always minimising the length of the code.
 //!
-//! Words have at most 10 bits and rarer bytes are escaped, so that the tables stay in the processor's first
-//! cache: 2 KiB each.
+//! Words have at most 10 bits, and rarer bytes are escaped. So each table takes 2 KiB, and the
+//! tables stay in the processor's first-level cache.
 
 use super::{Element, lanes};
 use crate::error::CodecError;
@@ -31,7 +33,7 @@ use crate::prefix::{BYTE_SYMBOLS, ESCAPE, PrefixCode};
 /// The most groups and tables.
 pub(super) const MAX_GROUPS: usize = 128;
 pub(super) const TABLES: usize = 8;
-/// Fewer vectors say too little about groups.
+/// The fewest vectors from which groups can be trained.
 pub(super) const FEWEST_SAMPLES: usize = 1024;
 
 const LIMIT: u32 = 10;
@@ -39,15 +41,16 @@ const SIZE: usize = 1 << LIMIT;
 const STORED: u8 = 255;
 const WHAT: &str = "vector, classes";
 
-/// Marks an entry of the escape; above the six bits that a shift looks at.
+/// Marks the entry of an escape. It is above the six bits of a shift.
 const ESCAPED: u16 = 0x40;
 
-/// A segment's groups and tables.
+/// The groups and tables of a segment.
 #[derive(Debug, Clone)]
 pub(super) struct Classes {
     vector_bytes: usize,
     codes: Vec<PrefixCode>,
-    /// For each class and the next bits: length of the word, `ESCAPED`, and from bit 8 on the byte.
+    /// For each class and the next bits: the length of the word, `ESCAPED` if it is the escape, and
+    /// from bit 8 on the byte.
     tables: Box<[[u16; SIZE]; TABLES]>,
     /// Bits of each byte in each class.
     costs: Box<[[u8; 256]; TABLES]>,
@@ -85,7 +88,7 @@ impl Classes {
         self.classes.chunks_exact(self.vector_bytes)
     }
 
-    /// The group that codes a vector in the fewest bits, and how many.
+    /// The group that codes a vector in the fewest bits, and the number of bits.
     fn best_group(&self, vector: &[u8]) -> (usize, u32) {
         (0..)
             .zip(self.groups())
@@ -227,7 +230,7 @@ impl Classes {
     }
 }
 
-/// What training iterates on.
+/// The state of a training.
 struct Trainer<'a> {
     vector_bytes: usize,
     sample: &'a [u8],
@@ -236,7 +239,8 @@ struct Trainer<'a> {
 }
 
 impl Classes {
-    /// For vectors like these, with at most `groups` groups; none if there are too few to tell.
+    /// Trains a model for vectors like the sample's, with at most `groups` groups; `None` if there
+    /// are too few vectors.
     pub(super) fn train(
         element: Element,
         vector_bytes: usize,
@@ -263,7 +267,7 @@ impl Classes {
     }
 }
 
-/// The class of each mean: equally many in each.
+/// Assigns a class to each mean, by rank, so that all classes have equally many.
 fn by_mean(means: &[f32]) -> Vec<u8> {
     let mut ranked: Vec<usize> = (0..means.len()).collect();
     ranked.sort_by(|&a, &b| means[a].total_cmp(&means[b]));
@@ -282,10 +286,10 @@ impl Trainer<'_> {
             .zip(self.sample.chunks_exact(self.vector_bytes))
     }
 
-    /// Groups by nearest centroid; gives the centroids, group after group.
+    /// Groups vectors by nearest centroid. Returns the centroids, group after group.
     fn k_means(&mut self, element: Element, groups: usize) -> Vec<f32> {
         const ROUNDS: usize = 5;
-        // Signed bytes in the order of their values.
+        // Maps signed bytes to unsigned ones of the same order.
         let flip = if element == Element::I8 { 0x80 } else { 0 };
         let n = self.vector_bytes;
         let count = self.groups.len();
@@ -327,7 +331,7 @@ impl Trainer<'_> {
         centroids
     }
 
-    /// The best tables for these classes.
+    /// Trains the best tables for these classes.
     fn tables(&self, classes: Vec<u8>) -> Classes {
         let mut counts = [[0u64; 256]; TABLES];
         for (group, vector) in self.vectors() {
@@ -343,7 +347,7 @@ impl Trainer<'_> {
         Classes::new(self.vector_bytes, codes, classes)
     }
 
-    /// The best classes for these tables; those of groups without vectors stay.
+    /// Chooses the best classes for these tables. Groups without vectors keep their classes.
     fn reclass(&self, model: &Classes) -> Vec<u8> {
         // Bits of each group and position in each class.
         let mut bits = vec![[0u32; TABLES]; model.classes.len()];
@@ -366,7 +370,7 @@ impl Trainer<'_> {
             .collect()
     }
 
-    /// The best groups for this model.
+    /// Chooses the best groups for this model.
     fn regroup(&mut self, model: &Classes) {
         for (group, vector) in self
             .groups
@@ -378,7 +382,7 @@ impl Trainer<'_> {
     }
 }
 
-/// In eight sums, so that the compiler may use vector instructions.
+/// The squared distance, in eight sums, so that the compiler can vectorise it.
 fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a, a_rest) = a.as_chunks::<8>();

@@ -1,5 +1,6 @@
-//! Floats: the exponents of a vector are much alike and are Huffman-coded; signs and mantissas are as good as
-//! random and stand as they are, in planes that are put together again without a branch.
+//! Split floats. The exponents of a vector are similar and are Huffman-coded. Signs and mantissas
+//! are nearly random, so they are stored unchanged, in planes that are joined again without a
+//! branch.
 //!
 //! ```text
 //!                      f32                        f16
@@ -7,19 +8,20 @@
 //!   low plane          16 - z mantissa bits       3 - z mantissa bits         dim * bits, rounded up to bytes
 //!   exponents          8 bits                     5 bits                      two streams (see lanes)
 //!
-//! offset  size  what (vector)
+//! offset  size  contents (vector)
 //!      0     1  0: coded; 1: the vector as it is follows
 //!      1   dim  high plane
 //!      .     .  low plane: u16 each for all 16 bits of f32, else packed
 //!      .     .  exponents, to the end
 //!
-//! offset  size  what (model)
+//! offset  size  contents (model)
 //!      0     1  z: mantissa bits that are zero in the whole sample, from the lowest on, at most 16 or 3
 //!      1   129  code of the exponents
 //! ```
 //!
-//! `z` is for floats that once were shorter: 16 for f32 made from bfloat16, 13 from f16 and 15 or more for small
-//! integers. A vector with a one among those bits is stored as it is.
+//! `z` serves floats that were converted from a shorter type: 16 for f32 made from bfloat16, 13
+//! from f16, and 15 or more for small integers. A vector with a one among those bits is stored
+//! unchanged.
 
 use super::{Element, lanes};
 use crate::bits::{BitWriter, window};
@@ -29,10 +31,10 @@ use crate::prefix::{BYTE_SYMBOLS, PrefixCode, Triples};
 
 const LIMIT: u32 = 12;
 const WHAT: &str = "vector, split floats";
-/// Floats that are put together at a time.
+/// Floats that are joined in one step.
 const BATCH: usize = 64;
 
-/// A segment's exponents and unused bits.
+/// The code of a segment's exponents, and its number of unused bits.
 #[derive(Debug, Clone)]
 pub(super) struct FloatSplit {
     half: bool,
@@ -47,7 +49,7 @@ fn low_plane_bits(half: bool) -> u32 {
     if half { 3 } else { 16 }
 }
 
-/// The bits of the floats of a vector, as those of f32: sign, exponent and mantissa keep their own widths.
+/// The bits of the floats of a vector, as u32. Sign, exponent and mantissa keep their own widths.
 fn floats(half: bool, vector: &[u8]) -> impl Iterator<Item = u32> {
     vector
         .chunks_exact(if half { 2 } else { 4 })
@@ -67,7 +69,7 @@ fn exponent(half: bool, bits: u32) -> u8 {
 }
 
 impl FloatSplit {
-    /// For vectors like these; none for elements that are no floats.
+    /// Trains a model for vectors like the sample's; `None` for elements that are no floats.
     pub(super) fn train(element: Element, dim: usize, sample: &[u8]) -> Option<FloatSplit> {
         let half = match element {
             Element::F32 => false,
@@ -159,8 +161,9 @@ impl FloatSplit {
         }
         let (high, rest) = rest.split_at_checked(self.dim).ok_or(truncated)?;
         let (low, exponents) = rest.split_at_checked(self.low_bytes()).ok_or(truncated)?;
-        // The exponents are decoded to the end of `out` and overtaken by the floats there: float i is written to
-        // bytes up to s*(i+1), and its exponent stands at (s-1)*dim + i, which is no less for any i below dim.
+        // The exponents are decoded to the end of `out`, and the floats then overwrite them from
+        // the front. Float i is written to bytes up to s*(i+1). Its exponent is at (s-1)*dim + i,
+        // which is no less for any i below dim.
         let at = out.len() - self.dim;
         lanes::decode(WHAT, exponents, 0, &self.triples, &mut out[at..])?;
         if self.half {
@@ -173,7 +176,8 @@ impl FloatSplit {
         Ok(())
     }
 
-    /// f32 with all 16 bits of the low plane: the common case, which the compiler turns into vector code.
+    /// Joins f32 with all 16 bits of the low plane. This is the common case, which the compiler
+    /// vectorises.
     #[inline(always)]
     fn join_f32_full(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;
@@ -194,7 +198,7 @@ impl FloatSplit {
         }
     }
 
-    /// f32 with a packed low plane.
+    /// Joins f32 with a packed low plane.
     fn join_f32(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;
         for (i, &high) in high.iter().enumerate() {
@@ -215,7 +219,7 @@ impl FloatSplit {
         }
     }
 
-    /// The mantissa bits of float `i` below the high plane. `low` may go on behind the plane.
+    /// The mantissa bits of float `i` below the high plane. `low` may continue after the plane.
     #[inline(always)]
     fn low(&self, low: &[u8], i: usize) -> u32 {
         let bits = self.low_bits();

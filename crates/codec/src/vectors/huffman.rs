@@ -1,5 +1,5 @@
-//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper), after the chunk's base
-//! vector was taken off by [XOR](super::xor_delta) where the chunk has one.
+//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper). If a chunk
+//! has a base vector, the bytes are combined with it by [XOR](super::xor_delta) first.
 //!
 //! ```text
 //! bit 0 of byte 0      0: coded      1: byte 0 is 1, then the vector as it is (where coding it would be longer)
@@ -17,7 +17,7 @@ use crate::prefix::{BYTE_SYMBOLS, PrefixCode, Triples};
 const LIMIT: u32 = 12;
 const WHAT: &str = "vector, Huffman";
 
-/// A segment's table.
+/// The Huffman table of a segment.
 #[derive(Debug, Clone)]
 pub(super) struct Huffman {
     code: PrefixCode,
@@ -32,7 +32,7 @@ impl Huffman {
         }
     }
 
-    /// For bytes that occur `counts` times.
+    /// Trains a table for bytes with these counts.
     pub(super) fn train(counts: &[u64; 256]) -> Huffman {
         Huffman::new(PrefixCode::from_byte_counts(counts, LIMIT))
     }

@@ -1,24 +1,26 @@
-//! Two streams in one slice: the first half of the symbols from the front, the second half from the back.
+//! Two streams in one slice: the first half of the symbols runs from the front, and the second half
+//! from the back.
 //!
 //! ```text
 //! byte 0                                             last byte
 //!   | first half, rounded up to bytes --> <-- second half, rounded up |
 //! ```
 //!
-//! Each word's place is known only when the one before is decoded, so that a single stream makes the processor
-//! wait; two are decoded side by side. From both ends they need no field that says where the second starts, only
-//! that the slice ends where the vector does. That the streams meet exactly is checked.
+//! The position of a word is known only after the word before it has been decoded, so a single
+//! stream makes the processor wait. Two streams are decoded in parallel. Since they start at both
+//! ends, no field is needed for the start of the second one. The slice must end with the vector,
+//! and the decoder checks that the streams meet exactly.
 
 use crate::bits::{BitWriter, window, window_backward};
 use crate::error::CodecError;
 use crate::prefix::Triples;
 
-/// Symbols of the first stream.
+/// The number of symbols in the first stream.
 pub(super) fn front(symbols: usize) -> usize {
     symbols.div_ceil(2)
 }
 
-/// A place in one of the streams.
+/// A position in one of the streams.
 pub(super) struct Lane<'a, const BACK: bool> {
     bytes: &'a [u8],
     bit: usize,
@@ -34,26 +36,26 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         }
     }
 
-    /// Fetches the next bits: 57 or more.
+    /// Loads the next bits, at least 57.
     #[inline(always)]
     pub(super) fn refill(&mut self) {
         self.buffer = window_from::<BACK>(self.bytes, self.bit);
     }
 
-    /// The next bits, the first one lowest.
+    /// The next bits, with the first one lowest.
     #[inline(always)]
     pub(super) fn buffer(&self) -> u64 {
         self.buffer
     }
 
-    /// Goes on by `bits`, below 64.
+    /// Advances by `bits`, which is below 64.
     #[inline(always)]
     pub(super) fn skip(&mut self, bits: u32) {
         self.buffer >>= bits & 63;
         self.bit += bits as usize;
     }
 
-    /// The byte behind an escape, whose word was skipped.
+    /// The byte after an escape, whose word has been skipped.
     #[inline(always)]
     pub(super) fn escaped(&mut self) -> u8 {
         let (byte, buffer) = behind_escape::<BACK>(self.bytes, self.bit);
@@ -66,7 +68,8 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.bit.div_ceil(8)
     }
 
-    /// Decodes up to three symbols to `out[at..]`, where 4 bytes must be left, though fewer may be filled.
+    /// Decodes up to three symbols to `out[at..]`. At least 4 bytes must be left there, although
+    /// fewer may be filled.
     #[inline(always)]
     fn triple<const SIZE: usize>(&mut self, table: &Triples<SIZE>, out: &mut [u8], at: &mut usize) {
         let entry = table.entry(self.buffer);
@@ -86,7 +89,7 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         *at += count;
     }
 
-    /// Decodes the rest of `out` from `at` on.
+    /// Decodes the remaining part of `out` from `at` on.
     #[inline(always)]
     fn rest<const SIZE: usize>(&mut self, table: &Triples<SIZE>, out: &mut [u8], mut at: usize) {
         while at + 4 <= out.len() {
@@ -116,8 +119,8 @@ fn window_from<const BACK: bool>(bytes: &[u8], bit: usize) -> u64 {
     }
 }
 
-/// The byte at `bit`, and the window behind it. Takes no [`Lane`], which would then have to be in memory and not
-/// in registers.
+/// The byte at `bit`, and the window after it. The function takes no [`Lane`], which would then be
+/// kept in memory instead of registers.
 #[cold]
 #[inline(never)]
 fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
@@ -127,7 +130,8 @@ fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
     )
 }
 
-/// Decodes `out.len()` symbols of one code from all of `bytes`, whose first `skip` bits are something else.
+/// Decodes `out.len()` symbols of one code from all of `bytes`. The first `skip` bits belong to
+/// something else.
 #[inline]
 pub(super) fn decode<const SIZE: usize>(
     what: &'static str,
@@ -136,7 +140,7 @@ pub(super) fn decode<const SIZE: usize>(
     table: &Triples<SIZE>,
     out: &mut [u8],
 ) -> Result<(), CodecError> {
-    // Four lookups of 12 bits are less than a window, and give 12 symbols at most.
+    // Four look-ups of 12 bits consume less than a window, and give at most 12 symbols.
     const LOOKUPS: usize = 4;
     const ROOM: usize = 3 * LOOKUPS + 1;
     let (first, second) = out.split_at_mut(front(out.len()));
@@ -156,7 +160,7 @@ pub(super) fn decode<const SIZE: usize>(
     check_meet(what, bytes, &ahead, &back)
 }
 
-/// The two streams must share the slice, with nothing between them.
+/// Checks that the two streams fill the slice, with nothing between them.
 #[inline(always)]
 pub(super) fn check_meet(
     what: &'static str,
@@ -175,8 +179,8 @@ pub(super) fn check_meet(
     })
 }
 
-/// Appends two streams, of `symbols` positions: `put` writes the symbol of a position. The first stream starts
-/// with the `lead` bits of `value`.
+/// Appends two streams with `symbols` symbols in total. `put` writes the symbol at a position. The
+/// first stream starts with the `lead` bits of `value`.
 pub(super) fn encode(
     symbols: usize,
     (value, lead): (u64, u32),

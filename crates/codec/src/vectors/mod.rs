@@ -1,17 +1,17 @@
-//! Vectors: one at a time, each decodable alone, with a model learned from a sample of its segment.
+//! Vectors. Each is coded alone, with a model trained on a sample of its segment.
 //!
 //! ```text
-//! offset  size  what (a segment's model)
+//! offset  size  contents (a segment's model)
 //!      0     1  version, 1
 //!      1     1  codec: 0 stored, 1 Huffman, 2 split floats, 3 classes
 //!      2     1  element code: 0 f32, 1 f16, 2 u8, 3 i8
 //!      3     1  zero
 //!      4     4  dimension
-//!      8     .  what the codec needs; see its module
+//!      8     .  the codec's own fields; see its module
 //! ```
 //!
-//! A coded vector does not say where it ends: whoever stores it knows, since codes differ in length. No code is
-//! longer than the vector by more than one byte.
+//! A coded vector does not contain its end. Codes differ in length, so the storage must record it.
+//! No code is longer than the vector by more than one byte.
 
 mod classes;
 mod float_split;
@@ -33,7 +33,7 @@ const MODEL: &str = "model of a segment's vectors";
 /// The largest vector, in bytes: 65,536 floats of 32 bits.
 const MAX_VECTOR_BYTES: usize = 1 << 18;
 
-/// What a vector's elements are.
+/// The type of a vector's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Element {
     /// 32-bit floating point.
@@ -56,7 +56,7 @@ impl Element {
         }
     }
 
-    /// The number that stands for the type in files; the same as that of `stratann_vector`.
+    /// The code of the type in files, which equals the code in `stratann_vector`.
     pub const fn code(self) -> u8 {
         match self {
             Element::F32 => 0,
@@ -66,7 +66,7 @@ impl Element {
         }
     }
 
-    /// The type that a number from a file stands for.
+    /// The type with this code in a file; `None` for an unknown code.
     pub fn from_code(code: u8) -> Option<Element> {
         [Element::F32, Element::F16, Element::U8, Element::I8]
             .get(usize::from(code))
@@ -82,7 +82,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Vectors of `dim` elements: 1 to 65,536.
+    /// The shape of vectors with `dim` elements, 1 to 65,536.
     pub fn new(element: Element, dim: usize) -> Result<Shape, CodecError> {
         if dim == 0 || dim * element.size() > MAX_VECTOR_BYTES || dim > MAX_VECTOR_BYTES / 4 {
             return Err(CodecError::Malformed {
@@ -104,7 +104,7 @@ impl Shape {
         self.dim
     }
 
-    /// Bytes of a vector that is not coded.
+    /// Bytes of an uncompressed vector.
     pub fn vector_bytes(&self) -> usize {
         self.dim * self.element.size()
     }
@@ -114,9 +114,10 @@ impl Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VectorCodec {
-    /// The vectors as they are: nothing made them shorter.
+    /// The vectors are stored unchanged, because no codec made them shorter.
     Stored = 0,
-    /// One Huffman table, with or without a chunk's base: the paper's.
+    /// One Huffman table, with or without a base vector for each chunk: the codec of the DecoupleVS
+    /// paper.
     Huffman = 1,
     /// Huffman-coded exponents, raw signs and mantissas.
     FloatSplit = 2,
@@ -124,7 +125,7 @@ pub enum VectorCodec {
     Classes = 3,
 }
 
-/// What the vectors of a segment are coded and decoded with.
+/// The model that encodes and decodes the vectors of a segment.
 #[derive(Debug, Clone)]
 pub struct SegmentModel {
     shape: Shape,
@@ -140,13 +141,14 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// The codec that makes vectors like those of the sample the shortest: all that suit the element are
-    /// trained on seven of eight vectors and measured on the eighth. One that is slower to decode must be
-    /// shorter by one in a hundred. `sample` holds whole vectors, one after the
-    /// other, from all over the segment; about 4 MiB are plenty, and of more only as much is looked at.
+    /// Chooses the codec that makes vectors like the sample's the shortest. All codecs that suit
+    /// the element are trained on seven of eight vectors and measured on the eighth. A codec that
+    /// decodes more slowly must be shorter by one in a hundred. `sample` has whole vectors, one
+    /// after the other, from all parts of the segment. About 4 MiB are enough, and only as much is
+    /// used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
-        // A few vectors are better spent on training than kept for measuring.
+        // With few vectors, all are used for training.
         let measured = if held_out.is_empty() {
             &training
         } else {
@@ -158,7 +160,7 @@ impl SegmentModel {
         };
         let mut least = measured.len();
         let mut code = Vec::new();
-        // The fastest to decode first.
+        // The codec that decodes fastest comes first.
         let candidates = match shape.element {
             Element::F32 | Element::F16 => [
                 VectorCodec::FloatSplit,
@@ -187,9 +189,10 @@ impl SegmentModel {
         best
     }
 
-    /// Whether classes are worth training in full, which takes longer than all else: of floats, whether with few groups, of few vectors,
-    /// they make others a little shorter than this model does. On package-text they differ by less than a thousandth with any number of
-    /// groups. Of bytes they mostly win.
+    /// Whether it is worthwhile to train classes fully, which takes longer than everything else.
+    /// For floats, this tests whether few groups, trained on few vectors, make other vectors
+    /// slightly shorter than this model does. On package-text the numbers of groups differ by less
+    /// than a thousandth. For bytes, classes usually win.
     fn classes_may_win(&self, training: &[u8]) -> bool {
         const FEW: usize = 8;
         const VECTORS: usize = 4 * classes::FEWEST_SAMPLES / 3 + 1;
@@ -201,7 +204,7 @@ impl SegmentModel {
         if vectors <= VECTORS {
             return true;
         }
-        // From all over the sample, of which every fourth is measured.
+        // Vectors from all parts of the sample; every fourth is measured.
         let some = (0..VECTORS).map(|i| &training[i * vectors / VECTORS * bytes..][..bytes]);
         let (mut trained, mut measured) = (Vec::new(), Vec::new());
         for (i, vector) in some.enumerate() {
@@ -228,7 +231,8 @@ impl SegmentModel {
         size(&few) < size(self) / 500 * 499
     }
 
-    /// A model of the codec that is asked for; none if the elements do not suit it or the sample is too small.
+    /// Trains a model of a given codec; `None` if the codec does not suit the elements, or the
+    /// sample is too small.
     pub fn train_codec(shape: Shape, codec: VectorCodec, sample: &[u8]) -> Option<SegmentModel> {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         SegmentModel::train_on(shape, codec, &[training, held_out].concat())
@@ -255,8 +259,8 @@ impl SegmentModel {
         Some(SegmentModel { shape, codec })
     }
 
-    /// The paper's: one Huffman table for bytes that occur so often, which were counted after each chunk's base
-    /// was taken off. Chunks with and without a base share it.
+    /// The model of the DecoupleVS paper: one Huffman table for bytes with these counts. They are
+    /// counted after each chunk's base was applied. Chunks with and without a base share the table.
     pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
         SegmentModel {
             shape,
@@ -279,12 +283,12 @@ impl SegmentModel {
         }
     }
 
-    /// Bytes of the longest code: one more than the vector has.
+    /// Bytes of the longest code: one more than the vector.
     pub fn max_encoded_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
 
-    /// Appends the code of a vector to `out`. `base` is that of the vector's chunk, for
+    /// Appends the code of a vector to `out`. `base` is the base of the vector's chunk, for
     /// [`VectorCodec::Huffman`] only.
     pub fn encode(
         &self,
@@ -306,8 +310,8 @@ impl SegmentModel {
         }
     }
 
-    /// Decodes the vector whose code is all of `bytes` into `out`, which must have the vector's length. After an
-    /// error, `out` holds anything.
+    /// Decodes the vector with the code `bytes` into `out`, which must have the vector's length.
+    /// After an error the contents of `out` are unspecified.
     #[inline]
     pub fn decode(
         &self,
@@ -347,7 +351,7 @@ impl SegmentModel {
         }
     }
 
-    /// The model as bytes.
+    /// Encodes the model.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.codec() as u8, self.shape.element.code(), 0];
         out.extend((self.shape.dim as u32).to_le_bytes());
@@ -360,7 +364,7 @@ impl SegmentModel {
         out
     }
 
-    /// The model that [`SegmentModel::to_bytes`] wrote.
+    /// Decodes a model that [`SegmentModel::to_bytes`] encoded.
     pub fn from_bytes(bytes: &[u8]) -> Result<SegmentModel, CodecError> {
         let mut reader = Reader::new(MODEL, VERSION, bytes)?;
         let codec = reader.u8()?;
@@ -384,13 +388,13 @@ impl SegmentModel {
     }
 }
 
-/// Groups that classes are trained with.
+/// The number of groups with which classes are trained.
 const GROUPS: usize = 128;
 
-/// Bytes of a sample that are looked at.
+/// The most bytes of a sample that are used.
 const MAX_SAMPLE: usize = 4 << 20;
 
-/// What to train on and what to measure with: evenly spread, the second an eighth.
+/// Splits a sample into training data and an eighth for measuring, both evenly spread.
 fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let count = sample.len() / vector_bytes;
     let taken = count.min((MAX_SAMPLE / vector_bytes).max(64));
@@ -407,7 +411,8 @@ fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (training, held_out)
 }
 
-/// A vector that stands as it is behind `header` bytes, the first of which was looked at.
+/// Copies a vector that is stored unchanged after `header` bytes. The caller has checked the first
+/// byte.
 fn copy_stored(
     what: &'static str,
     bytes: &[u8],

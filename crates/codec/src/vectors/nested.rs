@@ -1,35 +1,35 @@
-//! Nested precision: a vector in two parts, a *leading part* that is near enough to rank by, and a *trailing part* that gives back
-//! every bit with it.
+//! Nested precision: a vector in two parts. The *leading part* is precise enough for ranking.
+//! Together with the *trailing part* it restores every bit.
 //!
-//! An element's *step number* is how many steps it lies from zero, rounded down; a step is a power of two, so that the number is a
-//! float's sign and the first bits behind its leading one, and what is left of it is a known number of bits: nothing but the number says
-//! how many. The leading part has the step numbers, less the dimension's median, Huffman-coded; whoever has it alone takes each element to
-//! lie in the middle of its step. The trailing part has the rest of each element:
-//!
+//! An element's *step number* is its distance from zero in steps, rounded down. A step is a power
+//! of two. So the number is a float's sign and the bits from its leading one on, and it alone
+//! determines how many bits are left. The leading part has the step numbers minus the dimension's
+//! median, Huffman-coded. A reader of the leading part alone takes each element to be in the middle
+//! of its step. The trailing part has the remaining bits of each element:
 //! ```text
 //!   element                       leading                 trailing
-//!   float, one step or more       step number, n bits     its mantissa's bits but for the first n - 1
+//!   float, one step or more       step number, n bits     all but the first n - 1 bits of its mantissa
 //!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
 //!   byte                          its higher bits         its lower bits
 //!   too far from the median       -128 or 127 *           nothing *
 //!
-//!   * It stands as it is at the end of the leading part; where that has no room for all of these, in the trailing part.
+//!   * It is stored unchanged at the end of the leading part, or in the trailing part if the leading part is full.
 //!
-//! bits   what (leading part)
+//! bits   contents (leading part)
 //!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
 //!    1   1: an element is too far from the median
-//!    1   1: such elements are given at the end; 0: each may be farther from its middle than half a step
+//!    1   1: such elements are stored at the end; 0: such an element may be farther than half a step from its middle
 //!    .   step numbers less the medians, as bytes, in two streams (see lanes)
-//!    .   where they are given, of each element that is too far its dimension, u16, and its bytes; and how many these are, u16
+//!    .   if stored here: for each element that is too far, its dimension, u16, and its bytes; then their number, u16
 //!
-//! bits   what (trailing part)
-//!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the vector as it is follows from byte 1 on
+//! bits   contents (trailing part)
+//!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the unchanged vector follows from byte 1 on
 //!    .   the rest of each element
 //!
-//! offset  size  what (a model)
+//! offset  size  contents (a model)
 //!      0     1  version, 1
 //!      1     1  element code
-//!      2     1  step: the exponent of a float that is one, as the float has it; of bytes, the bits that are left of one
+//!      2     1  step: for floats, its biased exponent; for bytes, the number of lower bits of a byte
 //!      3     1  z: mantissa bits that are zero in the whole sample, from the lowest on
 //!      4     4  dimension
 //!      8     .  median step number of each dimension, i16
@@ -37,8 +37,8 @@
 //!      .   129  code of exponents below a step
 //! ```
 //!
-//! Both parts together are about as long as what the other codecs make of floats: a mantissa is random, and
-//! which part has its bits makes no difference.
+//! Both parts together are about as long as the codes of the other codecs for floats. A mantissa is
+//! random, so the division of its bits between the parts makes no difference.
 
 mod division;
 
@@ -54,19 +54,20 @@ const MODEL: &str = "model of nested vectors";
 const LEADING: &str = "vector, leading part";
 const TRAILING: &str = "vector, trailing part";
 const LIMIT: u32 = 12;
-/// Bits in front of the step numbers, and what they say.
+/// Bits before the step numbers, and below them their meanings.
 const MODE: u32 = 3;
 const STORED: u8 = 1;
 const FAR: u8 = 2;
 const GIVEN: u8 = 4;
-/// Bytes in front of an element that is given: its dimension.
+/// Bytes before an element that is given explicitly: its dimension.
 const DIMENSION: usize = 2;
-/// The largest median: an element that is farther from zero is no element whose distance from it says much.
+/// The largest median. For elements that are farther from zero, the distance from the median means
+/// little.
 const MOST_MEDIAN: i32 = 1 << 14;
-/// Elements that are put together at a time.
+/// Elements that are assembled in one step.
 const BATCH: usize = 64;
 
-/// What the vectors of a file are divided and coded with.
+/// The model that divides and codes the vectors of a file.
 #[derive(Debug, Clone)]
 pub struct NestedModel {
     shape: Shape,
@@ -74,12 +75,12 @@ pub struct NestedModel {
     division: Division,
     zeros: u32,
     medians: Vec<i16>,
-    /// What is added to a dimension's coded numbers to be in the middle of the step.
+    /// Added to a dimension's coded numbers to get the middle of the step.
     middles: Vec<f32>,
     numbers: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,
     exponents: PrefixCode,
-    /// For the next bits: an exponent, or the escape, and the length of its word.
+    /// For the next bits: an exponent or the escape, and the length of its word.
     exponent_words: Vec<(u16, u8)>,
 }
 
@@ -93,8 +94,9 @@ fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 impl NestedModel {
-    /// For vectors like those of the sample, whole vectors one after the other. `step` is one of [`steps`](Self::steps), or another
-    /// one like these; none if the element has no such step.
+    /// Trains a model for vectors like the sample's, which are whole vectors one after the other.
+    /// `step` is one of [`steps`](Self::steps) or a similar one. `None` if the element has no such
+    /// step.
     pub fn train(shape: Shape, step: u8, sample: &[u8]) -> Option<NestedModel> {
         let division = Division::of(shape.element(), step)?;
         let (size, dim) = (shape.element().size(), shape.dim());
@@ -111,7 +113,7 @@ impl NestedModel {
                 exponents[usize::from(exponent)] += 1;
             }
         }
-        // Not the mean, from which all may be far where a few are far out.
+        // The median, because with a few outliers all elements may be far from the mean.
         let median = |numbers: &mut Vec<i32>| match numbers.len() {
             0 => 0,
             count => *numbers.select_nth_unstable(count / 2).1,
@@ -139,9 +141,11 @@ impl NestedModel {
         ))
     }
 
-    /// Steps that are worth a try for vectors like those of the sample, the coarsest first: for floats from about half a standard
-    /// deviation of an element from its dimension's mean on, each half the one before, down to a sixteenth: of finer ones some elements
-    /// would be too far. The deviation is the median of those of all dimensions, since a few may be much wider. At least one.
+    /// Steps that are worth a try for vectors like the sample's, coarsest first; at least one. For
+    /// floats, the first one is about half the standard deviation of an element from its
+    /// dimension's mean, and each next one half of that, down to a sixteenth. With finer steps some
+    /// elements would be too far from the median. The deviation is the median over all dimensions,
+    /// since a few may be much wider.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
@@ -162,12 +166,12 @@ impl NestedModel {
         }
         let variance = |(sum, squares): (&f64, &f64)| squares / rows - sum / rows * (sum / rows);
         let mut variances: Vec<f64> = sums.iter().zip(&squares).map(variance).collect();
-        // Of a dimension that is the same everywhere every step says all.
+        // In a constant dimension every step represents all values, so it is ignored.
         variances.retain(|&variance| variance > 0.0);
         variances.sort_by(f64::total_cmp);
         let variance = variances.get(variances.len() / 2).copied().unwrap_or(0.0);
         let (bias, most) = if half { (15, 30) } else { (127, 236) };
-        // Of none, as of vectors that all are the same, the logarithm is the least number.
+        // For equal vectors the variance is 0, and its logarithm is the least number.
         let coarsest = (variance.sqrt().log2().floor() as i32).saturating_add(bias - 1);
         let mut steps: Vec<u8> = (0..4)
             .map(|finer| coarsest.saturating_sub(finer).clamp(2, most) as u8)
@@ -206,18 +210,18 @@ impl NestedModel {
         self.shape
     }
 
-    /// The step, as [`NestedModel::train`] takes it.
+    /// The step, in the form that [`NestedModel::train`] takes.
     pub fn step(&self) -> u8 {
         self.step
     }
 
-    /// Bytes that the model takes in memory, about.
+    /// Approximate bytes of the model in memory.
     pub fn memory_bytes(&self) -> usize {
         let words = (1 << LIMIT) * (size_of::<u32>() + size_of::<(u16, u8)>());
         words + self.medians.len() * (size_of::<i16>() + size_of::<f32>())
     }
 
-    /// How far an element may be from the value that the leading part gives: half a step.
+    /// The largest distance of an element from the value of the leading part: half a step.
     pub fn error(&self) -> f32 {
         match self.division {
             Division::Float { mantissa: 23, step } => f32::from_bits((step - 1) << 23),
@@ -226,12 +230,12 @@ impl NestedModel {
         }
     }
 
-    /// Bytes of the longest leading part: one more than the vector has elements.
+    /// Bytes of the longest leading part: one more than the number of elements.
     pub fn max_leading_bytes(&self) -> usize {
         self.shape.dim() + 1
     }
 
-    /// Bytes of the longest trailing part: one more than the vector has.
+    /// Bytes of the longest trailing part: one more than the vector.
     pub fn max_trailing_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
@@ -257,7 +261,8 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Appends the leading part of a vector. Returns whether it gives the elements that are too far from the median, if there are any.
+    /// Appends the leading part of a vector. Returns whether it contains the elements that are too
+    /// far from the median, if there are any.
     fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
         let (start, size) = (out.len(), self.shape.element().size());
         let far = |&i: &usize| is_far(coded[i]);
@@ -268,7 +273,8 @@ impl NestedModel {
             };
             lanes::encode(coded.len(), (mode.into(), MODE), put, out);
         };
-        // Nobody can rank by one that is not finite.
+        // A vector with an element that is not finite cannot be ranked by, so no elements are given
+        // for it.
         let mut all = elements(size, vector);
         if !far.is_empty() && all.all(|bits| self.division.is_finite(bits)) {
             encode(FAR | GIVEN, out);
@@ -328,7 +334,7 @@ impl NestedModel {
         }
     }
 
-    /// Bits of a float's mantissa.
+    /// Mantissa bits of a float.
     #[inline(always)]
     fn mantissa(&self) -> u32 {
         match self.division {
@@ -337,13 +343,15 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a leading part, which is all of `leading`, into a vector each of whose elements is the middle of its step; `out` must have
-    /// the vector's length. Returns whether all elements are within [`error`](Self::error) of the vector's, as [`is_near`](Self::is_near)
-    /// does. After an error, `out` holds anything.
+    /// Decodes a leading part, which is all of `leading`, into a vector whose elements are in the
+    /// middle of their steps. `out` must have the vector's length. Returns whether all elements are
+    /// within [`error`](Self::error) of the true ones, as [`is_near`](Self::is_near) does. After an
+    /// error the contents of `out` are unspecified.
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
-        // The numbers are decoded to the end of `out` and overtaken by the elements there, as in split floats.
+        // The numbers are decoded to the end of `out`, and the elements then overwrite them from
+        // the front, as in split floats.
         let given = self.numbers(leading, out)?;
         match self.division {
             Division::Float { mantissa: 23, .. } => self.middles_f32(out),
@@ -367,14 +375,15 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Whether a leading part says of all elements where they are to within [`error`](Self::error): it does, unless more of them are very
-    /// far from the dimensions' medians than it has room for.
+    /// Whether a leading part gives all elements to within [`error`](Self::error). This is false
+    /// only if it has no room for all elements that are very far from their dimension's median.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
     }
 
-    /// Decodes the coded step numbers to the end of `out`. Returns the elements that are given.
+    /// Decodes the coded step numbers to the end of `out`. Returns the elements that are given
+    /// explicitly.
     #[inline(always)]
     fn numbers<'a>(&self, leading: &'a [u8], out: &mut [u8]) -> Result<&'a [u8], CodecError> {
         let &mode = leading.first().ok_or_else(|| truncated(LEADING, leading))?;
@@ -390,7 +399,7 @@ impl NestedModel {
         Ok(given)
     }
 
-    /// A leading part without the elements that are given, and these.
+    /// Splits off the explicitly given elements from a leading part.
     #[cold]
     fn split_given<'a>(&self, leading: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), CodecError> {
         let element = DIMENSION + self.shape.element().size();
@@ -415,7 +424,7 @@ impl NestedModel {
                 .as_chunks_mut::<4>()
                 .0;
             for ((float, &number), &middle) in floats.iter_mut().zip(&*numbers).zip(middles) {
-                // Exact: whole numbers of half steps, below 2^16.
+                // This is exact: the values are whole numbers of half steps, below 2^16.
                 let value = (f32::from(number as i8) + middle) * step;
                 *float = value.to_le_bytes();
             }
@@ -431,8 +440,8 @@ impl NestedModel {
         }
     }
 
-    /// Decodes the vector whose parts are all of `leading` and all of `trailing` into `out`, which must have the vector's length. After
-    /// an error, `out` holds anything.
+    /// Decodes the vector whose parts are all of `leading` and all of `trailing` into `out`, which
+    /// must have the vector's length. After an error the contents of `out` are unspecified.
     pub fn decode(
         &self,
         leading: &[u8],
@@ -485,7 +494,8 @@ impl NestedModel {
         Ok(())
     }
 
-    /// The element of a coded step number, whose rest stands at `bit`; none if there is no such element.
+    /// The element with a coded step number, whose remaining bits start at `bit`. `None` if there
+    /// is no such element.
     #[inline(always)]
     fn element(
         &self,
@@ -529,7 +539,7 @@ impl NestedModel {
         }
     }
 
-    /// The model as bytes.
+    /// Encodes the model.
     pub fn to_bytes(&self) -> Vec<u8> {
         let element = self.shape.element().code();
         let mut out = vec![VERSION, element, self.step, self.zeros as u8];
@@ -540,7 +550,7 @@ impl NestedModel {
         out
     }
 
-    /// The model that [`NestedModel::to_bytes`] wrote.
+    /// Decodes a model that [`NestedModel::to_bytes`] encoded.
     pub fn from_bytes(bytes: &[u8]) -> Result<NestedModel, CodecError> {
         let mut reader = Reader::new(MODEL, VERSION, bytes)?;
         let element = reader.u8()?;
@@ -595,18 +605,18 @@ impl NestedModel {
     }
 }
 
-/// A step number less its dimension's median, or what says that it is too far from it.
+/// A step number minus its dimension's median, clamped to the two values that mean "too far".
 fn coded(number: i32, median: i16) -> i8 {
     (number - i32::from(median)).clamp(-128, 127) as i8
 }
 
-/// Whether a coded step number says no more than that the element is too far from the median.
+/// Whether a coded step number only means that the element is too far from the median.
 #[inline(always)]
 fn is_far(coded: i8) -> bool {
     coded == i8::MIN || coded == i8::MAX
 }
 
-/// The dimension of an element that is given, and its bytes.
+/// The dimension and the bytes of an explicitly given element.
 #[inline(always)]
 fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     let (dimension, element) = bytes.split_at(DIMENSION);
@@ -616,7 +626,7 @@ fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     )
 }
 
-/// The next `count` bits, at most 32; zeros beyond the end.
+/// The next `count` bits, at most 32. Beyond the end they are zero.
 #[inline(always)]
 fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
     const { assert!(WINDOW >= 32) };

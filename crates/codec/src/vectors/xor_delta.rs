@@ -1,19 +1,19 @@
 //! XOR against a chunk's base vector (sections 3.2 and 3.3 of the DecoupleVS paper).
 //!
-//! The base vector has, at each position, the byte that is the most frequent there in the chunk. Whether it helps
-//! is decided a chunk by the entropy of the bytes of a sample, with and without it: the first tenth of the
-//! chunk's vectors. The base belongs to the chunk's metadata; the layout stores it and hands it to
-//! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The segment's one Huffman table is made
-//! from the chunks' vectors as they are after this step ([`ByteCounts`]).
+//! The base vector has, at each position, the most frequent byte of the chunk's vectors. Whether a
+//! chunk has one is decided by the entropy of the bytes in the first tenth of its vectors, with and
+//! without the base. The base belongs to the chunk's metadata. The layout stores it and passes it
+//! to [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The one Huffman table of
+//! the segment is trained on the vectors after this step ([`ByteCounts`]).
 
-/// The share of a chunk's vectors that decides: one of this many.
+/// One in this many of a chunk's vectors decides.
 const SAMPLE: usize = 10;
 
-/// The most frequent byte of each position in a chunk of vectors of `vector_bytes` bytes; the smaller one of two
-/// that are equally frequent.
+/// The most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes. Of
+/// equally frequent bytes, the smaller one.
 ///
 /// # Panics
-/// When `vector_bytes` is zero.
+/// If `vector_bytes` is zero.
 pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
     (0..vector_bytes)
         .map(|position| {
@@ -27,10 +27,10 @@ pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The chunk's base vector, if the sampled entropy says that it helps.
+/// The chunk's base vector, if it lowers the entropy of the sample.
 ///
 /// # Panics
-/// When `vector_bytes` is zero.
+/// If `vector_bytes` is zero.
 pub fn choose_base(chunk: &[u8], vector_bytes: usize) -> Option<Vec<u8>> {
     let base = base_vector(chunk, vector_bytes);
     let vectors = chunk.len() / vector_bytes;
@@ -41,7 +41,7 @@ pub fn choose_base(chunk: &[u8], vector_bytes: usize) -> Option<Vec<u8>> {
     (delta.entropy() < plain.entropy()).then_some(base)
 }
 
-/// How often each byte occurs in vectors, after their chunk's base was taken off.
+/// The number of occurrences of each byte in vectors, after their chunk's base was applied.
 #[derive(Debug, Clone)]
 pub struct ByteCounts(pub(super) [u64; 256]);
 
@@ -52,12 +52,12 @@ impl Default for ByteCounts {
 }
 
 impl ByteCounts {
-    /// Of no bytes.
+    /// Counts of zero.
     pub fn new() -> ByteCounts {
         ByteCounts([0; 256])
     }
 
-    /// Adds whole vectors, one after the other, of one chunk, which has this base.
+    /// Adds whole vectors of one chunk, one after the other. `base` is the base of the chunk.
     pub fn add(&mut self, vectors: &[u8], base: Option<&[u8]>) {
         match base.filter(|base| !base.is_empty()) {
             None => {
@@ -75,7 +75,7 @@ impl ByteCounts {
         }
     }
 
-    /// Bits a byte that no code over single bytes goes below; 0 if there are none.
+    /// The entropy in bits a byte, which no code over single bytes can beat; 0 without bytes.
     pub fn entropy(&self) -> f64 {
         let total: u64 = self.0.iter().sum();
         self.0

@@ -1,4 +1,4 @@
-//! Adjacency lists come back as they went in, in the space that is promised.
+//! Tests of adjacency lists: decoding restores them, within the documented space.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn trained(nodes: u32, usual: u32, tables: usize) -> ListModel {
 }
 
 fn round_trip(model: &ListModel, own: u32, ids: &[u32]) -> (usize, ListCodec) {
-    // Something in front and behind: codes stand in pages.
+    // Other bytes stand before and after the code, as on a page.
     let mut bytes = vec![0xa5; 3];
     let codec = model.encode(own, ids, &mut bytes).unwrap();
     let end = bytes.len();

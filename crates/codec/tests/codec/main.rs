@@ -1,4 +1,5 @@
-//! Codecs as others see them: one binary of tests, since each would be linked by itself.
+//! Tests of the public interface of codecs. They share one binary, because each binary is linked
+//! separately.
 
 mod lists;
 mod nested;

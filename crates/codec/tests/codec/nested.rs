@@ -1,4 +1,5 @@
-//! Nested precision: both parts give back the bits of any vector, and the leading part alone is within half a step of it.
+//! Tests of nested precision: both parts restore the bits of any vector, and the leading part alone
+//! is within half a step of it.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Numbers of a bell curve of this width, the lowest bits as random as those of measured ones.
+/// Numbers of a bell curve of this width. Their lowest bits are as random as in measured numbers.
 fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
     let (mut terms, mut noise) = (numbers(seed), numbers(seed + 1));
     std::iter::from_fn(move || {
@@ -31,7 +32,7 @@ fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
 }
 
 fn f16_bits(value: f32) -> u16 {
-    // Only for numbers of ordinary size; the lower mantissa bits are cut off.
+    // Valid only for numbers of normal size; the lower mantissa bits are cut off.
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     (bits >> 16 & 0x8000) as u16
@@ -39,7 +40,7 @@ fn f16_bits(value: f32) -> u16 {
         | (bits >> 13 & 0x3ff) as u16
 }
 
-/// Vectors of an element type such as embeddings are: some dimensions are far from zero.
+/// Vectors of an element type that resemble embeddings: some dimensions are far from zero.
 fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
     let values = bell(3, 0.05)
         .take(dim * count)
@@ -57,7 +58,7 @@ fn shape(element: Element, dim: usize) -> Shape {
     Shape::new(element, dim).unwrap()
 }
 
-/// Models of all steps that are worth a try, and of the least and largest that there are.
+/// Models of all proposed steps, and of further ones, among them the least and the largest.
 fn models(shape: Shape, sample: &[u8]) -> Vec<NestedModel> {
     let mut steps = NestedModel::steps(shape, sample);
     steps.extend([1, 2, 7, 30, 127, 236]);
@@ -100,7 +101,8 @@ fn parts(model: &NestedModel, vector: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (leading.split_off(2), trailing.split_off(3))
 }
 
-/// Bytes of both parts of a vector, which come back as it was. Whether the leading part is within its error is as it says.
+/// Returns the lengths of both parts of a vector. Checks that decoding restores the vector, and
+/// that the error of the leading part is within the bound that the model gives.
 fn round_trip(model: &NestedModel, vector: &[u8]) -> (usize, usize) {
     let (leading, trailing) = parts(model, vector);
     assert!(leading.len() <= model.max_leading_bytes());
@@ -146,7 +148,7 @@ fn both_parts_give_back_every_dimension() {
     }
 }
 
-/// Floats of every exponent, the least and the largest mantissa, and either sign; not NaN.
+/// Floats of every exponent, with the least and the largest mantissa and either sign; no NaN.
 fn of_every_exponent(element: Element) -> Vec<u8> {
     match element {
         Element::F32 => (0..=0xff)
@@ -171,7 +173,7 @@ fn any_exponent_comes_back() {
         let extremes = of_every_exponent(element);
         let dim = extremes.len() / element.size();
         let shape = shape(element, dim);
-        // Trained on what it is to code, on ordinary vectors, on nothing, and on one float alone.
+        // Models trained on these vectors, on ordinary vectors, on nothing, and on one float alone.
         let ones = vec![0x3c; extremes.len()];
         for rows in [
             extremes.repeat(3),
@@ -183,7 +185,7 @@ fn any_exponent_comes_back() {
                 round_trip(&model, &extremes);
                 round_trip(&model, &vec![0; extremes.len()]);
                 round_trip(&model, &vec![0xff; extremes.len()]);
-                // Vectors of one float each, so that none is stored for the others' sake.
+                // Vectors that repeat one float, so that no float is stored because of another.
                 for float in extremes.chunks_exact(element.size()).step_by(5) {
                     round_trip(&model, &float.repeat(dim));
                 }
@@ -215,7 +217,7 @@ fn the_parts_together_are_as_long_as_the_whole() {
                 "{element:?}, step {step}: {leading} + {trailing} for {}",
                 code.len()
             );
-            // Each step that is half as large takes about a bit more.
+            // Each halving of the step takes about one more bit for each element.
             assert!(leading as f64 > before as f64 + 0.8 * 384.0 * 600.0 / 8.0);
             before = leading;
         }
@@ -261,7 +263,8 @@ fn what_is_too_far_is_given_or_said_to_be() {
             let (leading, trailing) = parts(&model, row);
             assert!(NestedModel::is_near(&leading));
             assert!(model.decode_leading(&leading, &mut out).unwrap());
-            // One or two are given as they are, and nothing is said of them a second time.
+            // One or two outliers are stored as they are in the leading part, and take no bytes in
+            // the trailing part.
             let mut vector = row.to_vec();
             for (count, at) in [(1, 40), (2, 127)] {
                 vector[at * size..(at + 1) * size].copy_from_slice(&far);
@@ -270,7 +273,7 @@ fn what_is_too_far_is_given_or_said_to_be() {
                 assert!(model.decode_leading(&with, &mut out).unwrap());
                 assert_eq!(out[at * size..(at + 1) * size], far, "{count}");
                 round_trip(&model, &vector);
-                // Any other dimension is an error, or another element.
+                // If the stored dimension or the count is changed, decoding fails.
                 let mut wrong = with.clone();
                 let place = with.len() - 2 - (2 + size);
                 wrong[place] ^= 128;
@@ -285,7 +288,8 @@ fn what_is_too_far_is_given_or_said_to_be() {
                 wrong[count] -= 2;
                 assert!(model.decode(&wrong, &without, &mut out).is_err());
             }
-            // More than there is room for are not, and neither are those that are not finite.
+            // More outliers than there is room for, and numbers that are not finite, are not stored
+            // so.
             let many = far.repeat(128);
             let (leading, _) = parts(&model, &many);
             assert!(!NestedModel::is_near(&leading));
@@ -302,7 +306,7 @@ fn what_is_too_far_is_given_or_said_to_be() {
     let rows = sample(Element::F32, 64, 200);
     let step = NestedModel::steps(shape, &rows)[2];
     let model = NestedModel::train(shape, step, &rows).unwrap();
-    // All of the same length, though they are no sample's.
+    // Random bytes, which resemble no sample.
     let noise: Vec<u8> = numbers(7).take(256).map(|x| x as u8 & 0xbf).collect();
     round_trip(&model, &noise);
 }
@@ -373,7 +377,7 @@ proptest! {
             let mut out = vec![0; model.shape().vector_bytes()];
             let _ = model.decode_leading(&leading, &mut out);
             let _ = model.decode(&leading, &trailing, &mut out);
-            // As long as the parts of some vector, and more often of a mode that exists.
+            // The parts have the lengths of real ones, and often a valid mode.
             leading.resize(model.max_leading_bytes(), modes.0);
             leading[0] = modes.0 | 1;
             trailing.resize(model.max_trailing_bytes(), modes.1);
@@ -419,7 +423,8 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = NestedModel::from_bytes(&bytes) {
-                // Another shape may have been made of it: its vectors come back all the same.
+                // The damage may have changed the shape; vectors of that shape must still be
+                // restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector);
             }

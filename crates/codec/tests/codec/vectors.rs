@@ -1,4 +1,4 @@
-//! Vectors come back as they went in, bit for bit, with every codec.
+//! Tests of vectors: with every codec, decoding restores them bit for bit.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
 }
 
 fn f16_bits(value: f32) -> u16 {
-    // Only for numbers of ordinary size; the lower mantissa bits are cut off.
+    // Valid only for numbers of normal size; the lower mantissa bits are cut off.
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     (bits >> 16 & 0x8000) as u16
@@ -44,11 +44,11 @@ fn f16_bits(value: f32) -> u16 {
         | (bits >> 13 & 0x3ff) as u16
 }
 
-/// Vectors of an element type such as embeddings and descriptors are.
+/// Vectors of an element type that resemble embeddings and descriptors.
 fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
     let values = bell(3, 0.1).take(dim * count);
     match element {
-        // The lowest bits as random as those of measured numbers.
+        // The lowest bits are as random as in measured numbers.
         Element::F32 => values
             .zip(numbers(6))
             .flat_map(|(x, noise)| (x.to_bits() ^ (noise >> 19)).to_le_bytes())
@@ -57,7 +57,7 @@ fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
         Element::U8 | Element::I8 => values
             .enumerate()
             .map(|(i, x)| {
-                // Widths differ by position, and by one of two kinds of vectors.
+                // The width depends on the position, and on which of two kinds the vector has.
                 let kind = i / dim % 2 * dim / 2;
                 (x * (4 * ((i + kind) % dim) + 3) as f32 / dim as f32 * 100.0) as i8 as u8
             })
@@ -162,7 +162,7 @@ fn extreme_vectors_come_back() {
             vec![255; size],
         ];
         let mut samples = vec![sample(element, 64, 2000), Vec::new()];
-        // Segments of nothing but one vector.
+        // Segments that repeat a single vector.
         samples.extend(extremes.iter().map(|vector| vector.repeat(1100)));
         for rows in samples {
             for model in models(shape, &rows) {
@@ -184,7 +184,7 @@ fn equal_vectors_become_short() {
     let mut counts = xor_delta::ByteCounts::new();
     counts.add(&rows, Some(&base));
     let model = SegmentModel::huffman(shape, &counts);
-    // One bit a byte: a Huffman code has no shorter word.
+    // One bit for each byte: no word of a Huffman code is shorter.
     assert!(round_trip(&model, &vector, Some(&base)) <= 18);
     round_trip(&model, &rows[1..129], Some(&base));
 }
@@ -263,7 +263,8 @@ fn what_does_not_fit_the_model_is_refused() {
                 ..
             })
         ));
-        // The code must be all of the slice: another length may by chance be that of another vector's.
+        // The code must fill the slice: with another length it may happen to be the code of another
+        // vector.
         for other in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
             let outcome = model.decode(other, None, &mut out);
             assert!(outcome.is_err() || out != rows[..32]);
@@ -334,7 +335,7 @@ proptest! {
             let mut out = vec![0; model.shape().vector_bytes()];
             let _ = model.decode(&bytes, None, &mut out);
             if let Some(byte) = bytes.first_mut() {
-                // More often a mode or a group that exists.
+                // Makes the first byte a valid mode or group more often.
                 *byte = first;
             }
             let _ = model.decode(&bytes, None, &mut out);
@@ -374,7 +375,8 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = SegmentModel::from_bytes(&bytes) {
-                // Another shape may have been made of it: its vectors come back all the same.
+                // The damage may have changed the shape; vectors of that shape must still be
+                // restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector, None);
             }

@@ -1,6 +1,7 @@
-//! What a vector has beside it: typed attributes by name, and a payload.
+//! Attributes and payloads of vectors: typed values by name, and a text in JSON.
 //!
-//! [`value`] has the types, [`row`] what a vector has of them, and its bytes in logs and files.
+//! [`value`] has the types of attributes. [`row`] has the attributes and payload of one vector, and
+//! their encoding in logs and files.
 
 pub mod row;
 pub mod value;
@@ -8,20 +9,20 @@ pub mod value;
 pub use row::Row;
 pub use value::{ColumnType, Value, float_of};
 
-/// Columns that an index has, at most.
+/// The most columns of an index.
 pub const MOST_COLUMNS: usize = 1024;
-/// Bytes of a column's name, at most; it has one at least.
+/// The most bytes of a column's name, which is not empty.
 pub const MOST_NAME: usize = 128;
-/// Bytes of a string, at most.
+/// The most bytes of a string.
 pub const MOST_STRING: usize = 32 << 10;
-/// Items of a list, at most.
+/// The most items of a list.
 pub const MOST_ITEMS: usize = 4096;
-/// Bytes of a payload, at most.
+/// The most bytes of a payload.
 pub const MOST_PAYLOAD: usize = 64 << 10;
-/// Bytes of an encoded row, at most.
+/// The most bytes of an encoded row.
 pub const MOST_ROW: usize = 256 << 10;
 
-/// Why a column cannot have this name; `None` if it can.
+/// The rule that a column's name violates; `None` for a valid name.
 pub fn name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > MOST_NAME {
         return Some("1 to 128 bytes of UTF-8");

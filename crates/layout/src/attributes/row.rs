@@ -1,6 +1,7 @@
-//! What one vector has beside it, and its bytes: in records of the log, and in files of rows.
+//! The attributes and payload of one vector, and their encoding in records of the log and in files
+//! of rows.
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! |---|---|
 //! | 1 | version of this encoding: 1 |
 //! | 2 | `n`: attributes |
@@ -11,7 +12,7 @@
 //!
 //! An attribute:
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! |---|---|
 //! | 1 | bytes of the name |
 //! | | the name, UTF-8 |
@@ -21,7 +22,7 @@
 //! | 2, .. | string: its bytes, and these, UTF-8 |
 //! | 2, .. | list: its items, and these, each as a string or integer by itself |
 //!
-//! A row has one encoding: what is no encoding of any row is refused.
+//! Each row has exactly one encoding. Any other bytes are refused.
 
 use std::collections::BTreeMap;
 
@@ -34,25 +35,26 @@ use crate::error::LayoutError;
 /// Version of the encoding.
 const VERSION: u8 = 1;
 
-/// What a vector has beside it. Empty as a rule where an index has no columns.
+/// The attributes and payload of a vector. It is usually empty in an index without columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Its attributes, by name. What it has not is missing here.
+    /// The attributes by name. A missing value has no entry.
     pub attributes: BTreeMap<String, Value>,
-    /// Text in JSON, which nothing looks into; up to [`MOST_PAYLOAD`] bytes.
+    /// A text in JSON that is not interpreted, up to [`MOST_PAYLOAD`] bytes.
     pub payload: Option<String>,
 }
 
 impl Row {
-    /// Whether it has nothing.
+    /// Whether there are neither attributes nor a payload.
     pub fn is_empty(&self) -> bool {
         self.attributes.is_empty() && self.payload.is_none()
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded row.
     ///
     /// # Errors
-    /// [`LayoutError::Attribute`]: a name, a value, the payload or all together is beyond what it may be. Then nothing is appended.
+    /// [`LayoutError::Attribute`] if a name, a value, the payload or the whole row exceeds its
+    /// limits. Then nothing is appended.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), LayoutError> {
         let begin = out.len();
         let outcome = self.append(out);
@@ -122,10 +124,10 @@ impl Row {
         Ok(())
     }
 
-    /// Reads the bytes of a row, all of them; `offset` is where they start in `file`.
+    /// Decodes a row from all of `bytes`, which start at `offset` of `file`.
     ///
     /// # Errors
-    /// They are of no row.
+    /// If the bytes are no valid row.
     pub fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Row, LayoutError> {
         let mut reader = Reader {
             bytes,
@@ -237,12 +239,12 @@ fn append_text(text: &str, out: &mut Vec<u8>) {
     out.extend(text.as_bytes());
 }
 
-/// Appends a value that is within its bounds.
+/// Appends a value within its limits.
 fn append_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Boolean(value) => out.push((*value).into()),
         Value::Integer(value) | Value::Timestamp(value) => out.extend(value.to_le_bytes()),
-        // Minus zero and zero are equal, and so are their bytes.
+        // Minus zero and zero are equal, so they have equal bytes.
         Value::Float(value) => out.extend((value + 0.0).to_le_bytes()),
         Value::String(text) => append_text(text, out),
         Value::Strings(texts) => {
@@ -256,7 +258,7 @@ fn append_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes of a row, and how many of them were read.
+/// The bytes of a row, and the number of bytes that were read.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -1,10 +1,10 @@
-//! The types of attributes, and values of them.
+//! The types and values of attributes.
 
 use std::fmt;
 
 use super::{MOST_ITEMS, MOST_STRING};
 
-/// The type of a column: of all values that vectors have in it.
+/// The type of a column, which all its values have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ColumnType {
     /// True or false.
@@ -24,7 +24,7 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// All of them.
+    /// All types.
     pub const ALL: [ColumnType; 7] = [
         Self::Boolean,
         Self::Integer,
@@ -35,7 +35,7 @@ impl ColumnType {
         Self::Integers,
     ];
 
-    /// Its byte in files.
+    /// The code of the type in files.
     pub fn code(self) -> u8 {
         match self {
             Self::Boolean => 1,
@@ -48,7 +48,7 @@ impl ColumnType {
         }
     }
 
-    /// The one that a byte stands for.
+    /// The type with this code; `None` for an unknown code.
     pub fn from_code(code: u8) -> Option<ColumnType> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
@@ -58,7 +58,7 @@ impl ColumnType {
         matches!(self, Self::Strings | Self::Integers)
     }
 
-    /// Whether one of its values can be less than another.
+    /// Whether values of the type have an order.
     pub fn is_ordered(self) -> bool {
         matches!(self, Self::Integer | Self::Float | Self::Timestamp)
     }
@@ -78,27 +78,28 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A value of an attribute. That there is none is no value: it is missing in its [`Row`](super::Row).
+/// A value of an attribute. A missing value is represented by its absence from the
+/// [`Row`](super::Row).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// True or false.
     Boolean(bool),
     /// A whole number.
     Integer(i64),
-    /// A number, which may be infinite and not NaN.
+    /// A number. It may be infinite, but not NaN.
     Float(f64),
     /// Text, up to [`MOST_STRING`] bytes.
     String(String),
     /// Microseconds since 1970 UTC.
     Timestamp(i64),
-    /// Strings, up to [`MOST_ITEMS`], in their order; one may come several times.
+    /// Up to [`MOST_ITEMS`] strings in order; duplicates are allowed.
     Strings(Vec<String>),
-    /// Whole numbers, the same.
+    /// Up to [`MOST_ITEMS`] whole numbers in order; duplicates are allowed.
     Integers(Vec<i64>),
 }
 
 impl Value {
-    /// The type of a column that has it.
+    /// The type of a column with this value.
     pub fn column_type(&self) -> ColumnType {
         match self {
             Self::Boolean(_) => ColumnType::Boolean,
@@ -111,7 +112,7 @@ impl Value {
         }
     }
 
-    /// What is found and what would be right, if it is beyond what a value may be.
+    /// The violated limit, if there is one, as the found and the expected value.
     pub fn fault(&self) -> Option<(String, String)> {
         match self {
             Self::Float(value) if value.is_nan() => Some((
@@ -127,7 +128,7 @@ impl Value {
     }
 }
 
-/// An integer as a float, if there is one that is the same number.
+/// The float that equals an integer, if there is one.
 pub fn float_of(integer: i64) -> Option<f64> {
     let float = integer as f64;
     (float as i128 == i128::from(integer)).then_some(float)

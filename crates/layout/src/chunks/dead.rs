@@ -1,16 +1,17 @@
-//! The records of a segment that are garbage: which slots of which pages.
+//! The dead records of a segment, as slots of pages.
 
-/// The dead slots of each page of a segment. One without garbage takes no memory.
+/// The dead slots of each page of a segment. Without garbage it takes no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadSlots {
-    /// Where those of each page end in `slots`; without the pages at the end that have none.
+    /// The end of each page's slots in `slots`. Pages after the last one with dead slots are
+    /// omitted.
     ends: Vec<u32>,
-    /// Those of one page after those of another, ascending.
+    /// The slots of all pages in order, ascending within a page.
     slots: Vec<u16>,
 }
 
 impl DeadSlots {
-    /// Adds those of a page behind the pages that have some so far; they ascend.
+    /// Adds the ascending dead slots of a page, which must come after all pages with slots so far.
     pub fn push(&mut self, page: u32, slots: &[u16]) {
         if !slots.is_empty() {
             let end = self.slots.len() as u32;
@@ -20,7 +21,7 @@ impl DeadSlots {
         }
     }
 
-    /// Those of a page; none of a page that is not there.
+    /// The dead slots of a page; empty for a page that does not exist.
     #[inline]
     pub fn of_page(&self, page: u64) -> &[u16] {
         let Some(&end) = usize::try_from(page)
@@ -36,7 +37,7 @@ impl DeadSlots {
         &self.slots[start as usize..end as usize]
     }
 
-    /// The slot of the record that is the `nth` of its page, from 0, of those that are not dead.
+    /// The slot of the `nth` record of a page, from 0, among those that are not dead.
     #[inline]
     pub fn live_slot(&self, page: u64, nth: usize) -> usize {
         let mut slot = nth;
@@ -54,12 +55,12 @@ impl DeadSlots {
         self.slots.is_empty()
     }
 
-    /// How many there are.
+    /// The number of dead slots.
     pub fn count(&self) -> u64 {
         self.slots.len() as u64
     }
 
-    /// Bytes that they take in memory.
+    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         4 * self.ends.capacity() + 2 * self.slots.capacity()
     }

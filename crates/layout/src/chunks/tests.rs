@@ -41,7 +41,8 @@ const SPAN: SegmentSpan = SegmentSpan {
     pages: 6,
 };
 
-/// The same, kept: slots 0 and 2 of the first page are dead, all of page 3, and the last record. Nodes 0 to 5.
+/// The same pages after a merge that kept them, as nodes 0 to 5. Dead are slots 0 and 2 of the
+/// first page, all of page 3, and the last record.
 fn kept() -> ChunksFile {
     sample().with_dead(100, 0, &[(0, 0), (0, 2), (3, 0), (5, 1)])
 }
@@ -87,7 +88,7 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(bytes[17..29], [0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[29..37], [102, 0, 0, 0, 103, 0, 0, 0]);
     assert_eq!(bytes[37..40], [1, 2, 3]);
-    // Chunks take the bytes that the paper's formula is made of: 4 for a page, 12, and their base.
+    // A chunk takes the bytes of the paper's formula: 4 for each page, 12, and its base.
     assert_eq!(bytes.len(), 17 + 3 * 12 + 6 * 4 + 2 * V);
 }
 
@@ -245,7 +246,8 @@ fn garbage_stands_where_the_table_says() {
     let with = 2 * 6 + 2 * 4;
     assert_eq!(bytes.len(), sample().encode().len() + with);
     assert_eq!(ChunksFile::decode(&bytes, KEPT, V, "f").unwrap(), file);
-    // Nothing more, and only numbered anew: the format is that of a segment without garbage.
+    // Without further garbage the nodes only get new numbers, and the format is that of a segment
+    // without garbage.
     let moved = sample().with_dead(100, 40, &[]);
     let span = SegmentSpan { first: 40, ..SPAN };
     assert_eq!(
@@ -253,7 +255,7 @@ fn garbage_stands_where_the_table_says() {
         moved
     );
     assert_eq!(moved.encode().len(), sample().encode().len());
-    // All of the first page, where nothing is below node 0.
+    // All records of the first page die, and no node number is below 0.
     let begins = sample().with_dead(100, 0, &[(0, 0), (0, 1), (0, 2)]);
     assert_eq!(begins.chunks[0].boundaries, [u32::MAX, 0]);
     let span = SegmentSpan {
@@ -270,7 +272,8 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
-/// Nodes 100 to 109 on the same pages, of which the third and the fourth go on: no record starts on the fifth, nor on a last one.
+/// Nodes 100 to 109 on the same pages. The third and the fourth page continue: no record starts on
+/// the fifth, nor on a last one.
 fn running_on() -> (ChunksFile, SegmentSpan) {
     let mut file = sample();
     file.chunks[1].boundaries = vec![104, 107, 107];
@@ -287,7 +290,8 @@ fn what_runs_on_stands_where_the_table_says() {
     let (file, span) = running_on();
     assert!(file.counts(100).eq([3, 1, 1, 3, 0, 2, 0]));
     let bytes = file.encode();
-    // Chunk 1 begins at 40: bits, three boundaries, and a bit for each page, of which the first two are set.
+    // Chunk 1 begins at 40: bits, three boundaries, and a bit for each page, of which the first two
+    // are set.
     assert_eq!(bytes[48..52], [4, 0, 0, 0]);
     assert_eq!(bytes[64..65], [0b11]);
     assert_eq!(bytes[65 + 8..65 + 12], [5, 0, 0, 0]);
@@ -296,7 +300,7 @@ fn what_runs_on_stands_where_the_table_says() {
     assert_eq!(back, file);
     let pages = back.pages(100);
     assert_eq!((pages.page_of(107), pages.page_of(108)), (3, 5));
-    // Garbage is no different: nothing starts on the pages on which nothing did.
+    // Garbage does not change this: no record starts on the continuation pages.
     let kept = file.with_dead(100, 0, &[(3, 0), (3, 2), (5, 1)]);
     assert!(kept.records(0).eq(file.counts(100)));
     let span = SegmentSpan {
@@ -320,20 +324,21 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let error = ChunksFile::decode(&bytes, span, V, "chunks-0").unwrap_err();
         error.to_string()
     };
-    // No page goes on, the last one does, or one that is not there.
+    // The bits say that no page continues, that the last page does, or that a page beyond the end
+    // does.
     for bits in [0, 0b111, 0b1011] {
         let text = refused(&file, Some((64, bits)));
         let expected = "pages of a chunk that go on at offset 4164";
         assert!(text.contains(expected), "{bits}: {text}");
     }
-    // Without the page before it going on, a page has a record.
+    // If the page before it does not continue, a page must have a record.
     let text = refused(&file, Some((64, 1)));
     assert!(text.contains("is 107, expected 108 to"), "{text}");
     let mut other = file.clone();
     other.runs = RunsOn::default();
     let text = refused(&other, None);
     assert!(text.contains("last node of a page"), "{text}");
-    // The last page of a chunk does not go on.
+    // The last page of a chunk cannot continue.
     other = file.clone();
     other.runs.set(4);
     let text = refused(&other, None);
@@ -357,7 +362,7 @@ fn every_contradiction_of_garbage_is_refused() {
             8,
             "what a chunk has at offset 4125 is 8, expected 0 to 7",
         ),
-        // Without its garbage, the first page would have a record less than there are.
+        // Without its garbage, the first page would have one record fewer than it has.
         (25, 1, "last node of a chunk"),
         (29, 1, "last node of a page"),
         (33, 0, "is 0, expected 1 to 1"),
@@ -394,10 +399,10 @@ fn every_contradiction_of_garbage_is_refused() {
     for span in [more(10, 0), more(5, 5), more(7, 3), more(6, 5), more(0, 10)] {
         refused(&bytes, span);
     }
-    // A segment of which nothing is said to be garbage has none.
+    // A segment whose manifest entry names no garbage has none.
     let text = refused(&bytes, SegmentSpan { first: 0, ..SPAN });
     assert!(text.contains("dead slots of all chunks"), "{text}");
-    // The bit, and nothing behind it.
+    // The bit says that the chunk has dead slots, but all counts of them are zero.
     let mut bytes = sample().encode();
     bytes[25] = 3;
     bytes.splice(40..40, [0; 4]);
@@ -424,7 +429,7 @@ fn the_formula_is_the_papers() {
     assert_eq!(chunk_overhead(0, 1.0, 128), f64::INFINITY);
 }
 
-/// Any segment: its file, and what is said of it.
+/// Any segment: its file, and its description in the manifest.
 fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
     let pages = prop::collection::vec(0u32..40, 0..60);
     let model = prop::collection::vec(any::<u8>(), 0..20);
@@ -439,7 +444,7 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
             let (mut nodes, mut number) = (0u32, 0);
             pages.reverse();
             while let Some(mut count) = pages.pop() {
-                // One on which none starts goes on with what another began.
+                // A page on which no record starts continues the record of an earlier page.
                 if count == 0 || bases >> (number % 61) & 3 == 0 {
                     let Some(chunk) = file
                         .chunks
@@ -456,7 +461,7 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
                         continue;
                     }
                 }
-                // A page does not go on into the next chunk: cut it there.
+                // A page belongs to one chunk: cut it at the chunk's end.
                 let room = chunk_vectors - nodes % chunk_vectors;
                 if count > room {
                     pages.push(count - room);
@@ -510,7 +515,8 @@ proptest! {
         to in 0u32..1000,
         fates in prop::collection::vec(0u8..4, 1..500),
     ) {
-        // Of each record, by page and slot, whether it dies in the first merge, in the second, or in none.
+        // For each record, by page and slot: whether it dies in the first merge, in the second, or
+        // in neither.
         let mut records = Vec::new();
         for (page, count) in (0u32..).zip(file.counts(span.first)) {
             for slot in 0..count {
@@ -532,7 +538,7 @@ proptest! {
         prop_assert!(kept.records(to).map(usize::from).eq(
             (0..span.pages as u32).map(|page| records.iter().filter(|record| record.0 == page).count())
         ));
-        // The nodes are the records that are left, in their order.
+        // The nodes are the surviving records, in their order.
         let directory = kept.pages(to);
         let left = records.iter().filter(|record| record.2 > 1);
         for (node, &(page, slot, _)) in (to..).zip(left) {
@@ -563,7 +569,7 @@ proptest! {
                 prop_assert_eq!(file.dead.count(), span.garbage);
             }
         }
-        // A file that was not checked is no reason to panic either.
+        // Even a file that was not checked must not cause a panic.
         let mut wild = sample();
         wild.chunks[0].boundaries[0] = first;
         prop_assert_eq!(wild.counts(nodes as u32).count(), 6);

@@ -1,26 +1,29 @@
-//! What came of a cluster index since its build: clusters that were written anew, clusters that were split off, and new vectors.
+//! The changes of a cluster index since its build: rewritten clusters, clusters that were split
+//! off, and new vectors.
 //!
-//! The files of the build stay as they are. Each checkpoint that moves vectors into clusters adds a *segment*: a file of extents, of the same
-//! kind as that of the build, with the clusters that changed, and where vectors stand once a file of [members](super::member) with those that
-//! are new. This table says what is in all of them. The last extent of a cluster counts, in the order of segments and within a segment.
+//! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
+//! *segment*. This is a file of extents, of the same kind as the build's, with the changed
+//! clusters. If vectors are stored once, a file of [members](super::member) with the new vectors is
+//! added too. This table describes all these files. The last extent of a cluster counts, in the
+//! order of segments and within a segment.
 //!
-//! Vectors go on to be numbered where those of the build end. A file of members begins with its first number, not with 0: number `n` stands
-//! `n - first` members behind the header.
+//! The numbers of new vectors continue after the build's numbers. A file of members begins with its
+//! own first number instead of 0: number `n` is `n - first` members after the header.
 //!
-//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of extents, `e` extents in all of them, `m` files of
-//! members:
+//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of extents,
+//! `e` extents in all of them, `m` files of members:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
-//! | 0 | 4 | clusters that there are now: those of the build, less those that were merged, and those that were split off |
+//! | 0 | 4 | the current clusters: the build's, less merged ones, plus those that were split off |
 //! | 4 | 4 | `s` |
 //! | 8 | 4 | `e` |
-//! | 12 | 4 | `m`, 0 where vectors stand in the extents of all their clusters |
-//! | 16 | 8 s | of each segment its number, ascending, and how many extents it has, 1 or more |
-//! | 16 + 8 s | 4 e | the cluster of each extent, in the order in which they stand |
+//! | 12 | 4 | `m`; 0 if vectors are stored in the extents of all their clusters |
+//! | 16 | 8 s | for each segment its number, ascending, and the number of its extents, 1 or more |
+//! | 16 + 8 s | 4 e | the cluster of each extent, in the order of the extents |
 //! | … | 4 e | its bytes |
-//! | … | 4 e | vectors that stand in it: none where they stand once |
-//! | … | 8 m | of each file of members its number, ascending, and its first vector: of the first one that behind the build's, then ascending |
+//! | … | 4 e | the vectors stored in it; 0 if each vector is stored once |
+//! | … | 8 m | for each file of members its number, ascending, and its first vector, ascending; the first file's is the vector after the build's last |
 
 use super::extent::{ExtentKind, FIXED};
 use crate::block::BLOCK;
@@ -33,9 +36,9 @@ pub const FORMAT_VERSION: u32 = 1;
 /// A segment of extents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentSegment {
-    /// The number that its file's role has.
+    /// The number in the role of its file.
     pub number: u32,
-    /// What stands in it, in its order.
+    /// Its extents, in the order of the file.
     pub extents: Vec<AmendedExtent>,
 }
 
@@ -44,25 +47,26 @@ pub struct ExtentSegment {
 pub struct AmendedExtent {
     /// Its cluster.
     pub cluster: u32,
-    /// How long it is, without the zeros behind it.
+    /// Its length in bytes, without the zeros after it.
     pub bytes: u32,
-    /// Vectors that stand in it.
+    /// The number of vectors stored in it.
     pub records: u32,
 }
 
-/// A file of members that came after the build.
+/// A file of members that was written after the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberSegment {
-    /// The number that its file's role has.
+    /// The number in the role of its file.
     pub number: u32,
-    /// The number of the first vector in it; it goes on to the first of the next, or to the last vector of all.
+    /// The number of its first vector. The file ends before the first vector of the next file, or
+    /// with the last vector of all.
     pub first: u32,
 }
 
-/// The table, decoded.
+/// The decoded table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AmendedFile {
-    /// Clusters that there are now.
+    /// The current number of clusters.
     pub clusters: u32,
     /// Segments of extents.
     pub extents: Vec<ExtentSegment>,
@@ -71,7 +75,7 @@ pub struct AmendedFile {
 }
 
 impl ExtentSegment {
-    /// Where each extent begins in its file, in bytes; and behind the last, where the next would.
+    /// The byte offset of each extent in its file, and the offset after the last one.
     pub fn offsets(&self, kind: ExtentKind) -> Vec<u64> {
         let mut at = BLOCK as u64;
         let mut offsets = Vec::with_capacity(self.extents.len() + 1);
@@ -91,7 +95,7 @@ impl ExtentSegment {
 }
 
 impl AmendedFile {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let all = || self.extents.iter().flat_map(|segment| &segment.extents);
         let mut words = vec![
@@ -112,11 +116,13 @@ impl AmendedFile {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Reads a payload of an index whose build had `built` vectors and which has `vectors` now; `file` names the file in errors.
+    /// Decodes a payload. The build had `built` vectors, and the index has `vectors` now. `file` is
+    /// the name in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts, no cluster, segments whose numbers do not ascend or that are empty, an extent of a
-    /// cluster that there is not or that is too short, or vectors of files of members that do not ascend from those of the build on.
+    /// If the length does not match the counts, there is no cluster, or an extent is too short or
+    /// its cluster does not exist. Also if segments are empty or their numbers do not ascend, or
+    /// the first vectors of files of members do not ascend from the end of the build.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

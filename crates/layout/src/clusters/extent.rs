@@ -1,30 +1,32 @@
-//! Extents: what is read when a cluster is probed.
+//! Extents: the posting lists of clusters. A probe of a cluster reads one extent.
 //!
 //! ```text
 //! file: | header block | extent 0 | zeros | extent 1 | zeros | ...        to whole blocks at the end
 //! ```
 //!
-//! Each extent begins at a multiple of [`ExtentKind::alignment`], in the order of the clusters. An extent, little-endian, of cluster `c`:
+//! Each extent begins at a multiple of [`ExtentKind::alignment`], in the order of the clusters. The
+//! bytes of an extent of cluster `c`, little-endian:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
-//! | 0 | 4 | crc32c of `c` as u64, then of what it covers, from offset 4 on |
-//! | 4 | 4 | `r`: vectors that stand in it |
-//! | 8 | 4 | of these, the first so many have no nearer cluster; `r` where vectors stand once |
+//! | 0 | 4 | crc32c of `c` as u64, then of the covered bytes, from offset 4 on |
+//! | 4 | 4 | `r`: vectors stored in it |
+//! | 8 | 4 | the number of vectors, at the front, that have no nearer cluster; `r` if vectors are stored once |
 //! | 12 | 4 | `a`: bytes of the code of the other members' numbers |
 //! | 16 | a | that code: an ascending list, by the model of the [table](super::table) |
 //! | 16 + a | … | the vectors |
 //!
-//! In a replicated file `a` is 0, a vector is an *entry*, and the checksum covers all of the extent:
+//! In a replicated file `a` is 0, a vector is an *entry*, and the checksum covers the whole extent:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | v | the vector |
 //! | v | 4 | its number |
-//! | v + 4 | 0, 4 or 8 | its outside id |
+//! | v + 4 | 0, 4 or 8 | its external id |
 //!
-//! In a grouped file a vector is a [member](super::member) with a checksum of its own, whose number follows from where it stands; that of the
-//! extent covers what is in front. In a file of postings `r` is 0.
+//! In a grouped file a vector is a [member](super::member) with a checksum of its own, and its
+//! number follows from its position. The checksum of the extent covers the bytes before the
+//! vectors. In a file of postings `r` is 0.
 
 use super::ClusterShape;
 use super::member::Members;
@@ -32,10 +34,10 @@ use crate::block::{self, BLOCK, u32_at};
 use crate::error::LayoutError;
 use crate::header::FileKind;
 
-/// Bytes in front of the numbers of other members.
+/// Bytes before the numbers of other members.
 pub const FIXED: usize = 16;
 
-/// What the extents of a file hold.
+/// The contents of the extents of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// All members with their vectors.
@@ -47,7 +49,7 @@ pub enum ExtentKind {
 }
 
 impl ExtentKind {
-    /// What the extents of a file of this kind hold; `None`: it has none.
+    /// The contents of the extents in a file of this kind; `None` if it has no extents.
     pub fn of(kind: FileKind) -> Option<ExtentKind> {
         match kind {
             FileKind::Replicated => Some(Self::Replicated),
@@ -57,7 +59,8 @@ impl ExtentKind {
         }
     }
 
-    /// What the offsets of extents are multiples of: blocks where whole clusters are read from an SSD, else lines of memory.
+    /// The offsets of extents are multiples of this: a block if whole clusters are read from an
+    /// SSD, otherwise a cache line.
     pub fn alignment(self) -> u64 {
         match self {
             Self::Replicated => BLOCK as u64,
@@ -65,7 +68,7 @@ impl ExtentKind {
         }
     }
 
-    /// Bytes of a vector as it stands in an extent.
+    /// Bytes of a vector in an extent.
     pub fn stride(self, shape: &ClusterShape) -> usize {
         match self {
             Self::Replicated => shape.vector_bytes() + 4 + shape.id_bytes,
@@ -75,7 +78,7 @@ impl ExtentKind {
     }
 }
 
-/// Puts an extent together, in one buffer that is reused.
+/// Builds an extent, in one reused buffer.
 #[derive(Debug)]
 pub struct ExtentBuilder {
     kind: ExtentKind,
@@ -101,10 +104,10 @@ impl ExtentBuilder {
         builder
     }
 
-    /// Empties the extent. The numbers of other members are coded so.
+    /// Empties the extent. `others` is the code of the numbers of other members.
     ///
     /// # Panics
-    /// When there are some in a replicated file, which has no room for them.
+    /// If `others` is not empty in a replicated file, which has no place for it.
     pub fn start(&mut self, others: &[u8]) {
         assert!(
             others.is_empty() || self.kind != ExtentKind::Replicated,
@@ -117,11 +120,12 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`; `own` says whether it has no nearer cluster. Those that have none come first. In a group they come in the
-    /// order of their numbers, and all are its own.
+    /// Appends vector `node`. `own` says whether the vector has no nearer cluster; such vectors
+    /// must come first. In a group, vectors come in the order of their numbers, and all are own
+    /// ones.
     ///
     /// # Panics
-    /// When it is a file of postings, or the vector has the wrong length.
+    /// If it is a file of postings, or the vector has the wrong length.
     pub fn push(&mut self, node: u32, id: u64, vector: &[u8], own: bool) {
         assert_eq!(vector.len(), self.shape.vector_bytes(), "bytes of a vector");
         match self.kind {
@@ -137,7 +141,7 @@ impl ExtentBuilder {
         self.own += u32::from(own);
     }
 
-    /// Seals the extent as that of a cluster and gives its bytes, without the zeros behind it.
+    /// Seals the extent for a cluster and returns its bytes, without the zeros after it.
     pub fn finish(&mut self, cluster: u32) -> &[u8] {
         self.bytes[4..8].copy_from_slice(&self.records.to_le_bytes());
         self.bytes[8..12].copy_from_slice(&self.own.to_le_bytes());
@@ -147,13 +151,14 @@ impl ExtentBuilder {
         &self.bytes
     }
 
-    /// Vectors that stand in it so far.
+    /// The number of vectors stored so far.
     pub fn records(&self) -> u32 {
         self.records
     }
 }
 
-/// Bytes from the start of an extent up to where its checksum ends; the caller knows that the fixed part is there.
+/// The end of the bytes that the checksum of an extent covers. The caller ensures that the fixed
+/// part exists.
 fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     match kind {
         ExtentKind::Replicated => bytes.len(),
@@ -161,35 +166,35 @@ fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     }
 }
 
-/// An extent, read in place.
+/// An extent that is read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentView<'a> {
     kind: ExtentKind,
     shape: &'a ClusterShape,
     bytes: &'a [u8],
-    /// Where the vectors begin.
+    /// The offset of the vectors.
     at: usize,
     stride: usize,
     records: u32,
     own: u32,
 }
 
-/// Where an extent stands, for errors.
+/// The position of an extent, for errors.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentPlace<'a> {
     /// Its file.
     pub file: &'a str,
-    /// Its first byte in the file.
+    /// The offset of its first byte in the file.
     pub offset: u64,
     /// Its cluster.
     pub cluster: u32,
 }
 
 impl<'a> ExtentView<'a> {
-    /// Reads the extent that `bytes` are, from the first to the last; `check` verifies its checksum.
+    /// Opens the extent whose bytes are exactly `bytes`. With `check`, its checksum is verified.
     ///
     /// # Errors
-    /// A checksum that is wrong, or a length that does not follow from the counts.
+    /// If the checksum is wrong, or the length does not match the counts.
     pub fn new(
         kind: ExtentKind,
         shape: &'a ClusterShape,
@@ -262,25 +267,25 @@ impl<'a> ExtentView<'a> {
         })
     }
 
-    /// Vectors that stand in it.
+    /// The number of vectors stored in the extent.
     pub fn records(&self) -> u32 {
         self.records
     }
 
-    /// The first so many of them have no nearer cluster.
+    /// The number of vectors, at the front, that have no nearer cluster.
     pub fn own(&self) -> u32 {
         self.own
     }
 
-    /// The code of the numbers of its other members; empty in a replicated file.
+    /// The code of the numbers of other members; empty in a replicated file.
     pub fn others(&self) -> &'a [u8] {
         &self.bytes[FIXED..self.at]
     }
 
-    /// An entry of a replicated extent: number, outside id and vector.
+    /// An entry of a replicated extent: number, external id and vector.
     ///
     /// # Panics
-    /// When there are not so many, or it is no replicated one.
+    /// If the slot does not exist, or the extent is not replicated.
     pub fn entry(&self, slot: u32) -> (u32, u64, &'a [u8]) {
         assert!(
             slot < self.records && self.kind == ExtentKind::Replicated,
@@ -293,16 +298,16 @@ impl<'a> ExtentView<'a> {
         (node, self.shape.id_of(node, &rest[4..]), vector)
     }
 
-    /// The bytes of a vector as it stands there: in a group, those of a [member](Members).
+    /// The stored bytes of a vector; in a group, the bytes of a [member](Members).
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If the slot does not exist.
     pub fn stored(&self, slot: u32) -> &'a [u8] {
         let at = self.at + slot as usize * self.stride;
         &self.bytes[at..at + self.stride]
     }
 
-    /// Where the vectors begin, in bytes from the start of the extent.
+    /// The byte offset of the vectors in the extent.
     pub fn vectors_at(&self) -> usize {
         self.at
     }

@@ -1,19 +1,19 @@
-//! A vector that stands once, and may be read by itself.
+//! A vector that is stored once, and may be read by itself.
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | v | the vector |
-//! | v | 0, 4 or 8 | its outside id |
+//! | v | 0, 4 or 8 | its external id |
 //! | … | 4 | crc32c of its number as u64, then of the bytes before |
 //!
-//! In a grouped file members stand in the [extents](super::extent) of their clusters. A file of members alone, in the order of their
-//! numbers:
+//! In a grouped file, members are in the [extents](super::extent) of their clusters. A file of
+//! members alone has them in the order of their numbers:
 //!
 //! ```text
 //! file: | header block | member 0 | member 1 | ... | zeros to whole blocks
 //! ```
 //!
-//! One that came after the build begins with a later number, which its table says.
+//! A file that was written after the build begins with a later number, which its table has.
 
 use super::ClusterShape;
 use crate::block::{self, BLOCK, u32_at};
@@ -23,22 +23,23 @@ use crate::error::LayoutError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
     shape: ClusterShape,
-    /// The number of the first one in a file of members alone.
+    /// The number of the first member in a file of members alone.
     first: u32,
 }
 
 impl Members {
-    /// Of an index of this shape.
+    /// For an index of this shape.
     pub fn new(shape: ClusterShape) -> Members {
         Members { shape, first: 0 }
     }
 
-    /// The same, of a file that begins with vector `first`: what came after the build ([`amended`](super::amended)).
+    /// The same for a file that begins with vector `first`, as files written after the build do
+    /// ([`amended`](super::amended)).
     pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
         Members { shape, first }
     }
 
-    /// The shape that they are of.
+    /// The shape of the index.
     pub fn shape(&self) -> ClusterShape {
         self.shape
     }
@@ -48,12 +49,12 @@ impl Members {
         self.shape.vector_bytes() + self.shape.id_bytes + 4
     }
 
-    /// Where vector `node`, which is in it, stands in a file of members alone, in bytes.
+    /// The byte offset of vector `node` in a file of members alone. The vector must be in the file.
     pub fn offset(&self, node: u32) -> u64 {
         BLOCK as u64 + u64::from(node.saturating_sub(self.first)) * self.bytes() as u64
     }
 
-    /// The length in bytes of a file of members alone that ends in front of vector `end`.
+    /// The length in bytes of a file of members alone that ends before vector `end`.
     pub fn file_length_to(&self, end: u32) -> u64 {
         self.offset(end).next_multiple_of(BLOCK as u64)
     }
@@ -66,7 +67,7 @@ impl Members {
     /// Appends vector `node`.
     ///
     /// # Panics
-    /// When the vector has the wrong length.
+    /// If the vector has the wrong length.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], out: &mut Vec<u8>) {
         assert_eq!(vector.len(), self.shape.vector_bytes(), "bytes of a vector");
         let at = out.len();
@@ -76,11 +77,12 @@ impl Members {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// The outside id and the vector of a member, from its bytes; `check` verifies its checksum. They stand at `offset` of `file`, which
-    /// is asked for only if they are damaged: to find out may take longer than to read them.
+    /// Decodes the external id and the vector of a member. With `check`, its checksum is verified.
+    /// The bytes are at `offset` of `file`; `offset` is called only for an error, because it may
+    /// take longer than the read.
     ///
     /// # Errors
-    /// The checksum is wrong, or there are more or fewer bytes.
+    /// If the checksum or the length is wrong.
     pub fn read<'b>(
         &self,
         node: u32,

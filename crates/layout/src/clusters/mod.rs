@@ -1,32 +1,36 @@
-//! Files of a cluster index: vectors by the clusters that they are in, and what says where each cluster stands.
+//! Files of a cluster index: the vectors by clusters, and the tables with the position of each
+//! cluster.
 //!
-//! A *cluster* has a head, one of the vectors, and *members*: the vectors that are near it. A vector may be a member of several clusters.
-//! What is read when a cluster is probed stands together, as an *extent*:
+//! A *cluster* has a head, which is one of the vectors, and *members*, which are the vectors near
+//! it. A vector may be a member of several clusters. The bytes that a probe of a cluster reads are
+//! contiguous. They are its posting list, called *extent* here:
 //!
-//! | layout | file of extents | an extent holds | the vectors |
+//! | layout | file of extents | contents of an extent | vectors |
 //! |---|---|---|---|
-//! | replicated (SPANN) | `replicated-…` | all members, vectors and all; on whole blocks | once for each cluster that they are in |
+//! | replicated (SPANN) | `replicated-…` | all members with their vectors, on whole blocks | once for each cluster with the vector |
 //! | addressed | `postings-…` | the numbers of all members | `addressed-…`, each once, in the order of their numbers |
 //! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members | each once, in the group of one of its clusters |
 //!
-//! Vectors are numbered in the order in which they stand. So a group is a range of numbers, and a number says by itself where a vector
-//! stands: nothing else is an address.
+//! Vectors are numbered in the order in which they are stored. So a group is a range of numbers,
+//! and a number alone gives the position of a vector; there are no other addresses.
 //!
-//! - [`extent`]: extents, and files of them
-//! - [`member`]: a vector that stands by itself, and can be read and checked by itself
-//! - [`table`]: how long each extent is, which is in memory
-//! - [`amended`]: what was written anew since the build, and what came after it
+//! - [`extent`]: extents, and files with them
+//! - [`member`]: a vector that is stored, read and checked by itself
+//! - [`table`]: the length of each extent; it is kept in memory
+//! - [`amended`]: clusters that were rewritten since the build, and vectors that were inserted
 //!
-//! These files are read to the byte, on memory that is finer than blocks: an extent has a checksum of its own, seeded with the number of its
-//! cluster, and so has each vector that may be read alone, seeded with its number. Zeros stand between them. Only the header is a block.
+//! These files are read at byte granularity, from memory that is finer-grained than blocks. An
+//! extent has a checksum of its own, seeded with the number of its cluster. A vector that may be
+//! read alone has one too, seeded with its number. The bytes between them are zeros. Only the
+//! header is a block.
 //!
-//! All of these files have the same fields in their header:
+//! All these files have the same fields in their header:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | code of the element type |
 //! | 4 | 4 | dimension |
-//! | 8 | 4 | bytes of an outside id: 0 where it is the vector's number, else 4 or 8 |
+//! | 8 | 4 | bytes of an external id: 0 if it is the vector's number, else 4 or 8 |
 //! | 12 | 4 | clusters |
 //! | 16 | 8 | vectors |
 
@@ -42,26 +46,28 @@ use crate::error::LayoutError;
 use crate::geometry::{MAX_DIMENSION, read_element};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 
-/// Format version of all of these files. 1: the first.
+/// Format version of all these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// What the vectors of a cluster index are, and how many there are in how many clusters.
+/// The shape of a cluster index: the type of its vectors, and the numbers of vectors and clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterShape {
     /// Their element type.
     pub element: Element,
     /// Their dimension.
     pub dim: usize,
-    /// Bytes of an outside id: 0 where it is the vector's number, else 4 or 8.
+    /// Bytes of an external id: 0 if it is the vector's number, else 4 or 8.
     pub id_bytes: usize,
-    /// Clusters, 1 or more.
+    /// The number of clusters, 1 or more.
     pub clusters: u32,
-    /// Vectors, as many as clusters or more. In a file that came after the build: those that there were when it was written.
+    /// The number of vectors, at least the number of clusters. In a file that was written after the
+    /// build, the number at the time of writing.
     pub vectors: u32,
 }
 
 impl ClusterShape {
-    /// Bytes of an outside id below `next`, in an index whose ids may also be the numbers of the vectors.
+    /// Bytes of an external id below `next`. `are_numbers` says whether the ids are the numbers of
+    /// the vectors.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,
@@ -75,12 +81,12 @@ impl ClusterShape {
         self.dim * self.element.size()
     }
 
-    /// Appends the outside id of vector `node`. The caller knows that it fits.
+    /// Appends an external id. The caller ensures that it fits.
     fn push_id(&self, id: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&id.to_le_bytes()[..self.id_bytes]);
     }
 
-    /// The outside id of vector `node`, from its bytes.
+    /// The external id of vector `node`, from its bytes.
     fn id_of(&self, node: u32, bytes: &[u8]) -> u64 {
         if self.id_bytes == 0 {
             return node.into();
@@ -90,7 +96,7 @@ impl ClusterShape {
         u64::from_le_bytes(id)
     }
 
-    /// The header of a file of this kind that is `length` bytes long, itself included.
+    /// The header of a file of this kind. `length` is the length of the whole file in bytes.
     pub fn header(&self, kind: FileKind, length: u64) -> FileHeader {
         let fields = FieldsWriter::new()
             .u32(self.element.code().into())
@@ -102,10 +108,10 @@ impl ClusterShape {
         FileHeader::new(kind, length, fields)
     }
 
-    /// The shape that a header says; refuses one that cannot be.
+    /// Decodes the shape from a header.
     ///
     /// # Errors
-    /// A file of another kind, or a field out of its range.
+    /// If the file is of another kind, or a field is out of range.
     pub fn from_header(
         header: &FileHeader,
         kind: FileKind,

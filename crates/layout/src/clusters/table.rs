@@ -1,13 +1,14 @@
-//! The table of a cluster index: how long each extent is, and how many vectors stand in it. It is in memory while the index is open.
+//! The table of a cluster index: the length of each extent, and the number of vectors in it. It is
+//! in memory while the index is open.
 //!
 //! Payload of a [stream](crate::stream) of kind `Clusters`, little-endian; `c` clusters:
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | `c`, 1 or more |
 //! | 4 | 4 | `m`, bytes of the model |
 //! | 8 | 4 c | bytes of each extent, in the order of the clusters |
-//! | 8 + 4 c | 4 c | vectors that stand in each |
+//! | 8 + 4 c | 4 c | vectors stored in each |
 //! | 8 + 8 c | m | the model by which numbers of members are coded; none in a replicated index |
 
 use super::extent::{ExtentKind, FIXED};
@@ -18,19 +19,19 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The table, decoded.
+/// The decoded table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClustersFile {
-    /// Bytes of each extent, without the zeros behind it.
+    /// Bytes of each extent, without the zeros after it.
     pub bytes: Vec<u32>,
-    /// Vectors that stand in each.
+    /// The number of vectors stored in each.
     pub records: Vec<u32>,
-    /// The model by which numbers of members are coded.
+    /// The model of the code for the numbers of members.
     pub model: Vec<u8>,
 }
 
 impl ClustersFile {
-    /// The payload.
+    /// Encodes the payload.
     pub fn encode(&self) -> Vec<u8> {
         let clusters = self.bytes.len();
         let mut out = Vec::with_capacity(8 + 8 * clusters + self.model.len());
@@ -43,10 +44,11 @@ impl ClustersFile {
         out
     }
 
-    /// Reads a payload of an index of so many `clusters`; `file` names the file in errors.
+    /// Decodes a payload of an index with this number of clusters. `file` is the name in errors.
     ///
     /// # Errors
-    /// Another number of clusters, an extent that is too short, or a length that does not follow.
+    /// If the number of clusters differs, an extent is too short, or the payload has the wrong
+    /// length.
     pub fn decode(payload: &[u8], clusters: u64, file: &str) -> Result<ClustersFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let count = reader.u32("clusters")?;
@@ -71,7 +73,7 @@ impl ClustersFile {
         })
     }
 
-    /// Where each extent begins in its file, in bytes; and behind the last, where the next would.
+    /// The byte offset of each extent in its file, and the offset after the last one.
     pub fn offsets(&self, kind: ExtentKind) -> Vec<u64> {
         let mut at = BLOCK as u64;
         let mut offsets = Vec::with_capacity(self.bytes.len() + 1);

@@ -1,12 +1,14 @@
-//! Columns: what vectors have beside them, in files of their own. A checkpoint's columns are *segments*, each of two byte strings that are
-//! never changed once they are written.
+//! Columns: the attributes and payloads of vectors, in files of their own. A checkpoint's columns
+//! are *segments*. Each segment consists of two byte strings that never change after they are
+//! written.
 //!
 //! ```text
-//!   rows-…-0000      the rows of some nodes, and which node and which id has which                  (rows)
-//!   columns-…-0000   which of these nodes have which values: made of the rows, and made again        (part)
+//!   rows-…-0000      the rows of some nodes, with the node and the external id of each              (rows)
+//!   columns-…-0000   the nodes that have each value: made from the rows, and can be made again      (part)
 //! ```
 //!
-//! The newest segment that has a row of a node counts. Both files are read in parts, whose blocks each have a checksum, and never mapped.
+//! If several segments have a row of a node, the newest one counts. Both files are read in parts,
+//! and never mapped. Each block has a checksum.
 
 pub mod part;
 pub mod rows;

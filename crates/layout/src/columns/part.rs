@@ -1,7 +1,9 @@
-//! The index part of a segment of columns: which nodes have which values. It is made of the segment's rows, and can be made of them again.
+//! The index part of a segment of columns: the nodes of each value. It is derived from the
+//! segment's rows, and can be rebuilt from them.
 //!
-//! Payload of a [stream] of kind `Columns`, little-endian; its fields say where in it two parts stand, each an offset u64 and a length u32: the
-//! nodes that have a row in the segment, and the directory. Sets of nodes are Roaring bitmaps in their portable format.
+//! Payload of a [stream] of kind `Columns`, little-endian. Its fields are the positions of two
+//! parts in the payload, each an offset u64 and a length u32: the set of nodes with a row in the
+//! segment, and the directory. Sets of nodes are Roaring bitmaps in their portable format.
 //!
 //! ```text
 //! postings, groups, sets   in any order; the directory says where
@@ -20,9 +22,11 @@
 //!   u64 key, u32 node
 //! ```
 //!
-//! **Keys.** Those of strings are their bytes, those of booleans one byte, 0 or 1. Those of integers, also in lists, and of times are their 64 bits
-//! with the sign turned, so that they ascend as the numbers do; those of floats their bits, all of them turned where the sign is set, and else the
-//! sign: minus zero counts as zero. In a dictionary the 8 bytes of a number stand with the highest first.
+//! **Keys.** The key of a string is its bytes, and the key of a boolean one byte, 0 or 1. The key
+//! of an integer (also in a list) or a time is its 64 bits with the sign bit inverted, so that keys
+//! ascend as the numbers do. The key of a float is its bits: all inverted if the sign is set,
+//! otherwise with the sign bit inverted. Minus zero counts as zero. In a dictionary, the 8 bytes of
+//! a number are stored with the highest first.
 
 use crate::attributes::{MOST_COLUMNS, MOST_NAME};
 use crate::block::{u32_at, u64_at};
@@ -34,26 +38,26 @@ use crate::stream::{self, StreamReader};
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Bytes of a key that stand in the directory, at most.
+/// The most bytes of a key in the directory.
 pub const KEY_PREFIX: usize = 32;
-/// Nodes that stand beside their key; more stand as a set.
+/// The most nodes that are stored beside their key. More nodes are stored as a set.
 pub const BESIDE: usize = 8;
-/// Bytes of a number and its node.
+/// Bytes of a number with its node.
 pub const NUMBER: usize = 12;
-/// Bytes of a directory, at most: it is held in memory.
+/// The most bytes of a directory, because it is held in memory.
 const MOST_DIRECTORY: u64 = 64 << 20;
 
-/// Where something stands in the payload.
+/// A byte range of the payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte.
+    /// The offset of its first byte.
     pub offset: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u32,
 }
 
 impl Span {
-    /// The bytes of the payload that it is.
+    /// The byte range in the payload.
     pub fn bytes(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + u64::from(self.length)
     }
@@ -83,28 +87,30 @@ impl Span {
     }
 }
 
-/// Where the parts of a file stand that are read when it is opened.
+/// The positions of those parts of a file that are read when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartFile {
-    /// The nodes that have a row in the segment.
+    /// The set of nodes with a row in the segment.
     pub nodes: Span,
-    /// The directory.
+    /// The position of the directory.
     pub directory: Span,
     /// Bytes of the payload.
     pub payload: u64,
 }
 
 impl PartFile {
-    /// The fields of its header.
+    /// The kind-specific fields of the header.
     pub fn fields(&self) -> Vec<u8> {
         let of = |fields: FieldsWriter, span: Span| fields.u64(span.offset).u32(span.length);
         of(of(FieldsWriter::new(), self.nodes), self.directory).finish()
     }
 
-    /// What the first bytes of a file (a block of them or more) say, and the header that they are; `file` names the file in errors.
+    /// Decodes the first bytes of a file, one block or more. Returns the file and its header.
+    /// `file` is the name in errors.
     ///
     /// # Errors
-    /// A header that is damaged or of another kind or version, or parts that do not stand in the payload.
+    /// If the header is damaged, or of another kind or version, or a part is not within the
+    /// payload.
     pub fn open(first: &[u8], file: &str) -> Result<(PartFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Columns, first, file)?;
         let payload = reader.payload_length();
@@ -152,34 +158,34 @@ impl PartFile {
 /// A group of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its first key, or the first [`KEY_PREFIX`] bytes of that.
+    /// Its first key, or the first [`KEY_PREFIX`] bytes of it.
     pub first: Vec<u8>,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
-    /// Keys that it has.
+    /// The number of its keys.
     pub keys: u32,
-    /// The nodes of all its keys, one that has two of them twice.
+    /// The sum of the nodes over its keys. A node with two of the keys counts twice.
     pub nodes: u64,
 }
 
-/// What is said of a column.
+/// The directory's facts about a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartColumn {
     /// Its name.
     pub name: String,
     /// The code of its type.
     pub kind: u8,
-    /// Nodes that have a value.
+    /// The number of nodes with a value.
     pub values: u64,
-    /// Different keys; of numbers and times, values.
+    /// The number of different keys; for numbers and times, of values.
     pub keys: u64,
-    /// The set of the nodes that have a value.
+    /// The set of nodes with a value.
     pub exists: Span,
-    /// Its keys.
+    /// The groups of its keys.
     pub groups: Vec<Group>,
 }
 
-/// A directory as it is stored.
+/// Encodes a directory.
 pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&(columns.len() as u32).to_le_bytes());
@@ -203,10 +209,11 @@ pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
     out
 }
 
-/// Reads a directory, which stands where `at` says in the payload of a file.
+/// Decodes a directory at the position `at.directory` of a file's payload.
 ///
 /// # Errors
-/// Columns or groups that are out of order or twice, names that are none, or parts that do not stand in the payload.
+/// If columns or groups are out of order or repeated, a name is invalid, or a part is not within
+/// the payload.
 pub fn decode_directory(
     bytes: &[u8],
     at: &PartFile,
@@ -278,14 +285,14 @@ fn two(bytes: &[u8]) -> [u8; 2] {
 /// The nodes that have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posting<'a> {
-    /// They stand beside it: each a `u32`, ascending.
+    /// The nodes are stored beside the key: each a `u32`, ascending.
     Beside(&'a [u8]),
-    /// Their set stands somewhere else.
+    /// The nodes are stored as a set at this position.
     Apart(Span),
 }
 
 impl<'a> Posting<'a> {
-    /// The nodes that stand beside the key.
+    /// The nodes that are stored beside the key.
     pub fn beside(self) -> impl Iterator<Item = u32> + 'a {
         let bytes = match self {
             Posting::Beside(bytes) => bytes,
@@ -300,13 +307,13 @@ impl<'a> Posting<'a> {
 pub struct Term<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// How many nodes have it.
+    /// The number of nodes with the key.
     pub nodes: u32,
-    /// These.
+    /// The nodes with the key.
     pub posting: Posting<'a>,
 }
 
-/// Appends a key and the nodes that have it.
+/// Appends a key and its nodes.
 pub fn encode_term(key: &[u8], nodes: TermNodes<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
     out.extend_from_slice(key);
@@ -323,16 +330,16 @@ pub fn encode_term(key: &[u8], nodes: TermNodes<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The nodes of a key that is written.
+/// The nodes of a key, as input for encoding.
 #[derive(Clone, Copy, Debug)]
 pub enum TermNodes<'a> {
-    /// Ascending, [`BESIDE`] of them at most.
+    /// At most [`BESIDE`] nodes, ascending.
     Beside(&'a [u32]),
-    /// More than that: how many, and where their set stands.
+    /// More nodes: their number, and the position of their set.
     Apart(u32, Span),
 }
 
-/// The keys of a group of a dictionary, one after the other. It ends behind the first error.
+/// Iterates over the keys of a group of a dictionary. It ends after the first error.
 #[derive(Debug)]
 pub struct Terms<'a> {
     reader: PayloadReader<'a>,
@@ -342,7 +349,8 @@ pub struct Terms<'a> {
 }
 
 impl<'a> Terms<'a> {
-    /// Of a group whose bytes are given, and which stands where `span` says in the payload of a file, which is so long.
+    /// Iterates over a group with the given bytes, which is at `span` of a file's payload.
+    /// `payload` is the length of that payload.
     pub fn new(bytes: &'a [u8], span: Span, payload: u64, file: &'a str) -> Terms<'a> {
         Terms {
             reader: PayloadReader::part(bytes, span.offset, file),
@@ -408,7 +416,7 @@ impl<'a> Iterator for Terms<'a> {
     }
 }
 
-/// A number and its node, as they are stored.
+/// Encodes a number and its node.
 pub fn encode_number(key: u64, node: u32) -> [u8; NUMBER] {
     let mut bytes = [0; NUMBER];
     bytes[..8].copy_from_slice(&key.to_le_bytes());
@@ -416,10 +424,10 @@ pub fn encode_number(key: u64, node: u32) -> [u8; NUMBER] {
     bytes
 }
 
-/// The numbers of a group, each with its node.
+/// Decodes the numbers of a group, each with its node.
 ///
 /// # Errors
-/// Not so many bytes as numbers take, or numbers that do not ascend.
+/// If the length is no multiple of a number's length, or the numbers do not ascend.
 pub fn numbers<'a>(
     bytes: &'a [u8],
     span: Span,
@@ -452,12 +460,12 @@ pub fn numbers<'a>(
     Ok(bytes.chunks_exact(NUMBER).map(number))
 }
 
-/// The key of an integer or of a time.
+/// The key of an integer or a time.
 pub fn integer_key(value: i64) -> u64 {
     value as u64 ^ (1 << 63)
 }
 
-/// The key of a float that is no NaN.
+/// The key of a float that is not NaN.
 pub fn float_key(value: f64) -> u64 {
     // Minus zero and zero are equal.
     let bits = (value + 0.0).to_bits();
@@ -597,7 +605,8 @@ mod tests {
             (terms[2].nodes, terms[2].posting),
             (9, Posting::Apart(apart))
         );
-        // A set that does not stand in the payload, keys and nodes out of order, a key of no node, a cut.
+        // A set that does not stand in the payload, keys and nodes out of order, a key of no node,
+        // a cut.
         let last = |bytes: &[u8], payload| match Terms::new(bytes, span, payload, "f").last() {
             Some(term) => term.map(drop),
             None => Ok(()),

@@ -1,16 +1,17 @@
-//! The rows of a segment of columns: what nodes have beside their vectors.
+//! The rows of a segment of columns: the attributes and payloads of nodes.
 //!
-//! Payload of a [stream] of kind `Rows`, little-endian; its fields are the number of rows N (u64) and the bytes B of all of them (u64). Each of
-//! the three parts begins a block:
+//! Payload of a [stream] of kind `Rows`, little-endian; its fields are the number of rows N (u64)
+//! and the bytes B of all of them (u64). Each of the three parts begins a block:
 //!
-//! | part | bytes | what |
+//! | part | bytes | contents |
 //! |---|---|---|
-//! | rows | B | the rows as they are encoded ([`attributes`](crate::attributes)), one behind the other, by ascending node |
-//! | entries | 22 N | of each row, in the same order: outside id u64, node u32, where it begins among the rows u48, its bytes u32 |
-//! | ids | 12 N | by ascending outside id: the id u64, the number of its entry u32 |
+//! | rows | B | the encoded rows ([`attributes`](crate::attributes)), one after another, by ascending node |
+//! | entries | 22 N | for each row, in the same order: external id u64, node u32, its offset among the rows u48, its bytes u32 |
+//! | ids | 12 N | by ascending external id: the id u64, the number of its entry u32 |
 //!
-//! 186 entries are the payload of a block to the byte, and 341 ids are: so each block can be read, verified and searched alone. A node is in
-//! a segment once, and so is an id: of one that was replaced, the newest.
+//! 186 entries fill the payload of a block exactly, and so do 341 ids. So each block can be read,
+//! verified and searched alone. A node occurs in a segment once, and so does an id: if the id was
+//! replaced, with its newest row.
 
 use crate::block::{PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -28,24 +29,24 @@ pub const ID_ENTRY: usize = ids::ENTRY;
 
 const _: () = assert!(PAYLOAD.is_multiple_of(ENTRY) && PAYLOAD.is_multiple_of(ID_ENTRY));
 
-/// Rows are in fewer bytes than this.
+/// All rows together have fewer bytes than this.
 const MOST_BYTES: u64 = 1 << 48;
 
-/// A row's entry.
+/// The entry of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowEntry {
-    /// The outside id.
+    /// The external id.
     pub id: u64,
     /// The node.
     pub node: u32,
-    /// Where it begins among the rows, in bytes.
+    /// The byte offset of the row among the rows.
     pub offset: u64,
-    /// Its bytes.
+    /// The length of the row in bytes.
     pub length: u32,
 }
 
 impl RowEntry {
-    /// As it is stored.
+    /// Encodes the entry.
     pub fn encode(&self) -> [u8; ENTRY] {
         let mut bytes = [0; ENTRY];
         bytes[..8].copy_from_slice(&self.id.to_le_bytes());
@@ -55,13 +56,13 @@ impl RowEntry {
         bytes
     }
 
-    /// Where its row stands among the rows.
+    /// The byte range of the row among the rows.
     pub fn bytes(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + u64::from(self.length)
     }
 }
 
-/// A file of rows: how many there are, and where.
+/// The numbers of rows and of their bytes, from which all positions in a file of rows follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsFile {
     rows: u64,
@@ -69,10 +70,10 @@ pub struct RowsFile {
 }
 
 impl RowsFile {
-    /// The file of so many rows of so many bytes.
+    /// The file with this number of rows and of bytes.
     ///
     /// # Errors
-    /// More rows than there are nodes, or 2^48 bytes of them or more.
+    /// If there are more rows than possible nodes, or 2^48 bytes or more.
     pub fn new(rows: u64, bytes: u64) -> Result<RowsFile, LayoutError> {
         let refuse = |what, found, expected| LayoutError::Shape {
             what,
@@ -89,15 +90,17 @@ impl RowsFile {
         Ok(RowsFile { rows, bytes })
     }
 
-    /// The fields of its header.
+    /// The kind-specific fields of the header.
     pub fn fields(&self) -> Vec<u8> {
         FieldsWriter::new().u64(self.rows).u64(self.bytes).finish()
     }
 
-    /// What the first bytes of a file (a block of them or more) say, and the header that they are; `file` names the file in errors.
+    /// Decodes the first bytes of a file, one block or more. Returns the file and its header.
+    /// `file` is the name in errors.
     ///
     /// # Errors
-    /// A header that is damaged, of another kind or version, or of a payload that is not as long as its rows need.
+    /// If the header is damaged, or of another kind or version, or the length of the payload does
+    /// not match the rows.
     pub fn open(first: &[u8], file: &str) -> Result<(RowsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Rows, first, file)?;
         let mut fields = reader.fields();
@@ -127,7 +130,7 @@ impl RowsFile {
         Ok((found, reader.header().clone()))
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -142,20 +145,20 @@ impl RowsFile {
         self.id_at(self.rows)
     }
 
-    /// Where in the payload entry `entry` stands.
+    /// The offset of entry `entry` in the payload.
     pub fn entry_at(&self, entry: u64) -> u64 {
         aligned(self.bytes) + entry * ENTRY as u64
     }
 
-    /// Where in the payload the `n`-th of the ids stands.
+    /// The offset of the `n`-th id in the payload.
     pub fn id_at(&self, n: u64) -> u64 {
         aligned(self.entry_at(self.rows)) + n * ID_ENTRY as u64
     }
 
-    /// The entry whose bytes are given, which is number `entry`.
+    /// Decodes entry number `entry` from its bytes.
     ///
     /// # Errors
-    /// Its row is not among the rows.
+    /// If its row is not within the rows.
     pub fn entry(&self, bytes: &[u8], entry: u64, file: &str) -> Result<RowEntry, LayoutError> {
         let mut offset = [0; 8];
         offset[..6].copy_from_slice(&bytes[12..18]);
@@ -177,10 +180,10 @@ impl RowsFile {
         }
     }
 
-    /// The `n`-th of the ids, whose bytes are given: the id, and the number of its entry.
+    /// Decodes the `n`-th id from its bytes: the id, and the number of its entry.
     ///
     /// # Errors
-    /// There is no such entry.
+    /// If there is no such entry.
     pub fn id(&self, bytes: &[u8], n: u64, file: &str) -> Result<(u64, u32), LayoutError> {
         let (id, entry) = (u64_at(bytes, 0), u32_at(bytes, 8));
         match u64::from(entry) < self.rows {

@@ -1,7 +1,7 @@
-//! The kinds of files: a row for each. What asks about files of one form, or of one role, asks this table, and a new kind that is such
-//! a file is met there.
+//! A table of the kinds of files, one row for each. Code that needs the files of one form or role
+//! asks this table, so it handles a new kind too.
 
-/// What a file holds. The numbers are part of the format; numbers that are not listed are refused.
+/// The kind of a file. The numbers are part of the format; unlisted numbers are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum FileKind {
@@ -19,79 +19,87 @@ pub enum FileKind {
     Adjacency = 6,
     /// Slotted pages of encoded vectors; one file for each segment.
     Vectors = 7,
-    /// What a segment of vectors needs in memory, a byte string ([`crate::chunks`]); one file for each
-    /// segment.
+    /// The data of a segment of vectors that must be in memory, a byte string ([`crate::chunks`]);
+    /// one file for each segment.
     Chunks = 8,
-    /// Which page holds which node, and how the lists are encoded, a byte string ([`crate::directory`]).
+    /// The page of each node, and the encoding of the lists, a byte string ([`crate::directory`]).
     Directory = 9,
-    /// How often the pages were read by a sample of queries, a byte string ([`crate::heat`]).
+    /// The number of reads of each page by a sample of queries, a byte string ([`crate::heat`]).
     Heat = 10,
     /// Coupled pages with the neighbours' codes beside each list ([`crate::inline`]).
     Inline = 11,
     /// The entry points of an inline index and their codes, a byte string ([`crate::entries`]).
     Entries = 12,
-    /// Inserts and deletes in their order ([`crate::log`]); one file for each number.
+    /// Inserts and deletes in order ([`crate::log`]); one file for each number.
     Log = 13,
-    /// Where the nodes stand whose records were written anew, and what came after the build, a byte string
-    /// ([`crate::placement`]).
+    /// The pages of rewritten nodes, and facts about vectors that were inserted after the build, a
+    /// byte string ([`crate::placement`]).
     Placement = 14,
     /// Changes that wait for their pages to be written, a byte string ([`crate::pending`]).
     Pending = 15,
     /// Pages that are about to be written in place, a byte string ([`crate::journal`]).
     Journal = 16,
-    /// Which node has which outside id, a byte string ([`crate::ids`]).
+    /// The external id of each node, a byte string ([`crate::ids`]).
     Ids = 17,
-    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; their trailing parts are in files of kind
-    /// [`Vectors`](FileKind::Vectors).
+    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; their
+    /// trailing parts are in files of kind [`Vectors`](FileKind::Vectors).
     Layered = 18,
-    /// Rows of a CSR graph: id, vector and adjacency list, one node after the other ([`crate::csr`]).
+    /// Rows of a CSR graph: id, vector and adjacency list, one node after the other
+    /// ([`crate::csr`]).
     Csr = 19,
-    /// How long the extents of a cluster index are, a byte string ([`crate::clusters::table`]).
+    /// The lengths of the posting lists of a cluster index, a byte string
+    /// ([`crate::clusters::table`]).
     Clusters = 20,
-    /// Extents of clusters with the vectors of all members ([`crate::clusters::extent`]).
+    /// Posting lists with the vectors of all members ([`crate::clusters::extent`]).
     Replicated = 21,
-    /// Extents of clusters with the numbers of all members.
+    /// Posting lists with the numbers of all members.
     Postings = 22,
-    /// The vectors of a cluster index, each once, in the order of their numbers ([`crate::clusters::member`]).
+    /// The vectors of a cluster index, each once, in the order of their numbers
+    /// ([`crate::clusters::member`]).
     Addressed = 23,
-    /// Extents of clusters with the vectors of their groups, and the numbers of their other members.
+    /// Posting lists with the vectors of their groups, and the numbers of their other members.
     Grouped = 24,
-    /// Which clusters were written anew since the build, and where, a byte string ([`crate::clusters::amended`]).
+    /// The clusters that were rewritten since the build, and their positions, a byte string
+    /// ([`crate::clusters::amended`]).
     Amended = 25,
-    /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]); one file for each segment.
+    /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]); one file for
+    /// each segment.
     Rows = 26,
-    /// Which nodes of a segment of columns have which values, a byte string ([`crate::columns::part`]); one file for each segment.
+    /// For each value, the nodes of a segment of columns that have it, a byte string
+    /// ([`crate::columns::part`]); one file for each segment.
     Columns = 27,
-    /// How much of the nearest searches find with which list, a byte string ([`crate::recall`]).
+    /// The recall of searches by list size, a byte string ([`crate::recall`]).
     Recall = 28,
 }
 
-/// What of an index a file is for: each role may be on a tier of its own.
+/// The role of a file in an index. Each role may be on a tier of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A node's neighbours, and what stands beside them: where its page is, what waits for it, how often it was read.
+    /// Adjacency lists and the tables for them: positions of pages, pending changes, counts of
+    /// reads.
     Topology,
-    /// Estimates of distances: codes and what they mean.
+    /// Estimates of distances: codes and codebooks.
     Codes,
-    /// Vectors that are apart from lists.
+    /// Vectors that are stored apart from lists.
     Vectors,
-    /// Which node has which outside id.
+    /// The external ids of nodes.
     Ids,
-    /// What vectors have beside them.
+    /// Attributes and payloads of vectors.
     Columns,
-    /// Changes since the checkpoint. The log stays where the manifest is: both are renamed into place.
+    /// Changes since the checkpoint. The log stays beside the manifest, because both are renamed
+    /// into place.
     Log,
 }
 
-/// What stands behind the header block of a file.
+/// The form of a file after its header block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Pages with a list in each record: those of a layout.
+    /// Pages with a list in each record, in one of the layouts.
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
-    /// Vectors by their clusters, and what leads to them ([`crate::clusters`]): a file that is read to the byte. Where it has the vectors it
-    /// says the name of the layout.
+    /// Vectors by clusters, and the tables for them ([`crate::clusters`]), in a file that is read
+    /// at byte granularity. A file with vectors has the name of its layout here.
     Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,
@@ -99,30 +107,30 @@ pub enum Form {
     Log,
 }
 
-/// What a file of lists says of the layout that has it.
+/// The layout properties of a file with lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListPages {
     /// The layout's name.
     pub layout: &'static str,
-    /// Whether the pages are slotted ([`crate::slotted`]); else records are of one length.
+    /// Whether the pages are slotted ([`crate::slotted`]); otherwise all records have one length.
     pub slotted: bool,
-    /// What a record holds of the vector.
+    /// The part of the vector in a record.
     pub vectors: Beside,
 }
 
-/// What stands of a vector beside its node's list.
+/// The part of a vector that is stored beside its node's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Beside {
-    /// All of it, and the outside id.
+    /// The whole vector, and the external id.
     Vector,
-    /// Its leading part, and the outside id; the trailing part is in a segment, with the id once more.
+    /// The leading part, and the external id. The trailing part is in a segment, with the id again.
     LeadingPart,
-    /// Nothing: vector and outside id are in a segment.
+    /// Nothing. Vector and external id are in a segment.
     Nothing,
 }
 
 impl Form {
-    /// Pages of records of one length, of the layout with this name.
+    /// Pages of records of one length, for the layout of this name.
     const fn fixed(layout: &'static str) -> Form {
         Form::Lists(ListPages {
             layout,
@@ -131,7 +139,7 @@ impl Form {
         })
     }
 
-    /// Slotted pages of the layout with this name.
+    /// Slotted pages, for the layout of this name.
     const fn slotted(layout: &'static str, vectors: Beside) -> Form {
         Form::Lists(ListPages {
             layout,
@@ -141,7 +149,7 @@ impl Form {
     }
 }
 
-/// What is known of a kind beside its number.
+/// The properties of a kind: name, role, form and version.
 struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
@@ -214,38 +222,38 @@ impl FileKind {
         }
     }
 
-    /// The number that stands in the file.
+    /// The number of the kind in files.
     pub fn code(self) -> u16 {
         self as u16
     }
 
-    /// The kind with this number, if this build knows it.
+    /// The kind with this number; `None` for an unknown number.
     pub fn from_code(code: u16) -> Option<FileKind> {
         FileKind::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// The kind's name in messages and as a role in the manifest.
+    /// The kind's name in messages, and as a role in the manifest.
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// The kind that begins the name of a file, `kind-…`, as those of an index do but for its manifest.
+    /// The kind in a file's name, `kind-…`. All files of an index except the manifest are named so.
     pub fn of_name(name: &str) -> Option<FileKind> {
         let (first, _) = name.split_once('-')?;
         FileKind::ALL.into_iter().find(|kind| kind.name() == first)
     }
 
-    /// What a file of this kind is for.
+    /// The role of a file of this kind.
     pub fn role(self) -> Role {
         self.row().1
     }
 
-    /// What stands in a file of this kind.
+    /// The form of a file of this kind.
     pub fn form(self) -> Form {
         self.row().2
     }
 
-    /// What a file of lists says of its layout; `None`: this kind holds no lists.
+    /// The layout properties of a file with lists; `None` if this kind has no lists.
     pub fn lists(self) -> Option<ListPages> {
         match self.form() {
             Form::Lists(pages) => Some(pages),
@@ -253,7 +261,8 @@ impl FileKind {
         }
     }
 
-    /// The name of the layout whose lists, or in a cluster index vectors, are in a file of this kind; `None`: it holds neither.
+    /// The layout whose lists (or, in a cluster index, vectors) are in a file of this kind; `None`
+    /// if it has neither.
     pub fn layout(self) -> Option<&'static str> {
         match self.form() {
             Form::Lists(pages) => Some(pages.layout),
@@ -262,14 +271,14 @@ impl FileKind {
         }
     }
 
-    /// Whether the vectors of the nodes whose lists are in a file of this kind, or the trailing parts of them, are in segments, files
-    /// of their own.
+    /// Whether a file of this kind has lists whose vectors, or trailing parts of vectors, are in
+    /// segments, which are files of their own.
     pub fn has_segments(self) -> bool {
         self.lists()
             .is_some_and(|pages| pages.vectors != Beside::Vector)
     }
 
-    /// Whether a file of this kind is made of pages.
+    /// Whether a file of this kind consists of pages.
     pub fn has_pages(self) -> bool {
         match self.form() {
             Form::Lists(_) | Form::Segment => true,
@@ -282,17 +291,18 @@ impl FileKind {
         self.row().3
     }
 
-    /// Whether records are appended to a file of this kind after its header was written, which then says only how long it is at least.
+    /// Whether records are appended to a file of this kind after its header was written. Its header
+    /// then has only a lower bound of the length.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }
 
-    /// The reader feature bits that this build understands.
+    /// The reader feature bits that this build supports.
     pub fn reader_features(self) -> u64 {
         0
     }
 
-    /// The writer feature bits that this build understands.
+    /// The writer feature bits that this build supports.
     pub fn writer_features(self) -> u64 {
         0
     }

@@ -304,7 +304,7 @@ fn wrong_counts_slots_and_degrees_are_refused() {
     damaged[7] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
     assert_eq!(error.offset(), Some(4103));
-    // What says on a coupled page that it is relocated: there are no such pages here.
+    // The bit that marks a coupled page as relocated; inline pages cannot be relocated.
     let mut damaged = page.clone();
     damaged[6] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
@@ -375,7 +375,8 @@ fn header_round_trip_and_contradictions() {
     assert!(matches!(error, LayoutError::WrongKind { .. }));
 }
 
-/// The files of an index that was written once and never again: what is written today is the same bytes.
+/// The files of an index that was written once and are never replaced: today's code writes the same
+/// bytes.
 #[test]
 fn the_frozen_index_is_written_to_the_byte() {
     let read = |name: &str| {
@@ -459,12 +460,12 @@ fn fill_says_what_is_left_over() {
             used
         }
     );
-    // To the last byte: of one block, and of two.
+    // Full to the last byte: one block, and two.
     assert_eq!(fill(Element::U8, 12, 1, 2016).used, 1.0);
     assert_eq!(fill(Element::U8, 12, 1, 4060).used, 1.0);
     let found = fill(Element::U8, 12, 1, 8152);
     assert_eq!((found.blocks, found.used), (2, 1.0));
-    // A byte more takes a block more.
+    // One more byte takes one more block.
     let found = fill(Element::U8, 12, 1, 8153);
     assert_eq!(found.blocks, 3);
     assert_eq!(found.used, f64::from(16 + 8181) / 12_288.0);
@@ -484,7 +485,7 @@ fn fill_takes_any_numbers() {
     }
 }
 
-/// Degree, bytes of a code, nodes of a page and blocks of the proposals.
+/// The degree, the bytes of a code, the nodes of a page and the blocks of each proposal.
 fn proposed(
     element: Element,
     dim: usize,
@@ -499,15 +500,15 @@ fn proposed(
 
 #[test]
 fn proposals_of_known_shapes() {
-    // Vectors and codes of AiSAQ's SIFT1B. One node and 1644 bytes of nothing a block: R may be 109, a
-    // code 57 bytes, or R = 52 puts two nodes into a block.
+    // The vectors and codes of AiSAQ's SIFT1B. Each block has one node and 1644 unused bytes: R may
+    // be 109, a code may have 57 bytes, or R = 52 puts two nodes into a block.
     assert_eq!(
         proposed(Element::U8, 128, 64, 32),
         [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]
     );
-    // Nothing to gain where no neighbour and no byte for each fits any more.
+    // No further proposal if neither one more neighbour nor one more byte for each code fits.
     assert_eq!(proposed(Element::U8, 128, 52, 32), [(33, 32, 3, 1)]);
-    // Several blocks: its SIFT1M and its KILT.
+    // Pages of several blocks: AiSAQ's SIFT1M and KILT.
     assert_eq!(
         proposed(Element::F32, 128, 64, 128),
         [(89, 128, 1, 3), (58, 128, 1, 2)]
@@ -516,20 +517,20 @@ fn proposals_of_known_shapes() {
         proposed(Element::F32, 1024, 64, 128),
         [(92, 128, 1, 4), (64, 187, 1, 4), (61, 128, 1, 3)]
     );
-    // Codes as long as the vector has dimensions are the longest that there are.
+    // The longest codes have one byte for each dimension.
     assert_eq!(
         proposed(Element::U8, 96, 16, 95)[1],
         (16, 96, 2, 1),
         "there is room for more"
     );
-    // A vector that is longer than a block has no degree that takes a block less than two.
+    // If the vector alone is longer than a block, no smaller degree saves a block.
     assert_eq!(proposed(Element::F32, 1024, 30, 128), [(30, 131, 1, 2)]);
-    // There is room for 4904 neighbours, which the format has not.
+    // 4904 neighbours would fit, but the format does not allow so many.
     assert_eq!(
         proposed(Element::U8, 12, 4090, 1),
         [(4096, 1, 1, 6), (4086, 1, 1, 5)]
     );
-    // And where no byte for each neighbour is left either, nothing is better.
+    // If there is no room for one more byte for each neighbour either, there is no proposal.
     assert_eq!(proposed(Element::U8, 4096, 23, 173), []);
 }
 
@@ -631,7 +632,7 @@ proptest! {
         prop_assert_eq!(found.blocks, coupled.blocks_per_page());
     }
 
-    /// Each number is tried, one after the other.
+    /// The oracle tries each number in turn.
     #[test]
     fn proposals_are_those_of_a_search(shape in any_shape()) {
         let (element, dim) = (shape.element(), shape.dim());

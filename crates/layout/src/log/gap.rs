@@ -1,30 +1,33 @@
-//! What stands behind a place of a log where no record is: the next whole record, if there is one.
+//! The search for the next whole record after a position of a log that has none.
 //!
-//! Records stand at multiples of 8 and say of themselves which log and offset they are of, so that the next one is found
-//! without what stands before it. It is taken for one only if so many records as are missing fit the gap.
+//! Records start at multiples of 8, and their checksums cover their log and offset. So the next
+//! record is found without the bytes before it. It counts only if the missing records, by their
+//! sequence numbers, fit into the gap.
 
 use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// Bytes that are checksummed for each byte of a gap, at most: bytes that only look like records are not worth more.
+/// The most bytes that are checksummed for each byte of the file. More effort is not worthwhile for
+/// bytes that only look like records.
 const EFFORT: u64 = 8;
 
-/// A place of a log without a record, and a search for the next one behind it.
+/// A position of a log without a record, and a search for the next record after it.
 #[derive(Debug, Clone)]
 pub struct Gap {
     shape: LogShape,
     start: RecordPlace,
-    /// Whether `start.sequence` is that of the record which should stand there; else it is only the least that may follow.
+    /// Whether `start.sequence` is the number of the missing record. Otherwise it is only the least
+    /// number that may follow.
     exact: bool,
-    /// Where the search goes on.
+    /// The offset at which the search continues.
     next: u64,
     /// Bytes that may still be checksummed.
     effort: u64,
 }
 
 impl Gap {
-    /// A gap that begins where a record should stand and does not; `len` is the length of the file.
+    /// A gap that begins where an expected record is missing. `len` is the length of the file.
     pub fn behind(shape: LogShape, missing: RecordPlace, len: u64) -> Gap {
         let longest = shape.longest_record() as u64;
         let mut gap = Gap {
@@ -38,8 +41,8 @@ impl Gap {
         gap
     }
 
-    /// The same where nobody knows which record should stand at `start`, if any: the first whole record from there on of
-    /// a sequence number that is at least that of `start`.
+    /// A gap where the expected record is unknown. The search finds the first whole record from
+    /// `start` on whose sequence number is at least that of `start`.
     pub fn before_any(shape: LogShape, start: RecordPlace, len: u64) -> Gap {
         Gap {
             exact: false,
@@ -48,7 +51,7 @@ impl Gap {
         }
     }
 
-    /// Begins again at another gap of the same file.
+    /// Restarts the search at another gap of the same file.
     pub fn again(&mut self, missing: RecordPlace) {
         let next = missing.offset.saturating_add(1);
         self.start = missing;
@@ -58,7 +61,7 @@ impl Gap {
             .unwrap_or(u64::MAX);
     }
 
-    /// Where the next bytes for [`search`](Gap::search) begin.
+    /// The offset of the next bytes for [`search`](Gap::search).
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -68,9 +71,10 @@ impl Gap {
         self.effort
     }
 
-    /// Searches the bytes of the file from [`next`](Gap::next) on, which reach its end or have at least the bytes of the
-    /// longest record. `None`: there is none in them, and `next` is behind what was searched; at the file's end when what is
-    /// left cannot hold one, or the search has found too much that only looks like records.
+    /// Searches the bytes of the file from [`next`](Gap::next) on. They reach the file's end, or
+    /// have at least the length of the longest record. Returns `None` if they contain no record.
+    /// Then `next` is after the searched bytes. It is the file's end if the remaining bytes cannot
+    /// hold a record, or if the search has used up its effort.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;
@@ -94,7 +98,7 @@ impl Gap {
     }
 
     fn record_at(&mut self, offset: u64, bytes: &[u8]) -> Option<RecordPlace> {
-        // What is cheap comes first: most bytes are elements of vectors.
+        // Cheap checks come first, because most bytes are elements of vectors.
         let length = u32_at(bytes, LENGTH) as usize;
         let (vector, row) = self.shape.payload_of(bytes[KIND], length).ok()?;
         let payload = vector + row;

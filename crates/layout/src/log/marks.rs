@@ -1,4 +1,4 @@
-//! Up to where a log was durable: the synced-up-to marks behind its header.
+//! The marks after the header of a log, which say up to which offset it was durable.
 //!
 //! ```text
 //! a mark, at offsets 4096 and 8192 of the file
@@ -6,27 +6,29 @@
 //!      4     4  zero
 //!      8     8  number of the log (u64)
 //!     16     8  offset in the file up to which it was durable (u64)
-//!     24     8  sequence number of the record that stands there, or will (u64)
+//!     24     8  sequence number of the record that begins there, now or later (u64)
 //! ```
 //!
-//! A writer writes a mark *after* a sync, over the older of the two, and syncs nothing for it: it becomes durable with the
-//! next sync, or when the operating system likes, and a process that is killed leaves it where a reader finds it. So a
-//! mark may be behind what was durable, and never promises too much. One of the two is always whole: a mark is written
-//! only when a sync has made the one before it durable. Each is within a sector, in a block of its own.
+//! A writer writes a mark *after* a sync, over the older of the two marks, and does not sync the
+//! mark itself. The mark becomes durable with the next sync, or whenever the operating system
+//! writes it. After a killed process a reader still finds it. So a mark may lag behind the durable
+//! end, and never exceeds it. One of the two marks is always whole, because a mark is written only
+//! after a sync has made the other one durable. Each mark is within one sector, in a block of its
+//! own.
 
 use super::{FIRST_RECORD, RecordPlace};
 use crate::block::{BLOCK, u32_at, u64_at};
 
-/// Where the marks of a log stand, in bytes.
+/// The offsets of a log's marks, in bytes.
 pub const MARKS: [u64; 2] = [BLOCK as u64, 2 * BLOCK as u64];
 
 /// Bytes of a mark.
 pub const MARK_BYTES: usize = 32;
 
-/// The mark at [`MARKS`]`[slot]` of a log that is durable up to `place`.
+/// Encodes the mark at [`MARKS`]`[slot]` for a log that is durable up to `place`.
 ///
 /// # Panics
-/// When `slot` is not 0 or 1.
+/// If `slot` is not 0 or 1.
 pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
     let mut mark = [0; MARK_BYTES];
     mark[8..16].copy_from_slice(&place.log.to_le_bytes());
@@ -37,7 +39,8 @@ pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// What the marks of log `number` say, of which `front` is the beginning; `None` where neither is whole.
+/// Reads the marks of log `number` from `front`, its first bytes. Returns the newer one; `None` if
+/// neither is whole.
 pub fn read_marks(front: &[u8], number: u64) -> Option<RecordPlace> {
     let whole = MARKS.into_iter().filter_map(|at| {
         let start = usize::try_from(at).ok()?;

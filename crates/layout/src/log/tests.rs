@@ -1,4 +1,4 @@
-//! Records, marks and headers: round trips, and what is not what it should be.
+//! Tests of records, marks and headers: round trips, and the rejection of damaged ones.
 
 use super::marks::{MARK_BYTES, read_marks};
 use super::*;
@@ -14,12 +14,13 @@ const START: RecordPlace = RecordPlace {
     sequence: 70,
 };
 
-/// What a test remembers of a record: its id, and its vector unless it is a delete.
+/// A test's copy of a record: its id, and its vector unless it is a delete.
 type Owned = (u64, Option<Vec<u8>>);
 
 static ROWS: [u8; 64] = [201; 64];
 
-/// The row of every fifth id; what comes without a vector is one then, and no delete.
+/// The row of the record with this id; every fifth id has one. A record with such an id and no
+/// vector is a row record, not a delete.
 fn row_of(id: u64) -> Option<&'static [u8]> {
     (id % 5 == 1).then(|| &ROWS[..(id % 64) as usize])
 }
@@ -27,7 +28,7 @@ fn row_of(id: u64) -> Option<&'static [u8]> {
 fn borrowed((id, vector): &Owned) -> LogRecord<'_> {
     let (id, row) = (*id, row_of(*id));
     match (vector, row) {
-        // Every third id stands for one that was there before.
+        // Every third id replaces an earlier vector.
         (Some(vector), _) if id % 3 == 2 => LogRecord::Replace { id, vector, row },
         (Some(vector), _) => LogRecord::Insert { id, vector, row },
         (None, Some(row)) => LogRecord::Row { id, row },
@@ -52,7 +53,7 @@ fn encode(records: &[Owned]) -> Vec<u8> {
     out
 }
 
-/// All records there are, checking their sequence numbers, and why there are no more.
+/// All records of the bytes, and why they end; checks the sequence numbers.
 fn decode(shape: LogShape, place: RecordPlace, bytes: &[u8]) -> (Vec<Owned>, End) {
     let mut records = LogRecords::new(shape, place, bytes);
     let mut out = Vec::new();
@@ -91,7 +92,7 @@ fn bytes_stand_where_the_table_says() {
     assert!(bytes[41..48].iter().all(|&byte| byte == 0));
     assert_eq!(bytes[52..56], [2, 0, 0, 0]);
     assert_eq!(bytes[60..68], 71u64.to_le_bytes());
-    // Another implementation of the checksum.
+    // Compares with another implementation of the checksum.
     let mut covered = 3u64.to_le_bytes().to_vec();
     covered.extend_from_slice(&(12_288u64 + 48).to_le_bytes());
     covered.extend_from_slice(&bytes[52..80]);
@@ -134,7 +135,7 @@ fn rows_stand_behind_vectors_and_by_themselves() {
     for record in records {
         assert_eq!(reader.next_record().unwrap().1, record);
     }
-    // One that is too long ends the log, whatever its checksum says.
+    // A row that is too long ends the log, even if its checksum is correct.
     let long = vec![0; MAX_ROW_BYTES + 1];
     for record in [
         LogRecord::Row { id: 1, row: &long },
@@ -179,7 +180,7 @@ fn every_truncation_is_noticed() {
         assert_eq!(found, records[..whole], "{length} bytes");
         assert_eq!(end.offset, START.offset + starts[whole] as u64);
         assert_eq!(end.reason.is_clean(), length == starts[whole]);
-        // A file whose length was recorded and whose bytes were not.
+        // A file whose length reached storage, but not its bytes.
         let mut holed = bytes[..length].to_vec();
         holed.resize(bytes.len() + 4096, 0);
         let (found, end) = decode(shape(), START, &holed);
@@ -294,7 +295,7 @@ fn a_log_without_rows_is_one_that_earlier_readers_know() {
     let (block, with) = (without.encode(), header().encode());
     assert_eq!(block[12..16], 2u32.to_le_bytes());
     assert_eq!(LogHeader::decode(&block, 12, "log").unwrap(), without);
-    // But for the version and the checksum it is the same.
+    // Apart from the version and the checksum the header is the same.
     assert_eq!(block[16..72], with[16..72]);
     assert_eq!(without.start(), header().start());
 }
@@ -329,7 +330,7 @@ fn logs_without_marks_are_read_as_ever() {
         (old.start().offset, header().start().offset),
         (4096, 12_288)
     );
-    // What one version says of the length is wrong in the other.
+    // The length that is correct for one version is wrong for the other.
     for (version, length) in [(1, 12_288), (2, 4096), (3, 4096), (4, 12_288)] {
         let block = FileHeader {
             version,
@@ -370,7 +371,7 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
         front[MARKS[0] as usize + 9] ^= 1;
         front[at] ^= 1 << (bit % 8);
     }
-    // In the other's place, of another log, in a file that is cut.
+    // A header in the other's place, a header of another log, and a file that is cut short.
     let mut moved = header().encode_front();
     moved[4096..4128].copy_from_slice(&encode_mark(latest, 1));
     assert_eq!(read_marks(&moved, 12), Some(start));
@@ -380,7 +381,8 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
     assert_eq!(read_marks(&[], 12), None);
 }
 
-/// Twenty records, of which every fourth is a delete and some have rows, two of them the longest, and where each begins.
+/// Twenty records, and the offset at which each begins. Every fourth record is a delete, and some
+/// have rows, two of them of the greatest length.
 fn twenty() -> (Vec<u8>, Vec<usize>) {
     let longest = vec![3; MAX_ROW_BYTES];
     let (mut out, mut place, mut starts) = (Vec::new(), START, Vec::new());
@@ -433,12 +435,12 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
             assert_eq!(found, Some(missing(behind)), "{first} to {behind}");
         }
     }
-    // Nothing is behind the last one, and where it began there is one.
+    // Nothing follows the last record; where it began there is one.
     let mut gap = Gap::behind(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19] + 8..], true), None);
     let mut gap = Gap::before_any(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19]..], true), Some(missing(19)));
-    // More records than fit what is damaged cannot be missing, and none comes again.
+    // The damaged bytes cannot hold more records than fit, and no sequence number comes twice.
     for wrong in [3, 9, 11] {
         let place = RecordPlace {
             sequence: START.sequence + wrong,
@@ -452,7 +454,8 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
 
 #[test]
 fn bytes_that_only_look_like_records_do_not_hold_up_a_search() {
-    // Each multiple of 8 begins what may be a record of a sequence number that may be: [1, 0, 0, 0] and the length.
+    // At each multiple of 8 begins a possible record with a possible sequence number: the length
+    // and [1, 0, 0, 0].
     let shape = LogShape::new(Element::U8, 60_000).unwrap();
     let mut bytes = Vec::new();
     for _ in 0..200_000 {
@@ -491,7 +494,7 @@ proptest! {
         let (found, end) = decode(shape(), START, &bytes);
         prop_assert_eq!(&found, &records);
         prop_assert!(end.reason.is_clean());
-        // As somebody reads a file that is longer than memory.
+        // As a reader of a file that is longer than memory does.
         let (mut held, mut place, mut found) = (Vec::new(), START, Vec::new());
         for more in bytes.chunks(piece) {
             held.extend_from_slice(more);

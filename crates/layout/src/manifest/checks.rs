@@ -1,4 +1,4 @@
-//! What a manifest says that cannot be, or that contradicts itself.
+//! Checks for impossible values in a manifest, and for contradictions.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,14 @@ use crate::error::LayoutError;
 use crate::header::FileKind;
 use crate::manifest::FileEntry;
 
-/// Whether a text is so many hexadecimal digits, in the only spelling that they have here.
+/// Whether a text consists of `digits` hexadecimal digits in lower case.
 fn is_lower_hexadecimal(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl Manifest {
-    /// Numbers that are counted on from, added up, or taken for a share: nothing that is made of them may overflow.
+    /// Checks numbers that are incremented, added up, or used as a share, so that later arithmetic
+    /// cannot overflow.
     pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let lengths = self.files.iter().map(|entry| entry.length);
         let length = lengths.fold(0, u64::saturating_add);
@@ -56,7 +57,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// A layout is one whose lists a kind of file holds; its segments hold each vector once, if it has any.
+    /// Checks that a kind of file has lists of this layout, and that the segments, if any, hold
+    /// each vector once.
     pub(super) fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_called = |kind: &FileKind| kind.layout() == Some(self.layout.as_str());
         let Some(lists) = FileKind::ALL.into_iter().find(is_called) else {
@@ -120,8 +122,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of a placement must not read the index, so the bit says that there is one; and there is a node
-    /// for each vector that counts.
+    /// Checks the placement. A program without support for it must not read the index, so its
+    /// feature bit must be set. Each live vector must have a node.
     pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(facts) = &self.placement else {
             return Ok(());
@@ -160,7 +162,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of a state must not change the index, so the bit says that there is one; and it is one that is drawn.
+    /// Checks the state. A program without support for it must not change the index, so its feature
+    /// bit must be set. The digits must be valid.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -176,7 +179,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of a file of ids must not change the index, so the bit says that there is one.
+    /// Checks the file of ids. A program without support for it must not change the index, so its
+    /// feature bit must be set.
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
@@ -185,7 +189,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A placeholder is the only record of its build.
+    /// Checks that a placeholder is the only record of its build.
     pub(super) fn check_placeholder(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.has_placeholder() && self.vectors != 1 {
             let expected = "1 where reader feature bit 3 says that it is a placeholder";
@@ -194,11 +198,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// Who does not know of columns must not change the index, so the bit says that there are some; and a segment of them is two files.
+    /// Checks the columns. A program without support for them must not change the index, so their
+    /// feature bit must be set. Each segment of columns must have both files.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
-        // A set, as below.
+        // A set, because there may be a million names, as below.
         let files: Vec<&FileEntry> = self.files.iter().filter(of_columns).collect();
         let roles: HashSet<&str> = files.iter().map(|entry| entry.role.as_str()).collect();
         for entry in files {
@@ -223,7 +228,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// The same of a file of what searches find.
+    /// The same check for a file of recall.
     pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
             let (found, expected) = (
@@ -235,9 +240,10 @@ impl Manifest {
         Ok(())
     }
 
-    /// A name is a name in this directory, nothing else: a manifest must not be able to point elsewhere.
+    /// Checks that each name is one in this directory, so that a manifest cannot refer to files
+    /// elsewhere.
     pub(super) fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
-        // Sets: a million names must not be compared with each other.
+        // Sets, because comparing a million names pairwise would be too slow.
         let (mut names, mut roles) = (HashSet::new(), HashSet::new());
         for entry in &self.files {
             let name = entry.name.as_str();

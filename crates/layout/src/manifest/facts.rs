@@ -1,20 +1,21 @@
-//! What the manifest says of parts of an index, whatever its kind: its log, its build, its segments, what was measured, its files.
+//! The manifest's facts about parts that every kind of index has: its log, its build, its segments,
+//! measurements, and its files.
 
 use serde::{Deserialize, Serialize};
 
 use crate::header::{FileKind, Form};
 
-/// A place between two records of the log.
+/// A position between two records of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogFrom {
-    /// The number of the file that the next record is in.
+    /// The number of the file with the next record.
     pub number: u64,
-    /// That record's sequence number.
+    /// The sequence number of that record.
     pub sequence: u64,
 }
 
 impl Default for LogFrom {
-    /// Before the first record of all.
+    /// The position before the first record of all.
     fn default() -> LogFrom {
         LogFrom {
             number: 1,
@@ -23,10 +24,10 @@ impl Default for LogFrom {
     }
 }
 
-/// Choices of the build that cannot be seen from what it wrote.
+/// Choices of the build that its files do not show.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BuildFacts {
-    /// How lists and vectors were asked to be compressed; empty if nobody said.
+    /// The requested compression of lists and vectors; empty if none was requested.
     pub compression: String,
     /// Uncompressed bytes of a chunk of vectors.
     pub chunk_bytes: u64,
@@ -34,7 +35,8 @@ pub struct BuildFacts {
     pub segment_bytes: u64,
     /// The share of the nodes in the navigation graph.
     pub navigation: f64,
-    /// What low codes are, where codes are of two precisions and these are not as the preset has them; else empty.
+    /// The kind of low codes, if codes have two precisions and the kind differs from the preset;
+    /// otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub low_codes: String,
 }
@@ -44,110 +46,117 @@ pub struct BuildFacts {
 pub struct SegmentFacts {
     /// Its first node.
     pub first: u32,
-    /// Its vectors: those of nodes `first..first + vectors`.
+    /// The number of its vectors, which belong to nodes `first..first + vectors`.
     pub vectors: u32,
-    /// How they are encoded, in words.
+    /// Their encoding, in words.
     pub codec: String,
-    /// What its file says otherwise, if a merge kept it; reader feature bit [`KEPT`](super::KEPT) is set then.
+    /// The facts that differ in its file, if a merge kept it. Reader feature bit
+    /// [`KEPT`](super::KEPT) is set then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptFacts>,
 }
 
-/// Facts about the file of a segment that an earlier checkpoint wrote, and whose nodes have other numbers since, or
-/// are fewer.
+/// Facts about the file of a segment that an earlier checkpoint wrote. Since then its nodes were
+/// renumbered, or some of them removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {
-    /// Its first node, as the file says.
+    /// The first node according to the file.
     pub first: u32,
-    /// Records in the file that are garbage: no nodes any more ([`crate::chunks`] says which).
+    /// Dead records in the file ([`crate::chunks`] lists them).
     pub garbage: u32,
 }
 
 impl SegmentFacts {
-    /// The records of its file: the first node by their numbers, and how many they are.
+    /// The records of the file: the number of the first one, and their count.
     pub fn stored(&self) -> (u32, u64) {
         let garbage = u64::from(self.garbage());
         let first = self.kept.map_or(self.first, |kept| kept.first);
         (first, u64::from(self.vectors) + garbage)
     }
 
-    /// Records of its file that are garbage.
+    /// The number of dead records in the file.
     pub fn garbage(&self) -> u32 {
         self.kept.map_or(0, |kept| kept.garbage)
     }
 }
 
-/// What a sample of queries read when the index was built: what a plan for the memory is made from.
+/// The reads of a sample of queries when the index was built. They are the basis of memory plans.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The queries.
+    /// The number of queries.
     pub queries: u32,
-    /// Their list size.
+    /// The list size of the queries.
     pub list: u32,
-    /// Pages with lists that a query read, from the medoid on; the mean.
+    /// Mean number of pages with lists that a query read, starting from the medoid.
     pub reads_medoid: f64,
-    /// Pages with lists that a query read, from the navigation graph on; the mean.
+    /// Mean number of pages with lists that a query read, starting from the navigation graph.
     pub reads_navigation: f64,
-    /// Pages with vectors alone that a query read; the mean.
+    /// Mean number of pages with vectors alone that a query read.
     pub vector_reads: f64,
-    /// What the hottest pages with lists would have saved, by rising share.
+    /// The hit rates of the hottest pages with lists, by rising share.
     pub hot_graph: Vec<HotShare>,
-    /// What the hottest pages with vectors alone would have saved, by rising share.
+    /// The hit rates of the hottest pages with vectors alone, by rising share.
     pub hot_vectors: Vec<HotShare>,
 }
 
-/// What it would save to keep the hottest pages in memory.
+/// The hit rate of the hottest pages, if they were kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HotShare {
     /// The share of the pages, hottest first, 0 to 1.
     pub share: f64,
-    /// The share of the reads that they would have served, 0 to 1.
+    /// The share of the reads that these pages would have served, 0 to 1.
     pub hits: f64,
 }
 
-/// Facts about an index into which vectors came after the build: straight into a graph, whose records were written anew for it, or
-/// into clusters.
+/// Facts about an index with vectors that were inserted after the build: directly into a graph,
+/// which rewrote records for them, or into clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
-    /// All nodes, those of the build included; of clusters, the numbers of vectors that were given so far.
+    /// All nodes, including the build's nodes. In a cluster index, the number of vector numbers
+    /// given so far.
     pub nodes: u64,
-    /// Pages of the page file: its length is a [block](crate::BLOCK) and so many pages, whatever its header says. 0 in a cluster index.
+    /// Pages of the page file. The file's length is a [block](crate::BLOCK) plus these pages,
+    /// whatever its header says. 0 in a cluster index.
     pub pages: u64,
-    /// Vectors that count.
+    /// Live vectors.
     pub live: u64,
-    /// 1 more than the largest outside id there has ever been; the manifest's own is that of the build.
+    /// 1 more than the largest external id ever used. The manifest's own field has the value of the
+    /// build.
     pub next_id: u64,
-    /// How far codes are off of the vectors that came, if a sample of them was looked at; writer feature bit 5 is set then.
+    /// The drift of inserted vectors from the codes, if a sample of them was examined. Writer
+    /// feature bit 5 is set then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftFacts>,
 }
 
-/// How many of the vectors that came after the build are of a kind that its codes are not made for, as a look at a sample told.
+/// The share of vectors inserted after the build that the codes do not represent well, estimated by
+/// a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftFacts {
-    /// Vectors that had come since the build when the sample was taken.
+    /// Vectors inserted between the build and the sample.
     pub came: u64,
-    /// Those of another kind, in thousandths of the vectors that had come: 0 to 1,000.
+    /// The share of these vectors with drift, in thousandths: 0 to 1,000.
     pub thousandths: u32,
 }
 
 /// A file of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// What the file is for: the name of its [`FileKind`], and for a file of one segment its number
+    /// The role: the name of the [`FileKind`], and for a file of one segment its number
     /// (`vectors-3`). See [`FileEntry::role_of`] and [`FileEntry::kind`].
     pub role: String,
     /// Its name in the index directory, without any directory.
     pub name: String,
     /// Its length in bytes.
     pub length: u64,
-    /// The checksum in its header block ([`crate::header::stored_checksum`]), which tells it from a file of
-    /// another index.
+    /// The checksum in its header block ([`crate::header::stored_checksum`]), which distinguishes
+    /// it from a file of another index.
     pub header_crc32c: u32,
 }
 
 impl FileEntry {
-    /// The role of a file of this kind; `segment` is its number where a file holds one segment of several.
+    /// The role of a file of this kind. `segment` is its number, if the file holds one of several
+    /// segments.
     pub fn role_of(kind: FileKind, segment: Option<u32>) -> String {
         match segment {
             None => kind.name().to_owned(),
@@ -155,8 +164,8 @@ impl FileEntry {
         }
     }
 
-    /// What the role says: the kind of the file, and the segment that it holds. `None`: no role that this
-    /// build knows.
+    /// Parses the role: the kind of the file, and its segment. `None` for a role that this build
+    /// does not support.
     pub fn kind(&self) -> Option<(FileKind, Option<u32>)> {
         let (name, segment) = match self.role.split_once('-') {
             None => (self.role.as_str(), None),
@@ -167,7 +176,7 @@ impl FileEntry {
             kind,
             FileKind::Vectors | FileKind::Chunks | FileKind::Rows | FileKind::Columns
         ) || matches!(kind.form(), Form::Clusters(_));
-        // One spelling only, so that no two roles are the same file's.
+        // Only one spelling is accepted, so that two roles never mean the same file.
         let right = (segment.is_none() || in_segments) && self.role == Self::role_of(kind, segment);
         right.then_some((kind, segment))
     }

@@ -1,12 +1,13 @@
-//! Kinds of indexes, and what the manifest says of one kind alone.
+//! Kinds of indexes, and the manifest's facts about one kind alone.
 //!
-//! Files, segments, codes, ids, the log and what was inserted directly are of every kind. What is found how is of one: a graph has an entry
-//! and edges. A graph's facts stand among the others, where they stood when there was no other kind; a manifest of another
-//! one has reader feature bit [`KIND`] and the key `kind`.
+//! Files, segments, codes, ids, the log and direct inserts belong to every kind. The search
+//! structure belongs to one kind: a graph has an entry and edges. The facts of a graph are
+//! top-level keys, for compatibility with manifests from before other kinds existed. A manifest of
+//! another kind has reader feature bit [`KIND`] and the key `kind`. A cluster index has the kind
+//! `cluster`, and its facts under the key of that name.
 //!
-//! A cluster index says its kind, `cluster`, and its facts under the key of that name.
-//!
-//! A new kind is: a variant here with its facts and its name, and an arm wherever [`IndexKind`] is matched.
+//! A new kind needs a variant here with its facts and its name, and an arm wherever [`IndexKind`]
+//! is matched.
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
@@ -15,37 +16,39 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::LARGEST;
 use crate::error::LayoutError;
 
-/// Reader feature bit of an index that is no graph: its manifest has the key `kind`, and not the keys of a graph.
+/// Reader feature bit of an index that is no graph. Its manifest has the key `kind`, and not the
+/// keys of a graph.
 pub const KIND: u64 = 4;
 
-/// What only indexes of one kind have.
+/// The facts of one kind of index alone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IndexKind {
-    /// A proximity graph over all vectors, which a search walks.
+    /// A proximity graph over all vectors, which a search traverses.
     Graph(GraphFacts),
-    /// Clusters of vectors, of which a search probes the nearest.
+    /// Clusters of vectors; a search probes the nearest ones.
     Cluster(ClusterFacts),
 }
 
-/// The name of the kind with clusters, and of the key with its facts.
+/// The name of the cluster kind, and of the key with its facts.
 const CLUSTER: &str = "cluster";
 
 /// Facts about clusters and their build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterFacts {
-    /// Clusters, each with a head: 1 or more, and no more than vectors.
+    /// The number of clusters, each with a head: at least 1, and at most the number of vectors.
     pub clusters: u64,
-    /// Vectors for each cluster that the build aimed at.
+    /// The vectors per cluster that the build aimed at.
     pub size: u32,
-    /// The most clusters that a vector was to be a member of.
+    /// The most clusters that a vector may belong to.
     pub replicas: u32,
-    /// How much farther than the nearest head another may be for a vector to be a member of its cluster: as a share of that distance.
+    /// A vector may belong to a cluster whose head is farther than the nearest head by at most this
+    /// share of the nearest distance.
     pub closure: f32,
-    /// Members of all clusters: a vector counts for each that it is in.
+    /// Members of all clusters. A vector counts once for each of its clusters.
     pub members: u64,
     /// Members of the largest cluster.
     pub largest: u32,
-    /// The mean distance of a vector to the nearest head, by the metric of the index.
+    /// The mean distance of a vector to the nearest head, under the metric of the index.
     pub radius: f32,
 }
 
@@ -79,7 +82,7 @@ pub struct NavigationFacts {
     pub degree: u32,
 }
 
-// By hand, since there is no key that says which kind it is where it is a graph.
+// Written by hand, because a graph has no key for its kind.
 impl Serialize for IndexKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -99,7 +102,7 @@ impl<'de> Deserialize<'de> for IndexKind {
         let mut keys = serde_json::Map::deserialize(deserializer)?;
         let facts = match keys.get("kind") {
             None => GraphFacts::deserialize(serde_json::Value::Object(keys)).map(Self::Graph),
-            // That it is this kind has been checked.
+            // The kind has been checked before.
             Some(_) => match keys.remove(CLUSTER) {
                 Some(facts) => ClusterFacts::deserialize(facts).map(Self::Cluster),
                 None => return Err(D::Error::missing_field(CLUSTER)),
@@ -114,12 +117,13 @@ impl IndexKind {
     pub fn navigation_nodes(&self) -> u64 {
         match self {
             Self::Graph(facts) => facts.navigation.as_ref().map_or(0, |graph| graph.nodes),
-            // That over the heads is no part of it that it could do without.
+            // The navigation graph over heads is an essential part of a cluster index, so it does
+            // not count.
             Self::Cluster(_) => 0,
         }
     }
 
-    /// Refuses a manifest of a kind that this version does not know: before anything is asked of its other keys.
+    /// Refuses a manifest of an unknown kind, before its other keys are read.
     pub(super) fn check(
         kind: Option<&str>,
         reader_features: u64,
@@ -142,7 +146,7 @@ impl IndexKind {
         }
     }
 
-    /// Refuses numbers that cannot be.
+    /// Refuses impossible numbers.
     pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         match self {
             Self::Graph(GraphFacts { edges, .. }) if *edges > LARGEST => {
@@ -156,7 +160,7 @@ impl IndexKind {
 }
 
 impl ClusterFacts {
-    /// Refuses numbers that cannot be, as far as they say so by themselves.
+    /// Refuses numbers that are impossible by themselves.
     fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.clusters == 0 || self.clusters >= u64::from(u32::MAX) {
             let expected = "1 to 4294967294";

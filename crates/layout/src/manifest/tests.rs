@@ -105,7 +105,7 @@ fn sample() -> Manifest {
     }
 }
 
-/// What version 1 can say of it.
+/// The part of the sample that version 1 can represent.
 fn sample_of_1() -> Manifest {
     Manifest {
         format_version: 1,
@@ -267,7 +267,7 @@ fn a_file_of_ids_needs_a_feature_bit() {
     manifest.writer_features |= IDS;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     back.check_writable("MANIFEST").unwrap();
-    // An index of an earlier version has none.
+    // An index of an earlier version has no file of ids.
     manifest.files.pop();
     Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
 }
@@ -412,7 +412,7 @@ fn version_1_is_read_as_coupled() {
     let text = manifest.encode();
     assert!(text.starts_with(b"STRATANN MANIFEST 1 "));
     assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
-    // A key of a later version is none of this one.
+    // A key of a later version is not a key of this version.
     for (key, _) in later_keys() {
         let mut value = manifest.value().unwrap();
         assert_eq!(value.get(key), None, "{key}");
@@ -486,7 +486,7 @@ fn a_kind_that_is_not_known_is_refused_before_its_keys_are_missed() {
         text.contains("an index of kind \"tree\"") && text.contains("use that version"),
         "{text}"
     );
-    // The bit alone.
+    // The bit alone, without its key.
     let mut manifest = sample();
     manifest.reader_features |= KIND;
     let text = refused(&body(&manifest));
@@ -518,7 +518,7 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
         assert_eq!(keys(&text), expected);
         assert!(text.ends_with("  ]\n}\n"), "{text}");
     }
-    // A text that looks like a key is none.
+    // A text value that looks like a key does not count as one.
     let odd = Manifest {
         preset: "\n  \"layout\": \"".into(),
         order: "  \"placement\": null".into(),
@@ -567,7 +567,7 @@ fn a_placement_has_its_feature_bit() {
     manifest.placement = None;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     assert_eq!(back, manifest);
-    // Without a placement the key stands there all the same.
+    // Without a placement the key is written all the same.
     let text = String::from_utf8(manifest.encode()).unwrap();
     assert!(text.contains("\n  \"placement\": null,\n"), "{text}");
 
@@ -614,7 +614,7 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
     );
     let back = Manifest::decode(text.as_bytes(), "m").unwrap();
     assert_eq!(back, manifest);
-    // A manifest that has none is as those of earlier versions.
+    // A manifest without this note is equal to one of an earlier version.
     manifest.note_drift(None);
     assert_eq!(manifest.encode(), without);
 
@@ -643,7 +643,7 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
         let text = refused.to_string();
         assert!(text.contains(expected), "{expected}: {text}");
     }
-    // Nothing came after a build.
+    // Without a placement nothing was inserted, and no drift is recorded.
     manifest.placement = None;
     manifest.note_drift(Some(drift));
     assert_eq!(manifest.writer_features, STATE);
@@ -878,7 +878,7 @@ proptest! {
                 navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
             }),
             files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
-                // All of them together are within bounds.
+                // All of the entries together are within bounds.
                 role: format!("role of {name}"), name, length: length >> 8, header_crc32c,
             }).collect(),
             ..sample()

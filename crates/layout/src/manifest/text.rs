@@ -1,4 +1,4 @@
-//! The text of a manifest: its first line, and the keys of its body in their order.
+//! The text of a manifest: its first line, and the order of its body's keys.
 
 use super::{FORMAT_VERSION, field};
 use crate::block::crc32c;
@@ -6,7 +6,7 @@ use crate::error::LayoutError;
 
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
-/// All keys in the order in which they are written, and the version that brought each.
+/// All keys in their order, each with the version that added it.
 pub(super) const KEYS: [(&str, u32); 38] = [
     ("format_version", 1),
     ("reader_features", 1),
@@ -16,7 +16,8 @@ pub(super) const KEYS: [(&str, u32); 38] = [
     ("preset", 1),
     ("element", 1),
     ("metric", 1),
-    // Only in indexes of other kinds than a graph, which a reader feature bit says, whatever the version; these have none of a graph's.
+    // These keys occur only in indexes that are no graph, whatever the version; a reader feature
+    // bit marks them. Such indexes have none of a graph's keys.
     ("kind", 1),
     ("cluster", 1),
     ("dimension", 1),
@@ -45,19 +46,21 @@ pub(super) const KEYS: [(&str, u32); 38] = [
     ("log_from", 3),
     ("build", 3),
     ("placement", 4),
-    // Only where a writer feature bit says so, whatever the version.
+    // This key occurs only if a writer feature bit is set, whatever the version.
     ("state", 1),
     ("files", 1),
 ];
 
-/// The keys that the first version has not, and the version that brought each.
+/// The keys that version 1 does not have, each with the version that added it.
 pub(super) fn later_keys() -> impl Iterator<Item = (&'static str, u32)> {
     KEYS.into_iter().filter(|&(_, since)| since > 1)
 }
 
-/// An indented body with the keys of its version, in their order. What belongs to a key stays as it is, to the byte.
+/// Reorders an indented body: the keys of its version, in their order. The text of each value is
+/// unchanged.
 pub(super) fn in_order(version: u32, body: &str) -> String {
-    // A line that is indented by two starts a key or ends it, and no text has a line's end in it.
+    // A line with an indentation of two starts or ends a key, and no JSON string contains a line
+    // break.
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut rest = body.trim_start_matches("{\n").trim_end_matches("\n}");
     while let Some(key) = rest
@@ -85,7 +88,7 @@ pub(super) fn first_line(version: u32, body: &[u8]) -> String {
     )
 }
 
-/// Checks the first line against the body; gives the format version and where the body starts.
+/// Checks the first line against the body. Returns the format version, and the offset of the body.
 pub(super) fn check_frame(text: &[u8], file: &str) -> Result<(u32, usize), LayoutError> {
     let head = &text[..text.len().min(FIRST_WORDS.len())];
     if head != &FIRST_WORDS.as_bytes()[..head.len()] {
@@ -102,7 +105,7 @@ pub(super) fn check_frame(text: &[u8], file: &str) -> Result<(u32, usize), Layou
         expected,
         found: (text.len() - offset) as u64,
     };
-    // The longest first line: three numbers of at most 10, 8 and 20 digits.
+    // The longest first line has three numbers of at most 10, 8 and 20 digits.
     let window = &text[..text.len().min(FIRST_WORDS.len() + 41)];
     let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
         return Err(truncated(0, FIRST_WORDS.len() as u64 + 41));
@@ -151,7 +154,7 @@ pub(super) fn check_frame(text: &[u8], file: &str) -> Result<(u32, usize), Layou
             computed,
         });
     }
-    // One spelling only: "+1", "007" or upper-case digits are damage, not a dialect.
+    // Only one spelling is accepted: "+1", "007" or upper-case digits count as damage.
     if first_line(version, body).as_bytes() != &text[..=end] {
         return Err(bad_line());
     }
@@ -168,7 +171,7 @@ pub(super) fn not_json(error: &serde_json::Error, body: &[u8], at: u64, file: &s
     field(file, offset, "body", error, "the manifest's JSON")
 }
 
-/// The first key of `found` that `known` has not, at any depth.
+/// The first key of `found` that `known` does not have, at any depth.
 pub(super) fn first_unknown_key(
     found: &serde_json::Value,
     known: &serde_json::Value,

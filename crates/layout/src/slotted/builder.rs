@@ -1,9 +1,9 @@
-//! Puts slotted pages together.
+//! Builds slotted pages.
 
 use super::{BEFORE, LEAST_PART, MAX_RECORDS, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block;
 
-/// Bytes that lengths need which spread over `range`.
+/// Bytes of a length, if the lengths of a page differ by at most `range`.
 fn length_width(range: usize) -> usize {
     match range {
         0 => 0,
@@ -13,7 +13,7 @@ fn length_width(range: usize) -> usize {
     }
 }
 
-/// What decides how many bytes a page needs.
+/// The numbers that determine how many bytes a page needs.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     count: usize,
@@ -22,7 +22,7 @@ struct Extent {
     lists: (usize, usize),
     vectors: (usize, usize),
     ids: (u64, u64),
-    /// Each id is its predecessor's plus one.
+    /// Whether each id is its predecessor plus one.
     consecutive: bool,
 }
 
@@ -50,13 +50,13 @@ impl Extent {
         }
     }
 
-    /// Bytes of a list's length, of a vector's and of an id, the last if there are ids.
+    /// Bytes of a list's length, of a vector's length, and of an id if there are ids.
     fn widths(&self, ids: bool) -> (usize, usize, usize) {
         let range = self.ids.1 - self.ids.0;
         let id = if !ids || self.consecutive {
             0
         } else {
-            // Equal ids spread over nothing, but no byte would mean that they ascend.
+            // Equal ids have a range of 0, but a width of 0 would mean that they ascend.
             (8 - range.leading_zeros() as usize / 8).max(1)
         };
         (
@@ -66,7 +66,7 @@ impl Extent {
         )
     }
 
-    /// That of a page where no record starts: it has nothing that would have to be told apart.
+    /// The extent; for a page on which no record starts, one with ranges of zero.
     fn or_none(self) -> Extent {
         match self.count {
             0 => Extent {
@@ -86,24 +86,24 @@ impl Extent {
     }
 }
 
-/// Puts pages together, one after the other, in buffers that are reused.
+/// Builds pages one after the other, in reused buffers.
 #[derive(Debug)]
 pub struct SlottedBuilder {
     shape: SlottedShape,
-    /// The node of the first record; on a relocated page the least of all, and the largest number while
-    /// there is none.
+    /// The node of the first record. On a relocated page this is the least node, and the largest
+    /// number while the page is empty.
     first: u32,
     relocated: bool,
     extent: Extent,
-    /// The node of each record of a relocated page; none on another.
+    /// The node of each record of a relocated page; empty on another page.
     nodes: Vec<u32>,
     lists: Vec<usize>,
     vectors: Vec<usize>,
     ids: Vec<u64>,
     records: Vec<u8>,
-    /// What a record of the pages before goes on with, on this page and perhaps on those behind it.
+    /// The rest of a record that began on an earlier page, on this page and perhaps on later ones.
     begun: Vec<u8>,
-    /// The checksum of the page before, if there is such.
+    /// The checksum of the page before, if there is one.
     before: [u8; BEFORE],
     page: Vec<u8>,
 }
@@ -127,22 +127,24 @@ impl SlottedBuilder {
         }
     }
 
-    /// Empties the page. Its first record will be node `first`, the next one `first + 1`, and so on; see
+    /// Empties the page. Its records will be nodes `first`, `first + 1` and so on; see
     /// [`SlottedBuilder::push`].
     pub fn start(&mut self, first: u32) {
         self.empty(first, false);
         self.begun.clear();
     }
 
-    /// Empties the page, which was [finished](SlottedBuilder::finish); it is now the next one, which begins with what the last record
-    /// [goes on](SlottedBuilder::goes_on) with. Its first record will be node `first`.
+    /// Empties the page, after it was [finished](SlottedBuilder::finish), and makes it the next
+    /// one. It begins with the rest of the last record, which [continues](SlottedBuilder::goes_on).
+    /// Its first own record will be node `first`.
     pub fn go_on(&mut self, first: u32) {
         let left = self.left();
         self.before.copy_from_slice(&self.page[..BEFORE]);
         if self.extent.count == 0 {
             self.begun.drain(..self.begun.len() - left);
         } else {
-            // No more than the last record's bytes: the others are on the page, and all that was begun before.
+            // Only bytes of the last record are left: the other records, and everything begun
+            // before, are on the page.
             self.begun.clear();
             self.begun
                 .extend_from_slice(&self.records[self.records.len() - left..]);
@@ -150,7 +152,7 @@ impl SlottedBuilder {
         self.empty(first, false);
     }
 
-    /// Empties the page. It will be a relocated one, which names the node of each record; see
+    /// Empties the page and makes it a relocated one, which stores the node of each record; see
     /// [`SlottedBuilder::push_node`].
     ///
     /// # Panics
@@ -173,26 +175,27 @@ impl SlottedBuilder {
         self.records.clear();
     }
 
-    /// Appends a node if it fits: outside id, encoded list, encoded vector. `false`: it does not fit, and
-    /// nothing has changed. An empty page takes any record that is no larger than the shape's largest.
+    /// Appends a node if it fits: external id, encoded list, encoded vector. Returns `false`, and
+    /// changes nothing, if it does not fit. An empty page accepts any record that is at most as
+    /// large as the shape's largest.
     ///
-    /// Where records [run on](SlottedShape::runs_on) it also fits if enough of it does; the rest is for the
-    /// next page, see [`SlottedBuilder::goes_on`].
+    /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of it does. The
+    /// rest goes to the next page, see [`SlottedBuilder::goes_on`].
     ///
-    /// In a file of kind `Adjacency` the id is not kept.
+    /// In a file of kind `Adjacency` the id is not stored.
     ///
     /// # Panics
-    /// When there is a vector in a file of kind `Adjacency`, or a list in one of kind `Vectors`; when the page
-    /// was started as a relocated one.
+    /// If there is a vector in a file of kind `Adjacency` or a list in one of kind `Vectors`, or if
+    /// the page was started as a relocated one.
     pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(!self.relocated, "a relocated page names its nodes");
         self.append(id, list, vector)
     }
 
-    /// Appends node `node` to a relocated page if it fits; otherwise as [`SlottedBuilder::push`].
+    /// Appends node `node` to a relocated page, if it fits. Otherwise as [`SlottedBuilder::push`].
     ///
     /// # Panics
-    /// When the page was not started as a relocated one, or the node stands on it already; when there is a
+    /// If the page was not started as a relocated one, the node is on it already, or there is a
     /// vector in a file of kind `Adjacency`.
     pub fn push_node(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(self.relocated, "only a relocated page names its nodes");
@@ -237,13 +240,13 @@ impl SlottedBuilder {
         self.extent.count
     }
 
-    /// Whether there is nothing on the page.
+    /// Whether the page holds nothing.
     pub fn is_empty(&self) -> bool {
         self.extent.count == 0 && self.begun.is_empty()
     }
 
-    /// Whether what stands at the end of the page goes on on the next one. Then nothing more fits it, and the next page is begun
-    /// with [`SlottedBuilder::go_on`].
+    /// Whether the last record continues on the next page. Then nothing more fits, and
+    /// [`SlottedBuilder::go_on`] starts the next page.
     pub fn goes_on(&self) -> bool {
         self.left() > 0
     }
@@ -258,7 +261,8 @@ impl SlottedBuilder {
         bytes.saturating_sub(self.shape.page_bytes())
     }
 
-    /// Bytes of what a record of the pages before goes on with, here and behind this page, and of what says which page that is.
+    /// Bytes of the rest of a record from an earlier page, on this page and later ones, and of the
+    /// checksum of the page before.
     fn begun_bytes(&self) -> usize {
         match self.begun.len() {
             0 => 0,
@@ -266,14 +270,15 @@ impl SlottedBuilder {
         }
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. [`SlottedBuilder::start`],
-    /// [`SlottedBuilder::go_on`] or [`SlottedBuilder::start_relocated`] starts the next one.
+    /// Seals the page as number `page` of its file and returns its bytes.
+    /// [`SlottedBuilder::start`], [`SlottedBuilder::go_on`] or [`SlottedBuilder::start_relocated`]
+    /// starts the next one.
     ///
-    /// The records stay: more may be pushed, and the page, with them, be finished again under the same or
+    /// The records stay: more may be pushed, and the page be finished again under the same or
     /// another number.
     ///
     /// # Panics
-    /// When the page is empty: no file has such a page, relocated or not.
+    /// If the page is empty. No file has an empty page, relocated or not.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(!self.is_empty(), "a page holds a record or more");
         let (shape, extent, out) = (&self.shape, self.extent.or_none(), &mut self.page);
@@ -285,7 +290,7 @@ impl SlottedBuilder {
         let relocated = if self.relocated { RELOCATED } else { 0 };
         out.extend_from_slice(&[ids, (vector << 4 | list) as u8 | relocated]);
         out.extend_from_slice(&self.first.to_le_bytes());
-        // Pages without lists have something else to say there, if anything.
+        // On pages without lists, this field has the length of the rest of a record.
         let least_list = if shape.runs_on() {
             self.begun.len()
         } else {

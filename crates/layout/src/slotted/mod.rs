@@ -1,30 +1,33 @@
-//! Slotted pages: encoded records of different lengths, of which a page holds as many as fit.
+//! Slotted pages, which hold encoded records of different lengths, as many as fit.
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
 //! ```
 //!
-//! The header's fields: element code u32, dimension u32, degree R u32, blocks of a page `k` u32, first node
-//! u32, nodes u64, pages u64.
+//! The header's fields: element code u32, dimension u32, degree R u32, blocks of a page `k` u32,
+//! first node u32, nodes u64, pages u64.
 //!
-//! A record is a node's encoded list, then its encoded vector; in a file of kind `Adjacency` the vectors are
-//! empty, in one of kind `Vectors` the lists are. In one of kind `Layered` a vector is the leading part of one, and its trailing
-//! part is the vector in that of kind `Vectors`. What the bytes mean is the codec's business. Records fill
-//! the pages in the order of their nodes, without gaps, so that a page says which node it starts with and no
-//! more. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the file needs.
+//! A record is a node's encoded list, then its encoded vector. In a file of kind `Adjacency` the
+//! vectors are empty, and in one of kind `Vectors` the lists are. In one of kind `Layered` the
+//! vector is a leading part, and its trailing part is the vector in the file of kind `Vectors`. The
+//! codec defines the meaning of the bytes.
 //!
-//! A record that is written anew goes to another page, beside records of any other nodes. Such a *relocated*
-//! page therefore names the node of each of its records. Both stand in the same file, and a page says itself
-//! which it is. A file of kind `Vectors` has no relocated pages.
+//! Records fill the pages in the order of their nodes, without gaps, so a page stores only the node
+//! that it starts with. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the
+//! file needs.
+//!
+//! A rewritten record goes to another page, beside records of any other nodes. So such a
+//! *relocated* page stores the node of each of its records. Both kinds of pages are in the same
+//! file, and each page says which kind it is. A file of kind `Vectors` has no relocated pages.
 //!
 //! ```text
-//! offset    size  what (page)
+//! offset    size  contents (page)
 //!      0     4*k  checksums of the page's blocks (see `block`)
 //!    4*k       2  count of records c, 1 or more
 //!  4*k+2       1  bytes of an id w: 1 to 8; 0: the ids are the least, the least + 1 and so on;
 //!                 255: the page has no ids (files of kind `Adjacency`, and those only)
 //!  4*k+3       1  bytes of a length: l of a list's in the low three bits, v of a vector's in the high four
-//!                 bits; 1, 2 or 4, or 0 where all are the least. Bit 3 (value 8): the page is relocated
+//!                 bits; 1, 2 or 4, or 0 if all lengths are equal. Bit 3 (value 8): the page is relocated
 //!  4*k+4       4  node of the first record u32; on a relocated page the least node of all
 //!  4*k+8       4  least length of a list u32; 0 without lists
 //! 4*k+12       4  least length of a vector u32; 0 without vectors
@@ -32,35 +35,39 @@
 //!      .     c*4  for each record, its node u32, in any order, none twice; on relocated pages only
 //!      .     c*l  for each record, the length of its list less the least
 //!      .     c*v  for each record, the length of its vector less the least
-//!      .     c*w  for each record, its outside id less the least; not there where w is 255
+//!      .     c*w  for each record, its external id less the least; absent if w is 255
 //!      .       .  records: bytes of the list, bytes of the vector, one after the other; then zeros
 //! ```
 //!
-//! What is written for each record is thus a byte or two for a length, and as many bytes for an id as the
-//! ids on its page spread over: about five bytes where ids are in no order, two where they ascend. A record
-//! is found with a sum over the lengths before it, which are next to one another. A relocated page spends
-//! four bytes more on a record.
+//! So each record costs one or two bytes for a length, and for an id as many bytes as the range of
+//! ids on its page needs. That is about five bytes for unordered ids, and two for ascending ones. A
+//! record is found by a sum over the lengths before it, which are adjacent. A relocated page needs
+//! four bytes more for each record.
 //!
-//! # Records that run on
+//! # Spanning records
 //!
-//! In files of kind `Vectors` of version 2 a page is one block, and a record that does not fit the rest of a page *runs on*: it goes on
-//! on the next page, and on those behind it, as far as it needs them. So nothing of a page is left empty but ends of less than 256 bytes,
-//! which are not worth a second block to be read. `k` in the header is the most pages that a record may stand on. A page differs in this:
+//! In files of kind `Vectors` of version 2, a page is one block. A record that does not fit into
+//! the rest of a page *spans* pages: it continues on as many following pages as it needs. So only
+//! ends of pages below 256 bytes stay empty; they are not worth the read of a second block. `k` in
+//! the header is the most pages that a record may span. A page differs in these fields:
 //!
 //! ```text
-//! offset    size  what (page)
+//! offset    size  contents (page)
 //!      4       2  count of records c that start here; 0 or more
-//!     12       4  bytes g that a record goes on with, which started on a page before: on this page and behind it; or 0
+//!     12       4  bytes g left of a record that started on an earlier page, on this page and later ones; or 0
 //!     28       4  if g is more than 0: the checksum of the page before
 //!      .       .  these g bytes, as many as fit; then the lengths, as above. If they fill the page, c is 0
-//!      .       .  records; the last one may go on on the next page, where g says how much is left of it
+//!      .       .  records; the last one may continue on the next page, whose g is the rest of it
 //! ```
 //!
-//! So a page says where its first own record begins, whatever became of the page before it, and its last record whether it goes on and
-//! over how many pages: those which begin with `g` bytes hold all 4,064 that they have room for, but the last. A table says the same
-//! without the page ([`crate::RunsOn`]), so that all pages of a record are read at once. That a page is whole does not say
-//! that it is of the same time as the one before it: a device may have lost one write of the two. The checksum of the page before says it,
-//! so that no record is put together of two.
+//! So a page gives the position of its first own record, whatever happened to the page before it.
+//! Its last record gives whether it continues, and over how many pages: pages that begin with `g`
+//! bytes hold all 4,064 bytes that they have room for, except the last. A table has the same facts
+//! without the page ([`crate::RunsOn`]), so that all pages of a record are read at once.
+//!
+//! An intact page may still be of another time than the page before it, because a device may lose
+//! one of two writes. The checksum of the page before reveals that, so no record is assembled from
+//! two versions.
 
 mod builder;
 mod view;
@@ -74,13 +81,14 @@ use crate::error::LayoutError;
 use crate::header::{Beside, FieldsWriter, FileHeader, FileKind, Form};
 use stratann_vector::Element;
 
-/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Layered`]. 1: the first.
+/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Layered`]. 1:
+/// the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Format version of [`FileKind::Vectors`]. 1: the first; 2: records run on.
+/// Format version of [`FileKind::Vectors`]. 1: the first; 2: records span pages.
 pub const VECTORS_FORMAT_VERSION: u32 = 2;
 
-/// The most 4 KiB blocks of a page. The checksums of all of them have to fit the first one.
+/// The most 4 KiB blocks of a page. The first block must have room for the checksums of all.
 pub const MAX_BLOCKS: usize = 256;
 
 /// The most records of a page.
@@ -88,19 +96,19 @@ pub const MAX_RECORDS: usize = u16::MAX as usize;
 
 /// Bytes between the checksums and the least id.
 const FIXED: usize = 16;
-/// Stands for "no ids" where the bytes of an id stand.
+/// The value of the id width that means "no ids".
 const NO_IDS: u8 = 255;
-/// The bit of a relocated page, in the byte that says the bytes of a length.
+/// The bit of a relocated page, in the byte with the widths of lengths.
 const RELOCATED: u8 = 8;
 /// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
-/// Bytes of the checksum of the page before, where a page begins with what a record goes on with.
+/// Bytes of the checksum of the page before, on a page that begins with the rest of a record.
 const BEFORE: usize = 4;
-/// The fewest bytes of a record that are worth starting it on a page that it does not end on. To read it takes a block more then; and what
-/// is left empty otherwise is a sixteenth of a block at most.
+/// The fewest bytes of a record for which it starts on a page that it does not end on. Reading such
+/// a record takes one more block; otherwise at most a sixteenth of a block stays empty.
 const LEAST_PART: usize = 256;
 
-/// What decides where pages stand and what is in them.
+/// The properties that determine the positions and contents of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlottedShape {
     kind: FileKind,
@@ -109,23 +117,23 @@ pub struct SlottedShape {
     dim: usize,
     degree: usize,
     blocks: usize,
-    /// The most pages that a record stands on, where records run on; else 0.
+    /// The most pages that a record spans, if records span pages; otherwise 0.
     run: usize,
 }
 
-/// What a record of slotted pages holds beside its node.
+/// The parts of a record of slotted pages besides its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
-    /// A list, a vector and an outside id.
+    /// A list, a vector and an external id.
     Both,
     /// A list.
     List,
-    /// A vector and an outside id.
+    /// A vector and an external id.
     Vector,
 }
 
 impl Holds {
-    /// Of the pages in a file of this kind; `None`: they are not slotted.
+    /// The parts of the records in a file of this kind; `None` if its pages are not slotted.
     fn of(kind: FileKind) -> Option<Holds> {
         match kind.form() {
             Form::Lists(pages) => match (pages.slotted, pages.vectors) {
@@ -139,25 +147,26 @@ impl Holds {
     }
 }
 
-/// What the header of a file of slotted pages says beside its shape.
+/// The facts in the header of a file of slotted pages besides its shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`. Of a segment of vectors that a merge kept they were when it was
-    /// written ([`crate::chunks`]).
+    /// Records in the file: nodes `first..first + nodes`. For a segment of vectors that a merge
+    /// kept, these are the numbers at the time of writing ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,
 }
 
 impl SlottedShape {
-    /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node. Its pages
-    /// have as few blocks as one record of `largest` bytes needs, list and vector taken together, on a
-    /// relocated page too where the kind has such pages.
+    /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node.
+    /// Its pages have as few blocks as one record of `largest` bytes (list and vector together)
+    /// needs. If the kind has relocated pages, such a record also fits on one.
     ///
-    /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a degree of
-    /// zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`] blocks.
+    /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a
+    /// degree of zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`]
+    /// blocks.
     pub fn new(
         kind: FileKind,
         element: Element,
@@ -180,10 +189,11 @@ impl SlottedShape {
         Ok(shape)
     }
 
-    /// The shape of a file of kind `Vectors` whose records run on, for vectors of `dim` elements which take no more than `largest` bytes;
-    /// `degree` is that of the graph. So short ones that none would run on have the pages that [`SlottedShape::new`] says.
+    /// The shape of a file of kind `Vectors` whose records span pages, for vectors of `dim`
+    /// elements that take at most `largest` bytes. `degree` is the degree of the graph. If records
+    /// are so short that none would span pages, the pages are as [`SlottedShape::new`] makes them.
     ///
-    /// Refuses what [`SlottedShape::new`] does.
+    /// Refuses the same arguments as [`SlottedShape::new`].
     pub fn running_on(
         element: Element,
         dim: usize,
@@ -191,7 +201,7 @@ impl SlottedShape {
         largest: usize,
     ) -> Result<SlottedShape, LayoutError> {
         let mut shape = SlottedShape::of_one_block(FileKind::Vectors, element, dim, degree)?;
-        // Where less than that is left of a page, a record fits or starts on the next.
+        // If less than that is left of a page, a record either fits or starts on the next page.
         let behind = largest.saturating_sub(LEAST_PART);
         if behind == 0 {
             return Ok(shape);
@@ -269,18 +279,18 @@ impl SlottedShape {
         self.blocks
     }
 
-    /// Bytes that a page has room for of what a record goes on with.
+    /// Bytes that a page has for the rest of a record.
     fn going_on(&self) -> usize {
         self.page_bytes() - self.header_bytes() - BEFORE
     }
 
-    /// Whether a record that does not fit a page goes on on the next one.
+    /// Whether a record that does not fit on a page continues on the next one.
     #[inline]
     pub fn runs_on(&self) -> bool {
         self.run > 0
     }
 
-    /// The most pages that a record stands on.
+    /// The most pages that a record spans.
     pub fn pages_per_record(&self) -> usize {
         self.run.max(1)
     }
@@ -321,7 +331,8 @@ impl SlottedShape {
         header
     }
 
-    /// The shape that a header says, and what else it says; refuses a header that contradicts itself.
+    /// Decodes the shape and the other facts from a header. Refuses a header that contradicts
+    /// itself.
     pub fn from_header(
         header: &FileHeader,
         file: &str,
@@ -382,7 +393,7 @@ impl SlottedShape {
             );
             return Err(field(first_at, what, found, "at most 4294967295 together"));
         }
-        // Every page holds a record or more or a part of one, and every record is on a page.
+        // Every page holds at least one record or a part of one, and every record is on a page.
         if pages > nodes.saturating_mul(shape.pages_per_record() as u64)
             || nodes > pages.saturating_mul(MAX_RECORDS as u64)
         {
@@ -418,7 +429,7 @@ impl SlottedShape {
         self.holds != Holds::List
     }
 
-    /// Whether records have outside ids: where vectors are.
+    /// Whether records have external ids. Records with vectors do.
     pub fn has_ids(&self) -> bool {
         self.has_vectors()
     }
@@ -428,18 +439,19 @@ impl SlottedShape {
         self.has_lists()
     }
 
-    /// Bytes that a page has for records and what tells them apart, where records do not run on.
+    /// Bytes of a page for records and their lengths, nodes and ids, if records do not span pages.
     pub fn room(&self) -> usize {
         self.page_bytes() - self.header_bytes()
     }
 
-    /// Bytes of a page in front of its arrays.
+    /// Bytes of a page before its arrays.
     #[inline]
     fn header_bytes(&self) -> usize {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
     }
 
-    /// Refuses pages, from `page` on, of which a block has a wrong checksum, and what is not whole pages.
+    /// Checks pages from number `page` on. Refuses a block with a wrong checksum, and a partial
+    /// page.
     pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
         let mut first = self.first_block(page);
         for page in bytes.chunks(self.page_bytes()) {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const KINDS: [FileKind; 3] = [FileKind::Packed, FileKind::Adjacency, FileKind::Vectors];
 
-/// Outside id, list, vector.
+/// External id, list, vector.
 type Node = (u64, Vec<u8>, Vec<u8>);
 
 fn shape(kind: FileKind, largest: usize) -> SlottedShape {
@@ -30,7 +30,7 @@ fn bytes(length: usize, seed: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A node with parts of these lengths, as far as files of this kind have them.
+/// A node with parts of these lengths, restricted to the parts that files of this kind have.
 fn node(kind: FileKind, id: u64, list: usize, vector: usize) -> Node {
     let seed = id as usize % 1000;
     let list = if kind == FileKind::Vectors { 0 } else { list };
@@ -42,7 +42,7 @@ fn node(kind: FileKind, id: u64, list: usize, vector: usize) -> Node {
     (id, bytes(list, seed), bytes(vector, seed + 7))
 }
 
-/// Bytes that the largest record may have to fit a page of these blocks of any sort.
+/// The bytes of the largest record that fits any page of this many blocks.
 fn room(kind: FileKind, blocks: usize) -> usize {
     let (fixed, node) = match kind {
         FileKind::Packed => (24, 4),
@@ -52,7 +52,7 @@ fn room(kind: FileKind, blocks: usize) -> usize {
     blocks * BLOCK - 4 * blocks - fixed - node
 }
 
-/// A relocated page of nodes that all fit.
+/// A relocated page of nodes; they must all fit.
 fn build_relocated(shape: SlottedShape, page: u64, numbers: &[u32], nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start_relocated();
@@ -65,7 +65,7 @@ fn build_relocated(shape: SlottedShape, page: u64, numbers: &[u32], nodes: &[Nod
     builder.finish(page).to_vec()
 }
 
-/// Which node stands where, both ways round.
+/// Checks the node of each slot, and the slot of each node.
 fn assert_nodes(view: &SlottedView<'_>, numbers: &[u32]) {
     assert_eq!(view.len(), numbers.len());
     assert_eq!(view.first(), *numbers.iter().min().unwrap());
@@ -82,7 +82,7 @@ fn assert_nodes(view: &SlottedView<'_>, numbers: &[u32]) {
     }
 }
 
-/// A page of nodes that all fit.
+/// A page of nodes; they must all fit.
 fn build(shape: SlottedShape, first: u32, page: u64, nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start(first);
@@ -113,12 +113,12 @@ fn assert_same(view: &SlottedView<'_>, page: &[u8], nodes: &[Node]) {
     }
 }
 
-/// Puts right checksums on a page that a test has changed.
+/// Corrects the checksums of a page that a test has changed.
 fn reseal(shape: &SlottedShape, bytes: &mut [u8], page: u64) {
     block::seal_page(bytes, shape.first_block(page));
 }
 
-/// The bytes of an id, of a list's length and of a vector's, as they stand on the page.
+/// The widths in bytes of an id, of a list's length and of a vector's length on the page.
 fn widths(shape: &SlottedShape, page: &[u8]) -> (u8, u8, u8) {
     let at = 4 * shape.blocks;
     (page[at + 2], page[at + 3] & 15, page[at + 3] >> 4)
@@ -236,7 +236,8 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
         for blocks in [1, 2, 5] {
             let shape = shape(kind, room(kind, blocks));
             assert_eq!(shape.blocks_per_page(), blocks);
-            // Four bytes more than the largest record of a shape has, where there are relocated pages.
+            // Four bytes more than the largest record of a shape has, where there are relocated
+            // pages.
             let room = shape.page_bytes() - shape.header_bytes();
             for list in [0, 1, room / 2, room] {
                 let mut whole = node(kind, u64::MAX, list, room - list);
@@ -351,7 +352,7 @@ fn ids_take_as_many_bytes_as_they_spread_over() {
     ] {
         for kind in [FileKind::Packed, FileKind::Vectors] {
             let shape = shape(kind, 300);
-            // Long records, short ones, and empty ones on a page that ends behind the ids.
+            // Long records, short ones, and empty ones, whose page ends after the ids.
             for (list, vector) in [(8, 9), (0, 1), (0, 0)] {
                 let nodes: Vec<Node> = ids.iter().map(|&id| node(kind, id, list, vector)).collect();
                 let page = build(shape, 0, 0, &nodes);
@@ -503,7 +504,8 @@ fn what_a_page_cannot_have_is_refused() {
             .map(|id| node(kind, id * 1000, 10 + id as usize, 20))
             .collect()
     };
-    // Where in the page behind its checksum, what is put there, and what is said about it.
+    // The kind of file, the offset in the page after its checksum, the bytes to write there, and
+    // the expected message.
     type Change = (FileKind, usize, &'static [u8], &'static str);
     let changes: [Change; 19] = [
         (
@@ -614,7 +616,7 @@ fn what_follows_the_records_must_be_zero() {
                 found: 7
             }
         );
-        // A search has no time for it.
+        // A search skips this check, to save time.
         SlottedView::open(&shape, &page, 2, false, "f").unwrap();
         page[at] = 0;
     }
@@ -757,7 +759,7 @@ fn other_pages_have_consecutive_nodes() {
             let last = first + 3;
             assert_nodes(&view, &(first..=last).collect::<Vec<_>>());
         }
-        // Nodes above the largest number: the page is from no build.
+        // Node numbers above the largest: no build writes such a page.
         let page = build(shape, u32::MAX - 1, 0, &nodes);
         let view = SlottedView::open(&shape, &page, 0, true, "f").unwrap();
         assert_eq!(view.node(1), Ok(u32::MAX));
@@ -785,7 +787,7 @@ fn the_largest_record_fits_a_relocated_page() {
             let mut larger = whole.clone();
             larger.1.push(1);
             assert!(!builder.push_node(4, larger.0, &larger.1, &larger.2));
-            // What did not fit is not on the page, nor is its number the least.
+            // A node that did not fit is not on the page, and its number is not the least.
             assert!(builder.push_node(9, whole.0, &whole.1, &whole.2));
             assert!(!builder.push_node(5, 0, &[], &[]));
             let page = builder.finish(3);
@@ -804,7 +806,7 @@ fn a_finished_page_takes_more_records() {
         let nodes: Vec<Node> = (0..5).map(|id| node(kind, id * 900, 10, 20)).collect();
         let numbers = [70, 3, 0x1_0000, 1, 2];
         let mut builder = SlottedBuilder::new(shape);
-        // What an earlier page had is gone.
+        // Nothing is left of the earlier page.
         builder.start(1);
         assert!(builder.push(1, &[255; 300], &[]));
         builder.start_relocated();
@@ -812,10 +814,10 @@ fn a_finished_page_takes_more_records() {
             assert!(builder.push_node(numbers[at], *id, list, vector));
             let so_far = build_relocated(shape, 8 + at as u64, &numbers[..=at], &nodes[..=at]);
             assert_eq!(builder.finish(8 + at as u64), so_far);
-            // Under the same number again, and nothing is there twice.
+            // The same page number again: no node is there twice.
             assert_eq!(builder.finish(8 + at as u64), so_far);
         }
-        // And the other way round.
+        // The same in the opposite order.
         builder.start(6);
         for (at, (id, list, vector)) in nodes.iter().enumerate() {
             assert!(builder.push(*id, list, vector));
@@ -840,7 +842,7 @@ fn nodes_that_contradict_each_other_are_refused() {
                 let mut page = page.clone();
                 change(&mut page);
                 reseal(&shape, &mut page, 0);
-                // A search has no time for it.
+                // A search skips this check, to save time.
                 SlottedView::open(&shape, &page, 0, false, "f").unwrap();
                 let error = SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
                 error.to_string()
@@ -862,7 +864,7 @@ fn nodes_that_contradict_each_other_are_refused() {
             assert!(text.contains("is 10, expected"), "{text}");
         }
     }
-    // As many nodes as do not fit a page.
+    // More nodes than fit a page.
     let shape = shape(FileKind::Adjacency, 4);
     let mut page = vec![0; BLOCK];
     page[6..8].copy_from_slice(&[NO_IDS, RELOCATED]);
@@ -1160,7 +1162,7 @@ proptest! {
         seed: u64,
         page: u64,
         (verify, sealed, relocated) in any::<(bool, bool, bool)>(),
-        // Often in the header and the arrays, where it hurts.
+        // The damage is often in the header and the arrays, where it has the most effect.
         damage in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, any::<u8>()), 0..6),
     ) {
         let (shape, _, mut builder) = fill(kind, lists, vectors, ids, (false, 50), relocated, seed);

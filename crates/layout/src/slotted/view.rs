@@ -1,24 +1,24 @@
 //! Reads slotted pages in place.
 //!
-//! A search opens a page for one record of it. What it calls for that is forced into the caller: a view is
-//! many words, and to return it through memory takes about as long as to find the record.
+//! A search opens a page for one of its records. The functions for this are forced inline, because
+//! a view has many words: returning it through memory takes about as long as finding the record.
 
 use super::{BEFORE, FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block::{self, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use std::fmt::Display;
 
-/// What the bytes of a length may be.
+/// The possible widths of a length.
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
 const ID: &str = "outside id";
 const NODE_OF: &str = "node of a record";
 const BEGUN: &str = "bytes of a record that began before";
 const PAGE_BEFORE: &str = "checksum of the page before, of which a record goes on";
-/// Where the bytes that began before stand behind the checksum.
+/// The offset, after the checksum, of the length of the rest of a record.
 const BEGUN_AT: usize = 8;
 
-/// A page, read in place: nothing is copied or allocated.
+/// A page that is read in place, without copies or allocations.
 #[derive(Debug, Clone, Copy)]
 pub struct SlottedView<'a> {
     shape: &'a SlottedShape,
@@ -30,7 +30,7 @@ pub struct SlottedView<'a> {
     lists: Lengths<'a>,
     vectors: Lengths<'a>,
     relocated: bool,
-    /// Bytes that a record of the pages before goes on with.
+    /// Bytes of a record from an earlier page that are on this page and later ones.
     begun: u32,
     id_width: u8,
     least_id: u64,
@@ -47,7 +47,7 @@ struct Lengths<'a> {
 }
 
 impl Lengths<'_> {
-    /// The length in place `slot`; the caller knows that it is there.
+    /// The length in slot `slot`. The caller ensures that the slot exists.
     #[inline(always)]
     fn of(&self, slot: usize) -> u64 {
         let more = match self.width {
@@ -59,8 +59,8 @@ impl Lengths<'_> {
         u64::from(self.least) + u64::from(more)
     }
 
-    /// The sum of the lengths before place `slot`; the caller knows that there are so many. It is far below
-    /// 2^64, for there are fewer than 2^16.
+    /// The sum of the lengths before slot `slot`. The caller ensures that they exist. The sum is
+    /// far below 2^64, because there are fewer than 2^16 lengths.
     #[inline(always)]
     fn before(&self, slot: usize) -> u64 {
         let more = &self.more[..slot * self.width];
@@ -80,12 +80,13 @@ impl Lengths<'_> {
     }
 }
 
-/// The sum of some bytes, eight at a time: nearly all pages have a byte for a length, and some tens of them.
+/// The sum of some bytes, computed eight at a time: nearly all pages have one byte for a length,
+/// and some tens of lengths.
 #[inline(always)]
 fn sum_of_bytes(bytes: &[u8]) -> u64 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     const ONES: u64 = 0x0001_0001_0001_0001;
-    // Four sums of two bytes each; the product's highest 16 bits are the sum of the four.
+    // Four sums of two bytes each. The highest 16 bits of the product are the sum of all four.
     let sum = |eight: u64| ((eight & EVEN) + (eight >> 8 & EVEN)).wrapping_mul(ONES) >> 48;
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();
@@ -94,18 +95,19 @@ fn sum_of_bytes(bytes: &[u8]) -> u64 {
         return whole;
     }
     match bytes.len().checked_sub(8) {
-        // The last eight bytes, less those that are in `whole` already: the lower ones.
+        // The last eight bytes, shifted to drop the lower ones, which `whole` includes already.
         Some(last) => whole + sum(u64_at(bytes, last) >> (8 * (8 - rest.len()))),
         None => rest.iter().map(|&byte| u64::from(byte)).sum(),
     }
 }
 
-/// A node's record, read in place.
+/// A node's record that is read in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The encoded list.
     pub list: &'a [u8],
-    /// From the list's first byte to the end of the page: room for a decoder that reads whole words.
+    /// The bytes from the list's first one to the end of the page, for a decoder that reads whole
+    /// words.
     pub list_and_rest: &'a [u8],
     /// The encoded vector.
     pub vector: &'a [u8],
@@ -114,12 +116,15 @@ pub struct Record<'a> {
 impl<'a> SlottedView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, a page without records or a part of one, and widths and counts that the
-    /// format does not have or that do not fit the page, and a relocated page in a file of kind `Vectors`.
-    /// With `verify` also checks the checksums of its blocks, that all records are inside (but where the last one
-    /// goes on), that zeros follow them, and that a relocated page names no node twice and its least node as the first; without, it looks
-    /// at the same few bytes however many records there are, and damaged bytes are still read without a
-    /// panic, but give errors or wrong values.
+    /// Refuses bytes that are not one page long, and a page without any record or part of one.
+    /// Refuses widths and counts that the format does not allow or that do not fit on the page, and
+    /// a relocated page in a file of kind `Vectors`.
+    ///
+    /// With `verify` it also checks the checksums of the blocks, that all records are within the
+    /// page (unless the last one continues), and that zeros follow them. It checks too that a
+    /// relocated page has each node once and its least node as the first. Without `verify` it reads
+    /// the same few bytes for any number of records. Damaged bytes then cause no panic, but errors
+    /// or wrong values.
     #[inline(always)]
     pub fn open(
         shape: &'a SlottedShape,
@@ -222,7 +227,7 @@ impl<'a> SlottedView<'a> {
         Ok(view)
     }
 
-    /// Records that start on the page: 1 or more, but where it begins with what a record goes on with.
+    /// Records that start on the page: 1 or more, unless the page begins with the rest of a record.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
@@ -233,20 +238,21 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record, or where none starts here of the next that does; on a relocated page the
-    /// least node of all. It comes from the file: it may be any `u32`.
+    /// The node of the first record, or, if no record starts here, of the next record that starts.
+    /// On a relocated page the least node. The value comes from the file, so it may be any `u32`.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// Whether the page names the node of each record.
+    /// Whether the page stores the node of each record.
     #[inline(always)]
     pub fn is_relocated(&self) -> bool {
         self.relocated
     }
 
-    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above 2^32 - 1.
+    /// The node of the record in slot `slot`. Refuses a slot that does not exist, and a node above
+    /// 2^32 - 1.
     #[inline(always)]
     pub fn node(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.count {
@@ -255,12 +261,12 @@ impl<'a> SlottedView<'a> {
         if self.relocated {
             return Ok(u32_at(self.nodes(), NODE * slot));
         }
-        // There are no more than 2^16 slots.
+        // There are fewer than 2^16 slots.
         let node = self.first.checked_add(slot as u32);
         node.ok_or_else(|| self.no_node(slot))
     }
 
-    /// The place of `node` on the page, if it is there.
+    /// The slot of `node` on the page, if it is there.
     #[inline(always)]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {
@@ -270,7 +276,7 @@ impl<'a> SlottedView<'a> {
         (slot < self.count).then_some(slot)
     }
 
-    /// The place of `node` on a relocated page.
+    /// The slot of `node` on a relocated page.
     #[inline]
     fn find(&self, node: u32) -> Option<usize> {
         let node = node.to_le_bytes();
@@ -278,15 +284,15 @@ impl<'a> SlottedView<'a> {
         nodes.position(|four| four == node)
     }
 
-    /// The nodes of a relocated page's records, which are inside it.
+    /// The nodes of a relocated page's records. They are within the page.
     #[inline]
     fn nodes(&self) -> &'a [u8] {
         let at = self.shape.header_bytes();
         &self.bytes[at..at + NODE * self.count]
     }
 
-    /// The outside id of the record in place `slot`. Refuses a slot that is not there, a page without ids,
-    /// and an id above 2^64 - 1.
+    /// The external id of the record in slot `slot`. Refuses a slot that does not exist, a page
+    /// without ids, and an id above 2^64 - 1.
     #[inline(always)]
     pub fn id(&self, slot: usize) -> Result<u64, LayoutError> {
         if slot >= self.count {
@@ -300,7 +306,8 @@ impl<'a> SlottedView<'a> {
                 let at = self.ids_at + slot * width;
                 match self.bytes.get(at..at + 8) {
                     Some(eight) => u64_at(eight, 0) & u64::MAX >> (64 - 8 * width),
-                    // At the end of the page, where the records are all empty or nearly so.
+                    // This is the case near the end of the page, if the records are empty or nearly
+                    // so.
                     None => {
                         let mut eight = [0; 8];
                         eight[..width].copy_from_slice(&self.bytes[at..at + width]);
@@ -315,7 +322,8 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The record in place `slot`. Refuses a slot that is not there, and lengths that lead out of the page.
+    /// The record in slot `slot`. Refuses a slot that does not exist, and lengths that lead out of
+    /// the page.
     #[inline(always)]
     pub fn record(&self, slot: usize) -> Result<Record<'a>, LayoutError> {
         if slot >= self.count {
@@ -339,14 +347,15 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// Where the record in place `slot` starts, which may be out of the page; for `slot` = count, where the
-    /// last one ends.
+    /// The offset of the record in slot `slot`, which may be outside of the page. If `slot` is the
+    /// count, the end of the last record.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
     }
 
-    /// The record in place `slot`, whose list starts at `start` and whose vector is `middle..end`, ascending.
+    /// The record in slot `slot`, whose list starts at `start` and whose vector is `middle..end`,
+    /// all ascending.
     #[inline(always)]
     fn cut(
         &self,
@@ -367,12 +376,12 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// Bytes that a record goes on with, which began on a page before: on this page, and perhaps behind it.
+    /// Bytes of a record from an earlier page that are on this page and later ones.
     pub fn begun(&self) -> u32 {
         self.begun
     }
 
-    /// Bytes behind this page of what stands at its end; 0 if nothing goes on.
+    /// Bytes of the last record that are on later pages; 0 if it does not continue.
     pub fn left(&self) -> u64 {
         let end = match self.count {
             0 => (self.shape.header_bytes() + BEFORE) as u64 + u64::from(self.begun),
@@ -381,7 +390,8 @@ impl<'a> SlottedView<'a> {
         end.saturating_sub(self.bytes.len() as u64)
     }
 
-    /// Bytes of the vector of the record in place `slot`, on this page and behind it. Refuses a slot that is not there.
+    /// Bytes of the vector in slot `slot`, on this page and later ones. Refuses a slot that does
+    /// not exist.
     pub fn vector_bytes(&self, slot: usize) -> Result<u64, LayoutError> {
         if slot >= self.count {
             return Err(self.no_slot(slot));
@@ -389,10 +399,12 @@ impl<'a> SlottedView<'a> {
         Ok(self.vectors.of(slot))
     }
 
-    /// The vector of the record in place `slot`, put together in `scratch` if it goes on in `rest`, the pages behind this one.
-    /// With `verify` also checks the checksums of those.
+    /// The vector of the record in slot `slot`. If it continues in `rest`, the pages after this
+    /// one, it is assembled in `scratch`. With `verify`, the checksums of those pages are checked
+    /// too.
     ///
-    /// Refuses a slot that is not there, and a record that is not whole: `rest` ends before it, or has something else.
+    /// Refuses a slot that does not exist, and an incomplete record: `rest` is too short, or has
+    /// something else.
     #[inline(always)]
     pub fn whole<'s>(
         &self,
@@ -416,7 +428,7 @@ impl<'a> SlottedView<'a> {
         Ok(scratch)
     }
 
-    /// Puts a record together that goes on behind this page.
+    /// Assembles a record that continues on later pages.
     #[inline(never)]
     fn put_together(
         &self,
@@ -479,7 +491,8 @@ impl<'a> SlottedView<'a> {
         Ok(())
     }
 
-    /// Refuses records that are not inside, and anything but zeros behind them. The last one may go on on the next page.
+    /// Refuses records that leave the page, and bytes other than zero after them. The last record
+    /// may continue on the next page.
     fn check_end(&self) -> Result<(), LayoutError> {
         let end = self.start_of(self.count);
         if end > self.bytes.len() as u64 {
@@ -496,7 +509,7 @@ impl<'a> SlottedView<'a> {
         )
     }
 
-    /// Refuses a relocated page that names a node twice, or another first node than the least.
+    /// Refuses a relocated page with a repeated node, or with a first node that is not the least.
     #[inline(never)]
     fn check_nodes(&self) -> Result<(), LayoutError> {
         // Nearly all pages hold few records, and are checked without an allocation.
@@ -524,7 +537,8 @@ impl<'a> SlottedView<'a> {
         Ok(())
     }
 
-    /// Where a relocated page names the node of the record in place `slot`, behind the checksums.
+    /// The offset, after the checksums, of the node of the record in slot `slot` on a relocated
+    /// page.
     fn node_at(&self, slot: usize) -> usize {
         self.shape.header_bytes() - 4 * self.shape.blocks + NODE * slot
     }
@@ -579,7 +593,7 @@ fn wrong_size(shape: &SlottedShape, bytes: &[u8], page: u64, file: &str) -> Layo
     }
 }
 
-/// The error for a value at `at` behind the checksums of a page.
+/// The error for a value at offset `at` after the checksums of a page.
 #[cold]
 fn wrong(
     shape: &SlottedShape,

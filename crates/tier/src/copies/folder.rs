@@ -1,23 +1,27 @@
-//! Folders for copies of an index' files, at a place that a user names.
+//! Folders for copies of an index's files, at a place that a user names.
 //!
 //! ```text
 //!   PLACE/                                   made for this user alone, if it is not there
-//!   PLACE/stratann-OWNER-CONTENT/            copies of one index in one state; CONTENT says which
+//!   PLACE/stratann-OWNER-CONTENT/            copies of one index in one state, named by CONTENT
 //!   PLACE/stratann-OWNER-CONTENT/graph-000001
 //!   PLACE/stratann-OWNER-CONTENT/graph-000001.copy-PID-N       one that is being made
 //!   PLACE/stratann-OWNER-CONTENT/IN-USE      held by a shared lock by whoever has the folder open
 //! ```
 //!
-//! **Whose it is.** OWNER says which index (the engine takes a hash of the path of its home), CONTENT in which state (a hash of
-//! its MANIFEST), so two processes that open one index use one folder, those of different indexes or states different ones.
+//! **The name.** OWNER identifies the index (the engine uses a hash of the path of its folder).
+//! CONTENT identifies its checkpoint (a hash of its MANIFEST). So two processes that open one index
+//! share a folder, and different indexes or checkpoints have different folders.
 //!
-//! **What nobody uses any more** goes when somebody opens a folder of the same owner: whoever gets the lock of IN-USE for himself alone
-//! knows that nobody has the folder open. A lock ends with its process, so that a crash leaves nothing that stays for ever.
+//! **Removal.** Unused folders are removed when a process opens a folder of the same owner. A
+//! process that gets the exclusive lock of IN-USE knows that no other process has the folder open.
+//! A lock ends with its process, so a crash leaves no folder that stays for ever.
 //!
-//! **Who comes second waits.** A copy is made under a lock of the folder: who opens the same index meanwhile finds it made.
+//! **Concurrent copies.** A copy is made under a lock of the folder. A second process that opens
+//! the same index waits, and finds the copy made.
 //!
-//! **Who may look.** A place has to be a directory of this user that nobody else can write to, a folder in it one that nobody else can
-//! even look into; so nobody can put files there, or read what stands there.
+//! **Permissions.** A place must be a directory of this user that no other user can write to. A
+//! folder in it must be unreadable for other users. So no other user can add files there or read
+//! them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -34,34 +38,35 @@ use crate::error::TierError;
 use crate::home::Home;
 use crate::volume::Volume;
 
-/// Name of the file whose lock says that a folder is in use.
+/// The name of the file whose lock says that a folder is in use.
 pub(super) const IN_USE: &str = "IN-USE";
-/// What the names of all folders begin with.
+/// The prefix of the names of all folders.
 pub(super) const PREFIX: &str = "stratann-";
-/// What stands in the name of a file that is being made.
+/// A part of the name of an unfinished copy.
 pub(super) const UNFINISHED: &str = ".copy-";
-/// How often another process may remove a folder while it is being opened.
+/// The number of times that another process may remove a folder while it is being opened, before
+/// opening fails.
 const TRIES: usize = 100;
 
-/// For how long a folder's copies are.
+/// The lifetime of a folder's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// For whoever opens the index in the same state later.
+    /// Copies stay for processes that open the index in the same state later.
     ForOthers,
-    /// Until the handle is dropped: they change with the index.
+    /// Copies change with the index, and are removed when the handle is dropped.
     ForNow,
 }
 
-/// A folder for copies that is open. While it is, nobody removes it.
+/// An open folder for copies. No process removes it while it is open.
 #[derive(Debug)]
 pub struct CopyFolder {
     directory: Directory,
     path: PathBuf,
-    /// Its lock, held.
+    /// The file IN-USE, with its lock held.
     in_use: File,
     kept: Kept,
     home: Home,
-    /// What a test says is free.
+    /// The free bytes that a test pretends.
     #[cfg(test)]
     pub(super) free: Option<u64>,
 }
@@ -71,7 +76,7 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(Errno) -> TierError {
     move |error| TierError::io(action, place.clone(), 0, 0, error.into())
 }
 
-/// Refuses a directory of somebody else, and one that others have a permission of `mask` for.
+/// Refuses a directory of another user, and one with a permission of `mask`.
 fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> {
     let refuse = |what: String| {
         Err(TierError::NotPrivate {
@@ -94,8 +99,8 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     }
 }
 
-/// Refuses a device, and a folder that would be made among devices: who names `/dev/dax0.0` means what is behind it, and a folder of that name
-/// would take the memory of the kernel.
+/// Refuses a device, and a folder that would be created among devices. A user who names
+/// `/dev/dax0.0` means the device, and a folder of that name would take kernel memory.
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
@@ -130,7 +135,7 @@ fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     }
 }
 
-/// Makes a directory for this user alone, unless it is there.
+/// Creates a directory for this user alone, unless it exists.
 fn make(path: &Path) -> Result<(), TierError> {
     match mkdirat(rustix::fs::CWD, path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -138,16 +143,18 @@ fn make(path: &Path) -> Result<(), TierError> {
     }
 }
 
-/// What a file is, whatever its name.
+/// Device and inode, which identify a file under any name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
 impl CopyFolder {
-    /// Makes the directory `place` if it is not there (its parent must be), and checks that nobody else can write to it.
+    /// Creates the directory `place` if it is missing (its parent must exist), and checks that no
+    /// other user can write to it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`]; it is a device, or would stand among devices; it cannot be made.
+    /// [`TierError::NotPrivate`]. Also if `place` is a device, would be created among devices, or
+    /// cannot be created.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;
@@ -155,8 +162,8 @@ impl CopyFolder {
         check_private(place, &facts.map_err(failed("look at", place))?, 0o022)
     }
 
-    /// Opens the folder of `owner` and `content` at a place, which is made where it is not there; removes what nobody uses any more of the
-    /// same owner. Both names are of letters and digits.
+    /// Opens the folder of `owner` and `content` at a place, and creates it if it is missing.
+    /// Removes unused folders of the same owner. Both names consist of letters and digits.
     ///
     /// # Errors
     /// As [`prepare`](CopyFolder::prepare).
@@ -182,7 +189,7 @@ impl CopyFolder {
         })
     }
 
-    /// Opens a folder and takes its lock; `None` if it was removed meanwhile.
+    /// Opens a folder and takes its lock; `None` if the folder was removed meanwhile.
     fn enter(path: &Path, kept: Kept) -> Result<Option<CopyFolder>, TierError> {
         let directory = match Directory::open_private(path) {
             Err(TierError::Missing { .. }) => return Ok(None),
@@ -204,7 +211,7 @@ impl CopyFolder {
             }
             Ok(file) => file,
         };
-        // Whoever has it for himself alone may remove what was left half made.
+        // A process with the exclusive lock may remove unfinished copies.
         let alone = flock(&in_use, FlockOperation::NonBlockingLockExclusive).is_ok();
         let folder = CopyFolder {
             directory,
@@ -222,7 +229,7 @@ impl CopyFolder {
         Ok(folder.is_there().then_some(folder))
     }
 
-    /// Whether its lock file is still the one of its name.
+    /// Whether the lock file still has its name.
     fn is_there(&self) -> bool {
         let here = fstat(&self.in_use).map(|facts| identity(&facts));
         let there = statat(
@@ -236,30 +243,31 @@ impl CopyFolder {
     fn remove_unfinished(&self) {
         for name in self.directory.list().unwrap_or_default() {
             if name.contains(UNFINISHED) {
-                // It takes room, and does no other harm.
+                // A file that stays takes space, and does no other harm.
                 let _ = self.directory.remove(&name);
             }
         }
     }
 
-    /// Its files.
+    /// The directory of the files.
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// For how long its copies are.
+    /// The lifetime of the copies.
     pub(super) fn kept(&self) -> Kept {
         self.kept
     }
 
-    /// Waits until nobody else makes a copy in it, and keeps others from making one until this is dropped.
+    /// Waits until no other process or thread makes a copy in this folder, and excludes them until
+    /// the returned value is dropped.
     pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
-        // The directory itself carries the lock, through a descriptor of its own.
+        // The lock is on the directory itself, through a descriptor of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let opened = self.directory.open_with(".", flags);
         let opened = opened
@@ -273,7 +281,7 @@ impl CopyFolder {
         }
     }
 
-    /// Bytes that are free on its device, for this user.
+    /// Free bytes on the device for this user.
     pub(super) fn free_bytes(&self) -> Result<u64, TierError> {
         #[cfg(test)]
         if let Some(free) = self.free {
@@ -283,7 +291,7 @@ impl CopyFolder {
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
-    /// Refuses bytes that its device has no room for.
+    /// Refuses `len` bytes if the device has less free space.
     pub(super) fn check_room(&self, len: u64) -> Result<(), TierError> {
         let free = self.free_bytes()?;
         if free < len {
@@ -294,7 +302,7 @@ impl CopyFolder {
     }
 }
 
-/// A folder's lock for who makes a copy in it. It ends when the descriptor is closed.
+/// The lock of a folder for making copies. It ends when the descriptor is closed.
 pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
@@ -305,7 +313,7 @@ impl Drop for CopyFolder {
     }
 }
 
-/// Removes the folders that begin with `prefix` and that nobody uses, but for one. That some stay is no failure.
+/// Removes the unused folders whose name begins with `prefix`, except `but`. Failures are ignored.
 fn sweep(place: &Path, prefix: &str, but: &str) {
     let Ok(entries) = std::fs::read_dir(place) else {
         return;
@@ -321,7 +329,8 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
     }
 }
 
-/// Removes a folder if nobody has it open; `own` is the lock of who calls, which is let go.
+/// Removes a folder unless another process has it open. `own` is the caller's own lock, which is
+/// given up.
 pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
@@ -336,7 +345,7 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
                 opened = file;
                 &opened
             }
-            // Somebody is about to make it.
+            // Another process is about to create the folder.
             Err(_) => return,
         },
     };
@@ -348,7 +357,8 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // The lock goes last: who waits for it finds that it is not that of the folder any more.
+    // The lock file is removed last. A process that waits for its lock then finds that the file has
+    // lost its name.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

@@ -1,4 +1,4 @@
-//! Which copies lie at a place, whoever made them, and their removal.
+//! A listing of the copies at a place, of all owners, and their removal.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use crate::volume::Volume;
 /// A folder of copies, as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundCopies {
-    /// Where it is.
+    /// The path of the folder.
     pub path: PathBuf,
-    /// Whose copies they are, as [`CopyFolder::open`] was told.
+    /// The owner, as passed to [`CopyFolder::open`].
     pub owner: String,
-    /// In which state, as it was told.
+    /// The content, as passed to [`CopyFolder::open`].
     pub content: String,
-    /// How many files there are.
+    /// The number of files.
     pub files: u64,
-    /// Bytes of them.
+    /// Bytes of all files.
     pub bytes: u64,
-    /// Whether somebody has it open.
+    /// Whether a process has the folder open.
     pub in_use: bool,
 }
 
 impl FoundCopies {
-    /// Removes them, unless somebody has them open. Gives whether they are gone.
+    /// Removes the folder, unless a process has it open. Returns whether the folder is gone.
     ///
     /// # Errors
-    /// It cannot be looked for them.
+    /// The path cannot be looked up.
     pub fn remove(&self) -> Result<bool, TierError> {
         remove_unused(&self.path, None);
         let there = self.path.try_exists();
@@ -47,7 +47,7 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> TierE
 }
 
 impl CopyFolder {
-    /// The folders of copies at a place, by name. What is not this user's alone is none of them.
+    /// The folders of copies at a place, by name. Folders that other users can access are omitted.
     ///
     /// # Errors
     /// The place cannot be listed.
@@ -62,7 +62,7 @@ impl CopyFolder {
             let Some((owner, content)) = parts else {
                 continue;
             };
-            // One that goes meanwhile is gone.
+            // A folder that is removed meanwhile is skipped.
             let Ok(directory) = Directory::open_private(&entry.path()) else {
                 continue;
             };

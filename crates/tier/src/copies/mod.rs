@@ -1,5 +1,6 @@
-//! A volume of which some files are read from copies in a folder: on a faster disk, in memory that is shared between processes, or on a
-//! file system of memory that is slower than DRAM and finer than an SSD.
+//! A volume that reads some of its files from copies in a folder. The folder may be on a faster
+//! disk, in memory that processes share, or on a file system of memory that is slower than DRAM and
+//! finer-grained than an SSD.
 //!
 //! ```text
 //!   open_tier(name) ── copy there, whole? ── no ──> free space? ── copy ── sync ── compare ── rename ──┐
@@ -7,11 +8,13 @@
 //!   write ── the volume, then the copy
 //! ```
 //!
-//! The volume stays whole without its copies: whatever becomes of the folder, the index is what it was. A copy counts once it has
-//! its name, which it gets when every byte of it has been read back and compared; one that was made half-way is never read.
+//! The volume stays whole without its copies: a damaged or removed folder does not change the
+//! index. A copy counts once it has its name. It gets the name after every byte has been read back
+//! and compared, so an unfinished copy is never read.
 //!
-//! Copies that are kept for others ([`Kept::ForOthers`]) never change, and readers are handed the memory itself where they are mapped. An
-//! index that is changed has copies for itself ([`Kept::ForNow`]), which it writes to behind the volume.
+//! Copies that are kept for other processes ([`Kept::ForOthers`]) never change; if they are mapped,
+//! reads return the memory itself. An index that takes changes has copies of its own
+//! ([`Kept::ForNow`]), to which it writes after it wrote to the volume.
 
 mod folder;
 mod found;
@@ -30,39 +33,42 @@ use crate::memory_volume::MemoryVolume;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// How copies in a folder are read.
+/// The way in which copies in a folder are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadBy {
     /// Mapped into the process.
     Mapping,
-    /// As files of an SSD are.
+    /// Through the device, as files on an SSD are.
     Device,
 }
 
-/// A volume with copies of its files in a folder. All files that are opened as tiers are read from there.
+/// A volume with copies of its files in a folder. All files that are opened as tiers are read from
+/// the copies.
 pub struct MirrorVolume {
     home: Arc<dyn Volume>,
     folder: Arc<CopyFolder>,
     read_by: ReadBy,
-    /// The folder as a volume: through memory where files are mapped that change.
+    /// The folder as a volume. Files that are mapped and may change are read through memory.
     copies: Arc<dyn Volume>,
-    /// Files whose copies are whole. Held while one is made, so that no two threads make the same.
+    /// The files whose copies are complete. The lock is held while a copy is made, so that no two
+    /// threads make the same one.
     whole: Mutex<HashSet<String>>,
 }
 
-/// Bytes that are copied and compared at a time.
+/// Bytes that are copied and compared in one step.
 const PIECE: usize = 1 << 20;
-/// How often a file that changes is copied again.
+/// The number of attempts to copy a file that changes meanwhile.
 const TRIES: u32 = 3;
 
-/// What to call a copy in messages.
+/// The name of a copy in messages.
 pub(crate) fn copy_of(copy: &str, original: &str) -> String {
     format!("{copy} (a copy of {original})")
 }
 
 impl MirrorVolume {
-    /// A volume, and where the copies of its files are to be. Only files that are to be read from there should be asked for through it
-    /// (see [`RoutedVolume`](crate::RoutedVolume)).
+    /// Wraps a volume, with a folder for the copies of its files. Every file that is opened through
+    /// it gets a copy, so it should serve only files that are to be read from there (see
+    /// [`RoutedVolume`](crate::RoutedVolume)).
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
         let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {
@@ -78,19 +84,20 @@ impl MirrorVolume {
         }
     }
 
-    /// What is guarded is whole after each step.
+    /// The set is consistent after each step, so a poisoned lock is accepted.
     fn whole(&self) -> MutexGuard<'_, HashSet<String>> {
         self.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that there is a copy of a file.
+    /// Makes a copy of a file, unless there is one.
     fn ensure(&self, name: &str) -> Result<(), TierError> {
         let mut whole = self.whole();
         if whole.contains(name) {
             return Ok(());
         }
         let len = self.home.len(name)?;
-        // Those that are kept are of files that never change while the folder has its name, but that they may grow.
+        // Kept copies belong to files that never change while the folder has its name, except that
+        // they may grow.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -104,7 +111,7 @@ impl MirrorVolume {
         Ok(())
     }
 
-    /// Copies a file, and gives the copy its name when it is the same to the last byte.
+    /// Copies a file. The copy gets its name after every byte was compared.
     fn copy(&self, name: &str) -> Result<(), TierError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +126,8 @@ impl MirrorVolume {
             self.copies.sync()
         });
         if named.is_err() {
-            // It only takes room; the next who has the folder alone removes it.
+            // An unfinished copy only takes space. The next process with exclusive use of the
+            // folder removes it.
             let _ = self.copies.remove(&unfinished);
         }
         named
@@ -153,7 +161,7 @@ impl MirrorVolume {
         })
     }
 
-    /// A file that is written to, with its copy.
+    /// A writer for a file and its copy.
     fn writer(
         &self,
         name: &str,
@@ -164,7 +172,7 @@ impl MirrorVolume {
         Ok(Box::new(Writer { home, copy, folder }))
     }
 
-    /// Copies that are kept for others are not written to.
+    /// Refuses to write to copies that are kept for other processes.
     fn check_own(&self, name: &str) -> Result<(), TierError> {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
@@ -178,7 +186,7 @@ impl MirrorVolume {
     }
 }
 
-/// Calls `work` with the offset and length of one piece after the other.
+/// Calls `work` with the offset and length of each piece in turn.
 fn in_pieces(
     len: u64,
     mut work: impl FnMut(u64, usize) -> Result<(), TierError>,
@@ -192,7 +200,7 @@ fn in_pieces(
     Ok(())
 }
 
-/// The first byte in which two files differ.
+/// The offset of the first byte in which two files differ.
 fn difference(one: &dyn VolumeReader, other: &dyn VolumeReader) -> Result<Option<u64>, TierError> {
     let (len, there) = (one.size()?, other.size()?);
     let mut found = (len != there).then_some(len.min(there));
@@ -226,7 +234,8 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is damaged.
+    /// The place of the copy, which is read, and of its original, since either may be the damaged
+    /// one.
     fn place(&self, name: &str) -> String {
         copy_of(&self.copies.place(name), &self.home.place(name))
     }
@@ -296,14 +305,15 @@ impl Volume for MirrorVolume {
         let mut whole = self.whole();
         self.home.remove(name)?;
         if whole.remove(name) {
-            // It only takes room, until the folder goes.
+            // If the removal fails, the copy takes space until the folder is removed.
             let _ = self.copies.remove(name);
         }
         Ok(())
     }
 }
 
-/// A file that is written to, and its copy behind it: what is in the copy is in the file.
+/// An open file and its copy. Each write goes to the file first, so the copy has nothing that the
+/// file lacks.
 #[derive(Debug)]
 struct Writer {
     home: Box<dyn VolumeFile>,
@@ -312,7 +322,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Looks for room before the file itself is touched: what its copy has none for is not done at all.
+    /// Checks the free space for the copy before the file itself is touched. Without space for the
+    /// copy, nothing is written at all.
     fn check_room(&self, end: u64) -> Result<(), TierError> {
         match end.checked_sub(self.copy.len()) {
             None | Some(0) => Ok(()),
@@ -338,7 +349,7 @@ impl VolumeFile for Writer {
         self.copy.set_len(len)
     }
 
-    /// The copy need not survive a crash.
+    /// Syncs the file only, because the copy need not survive a crash.
     fn sync(&mut self) -> Result<(), TierError> {
         self.home.sync()
     }
@@ -377,7 +388,7 @@ mod tests {
         }
     }
 
-    /// A file of which a byte changes while its last bytes are read.
+    /// A file in which a byte changes while its last bytes are read.
     #[derive(Debug)]
     struct Changing(Box<dyn VolumeReader>, Directory, String);
 

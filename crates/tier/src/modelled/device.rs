@@ -1,7 +1,8 @@
-//! What a device does with its time, in numbers and as a clock: Table 1 and Figures 6 and 7 of "Characterizing the Dilemma of
-//! Performance and Index Size in Billion-Scale Vector Search and Breaking It with Second-Tier Memory".
+//! Models of devices: their numbers, and a clock. The source is Table 1 and Figures 6 and 7 of
+//! "Characterizing the Dilemma of Performance and Index Size in Billion-Scale Vector Search and
+//! Breaking It with Second-Tier Memory".
 //!
-//! A device has two resources that its requests pass one after the other, each at its own pace:
+//! A device has two resources. Requests pass each resource one after the other, at its own pace:
 //!
 //! ```text
 //!               ┌─ link    the bytes of all blocks that the request touches, at the device's bandwidth   ─┐
@@ -9,9 +10,10 @@
 //!               └─ engine  a fixed time for each piece of the request, and some for each block of it      ─┘
 //! ```
 //!
-//! The link says what large requests get, the engine how many small ones there may be. With requests of one size the slower of both is
-//! the bandwidth of Figure 6; with a mixture of sizes each works off its own sum, so that small requests cost what large ones
-//! leave of the engine, as in Figure 7.
+//! The link limits the throughput of large requests, and the engine limits the number of small
+//! ones. With requests of one size, the slower resource determines the bandwidth of Figure 6. With
+//! a mixture of sizes, each resource works off its own sum. So small requests cost only the time of
+//! the engine that large ones leave, as in Figure 7.
 //!
 //! | | SSD | RDMA | CXL | NVM | from |
 //! |---|---|---|---|---|---|
@@ -22,27 +24,32 @@
 //! | requests of 5 and 21 KB | slower | not slower | not slower | not slower | Figure 6 |
 //! | slowdown with 10 % and 90 % requests of 128 bytes | 4.6 %, 83.3 % | at most 48.8 % | none | at most 37.5 % | Figure 7 |
 //!
-//! Where the engine's times come from:
+//! The sources of the engine's times:
 //!
-//! - **SSD**: its pieces are flash pages of 4 KiB, which a request that is not aligned to them has more of. One of a whole page takes
-//!   .9691 and one of a block .7448 of the time that 4 KiB take on the link: with these two numbers 10 % small requests slow
-//!   it down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the paper has "up to 43 %").
-//! - **RDMA**: a request takes the link's time for 4 KiB when it has 4 KiB, and .1669 of that when it has 128 bytes, which is a fixed
-//!   22.9 ns of protocol and 1.1 ns a block: then the slowdown is at most 48.8 % up to 90 % of small requests. In the paper it is
-//!   largest with 50 %, and less with more of them, which a device that takes one request after the other cannot do: with 50 % this model
-//!   loses 11.6 %, and so is kinder to small requests beside large ones than the card that the paper measured.
-//! - **CXL**: a request takes at least the time of 128 bytes on the link.
-//! - **NVM**: nothing but its blocks. What it loses to a request of 128 bytes is the other half of the block; the paper does not say how
-//!   long its other requests were; beside requests of 768 bytes, 90 % small ones slow it down by 37.5 %.
+//! - **SSD**: the pieces are flash pages of 4 KiB, and a request that is not aligned to them
+//!   touches more pages. A piece of a whole page takes .9691, and a piece of one block .7448, of
+//!   the time that 4 KiB take on the link. With these two numbers, 10 % small requests slow the
+//!   device down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the paper has "up to 43 %").
+//! - **RDMA**: a request of 4 KiB takes the link's time for 4 KiB, and a request of 128 bytes takes
+//!   .1669 of that. This gives a fixed 22.9 ns of protocol and 2.2 ns a block. The slowdown is then
+//!   at most 48.8 % up to 90 % of small requests. In the paper the slowdown is largest at 50 %, and
+//!   smaller with more small requests. A device that
+//!   serves requests in order cannot behave so. With 50 %, this model loses 11.6 %, so it is kinder
+//!   to small requests beside large ones than the measured card.
+//! - **CXL**: a request takes at least the link's time for 128 bytes.
+//! - **NVM**: only the blocks count. A request of 128 bytes loses the other half of its block. The
+//!   paper does not give the length of its other requests; beside requests of 768 bytes, 90 % small
+//!   ones slow the device down by 37.5 %.
 //!
-//! The paper's figures are plots; what they say in words and what is written above is all that the model was fitted to.
+//! The paper's figures are plots. The model was fitted only to the numbers in the paper's text and
+//! to those above.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The devices of the paper.
+/// The devices that the paper measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
     /// An NVMe SSD (Intel D7-P5520).
@@ -56,10 +63,10 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// All of them.
+    /// All kinds of devices.
     pub const ALL: [DeviceKind; 4] = [Self::Ssd, Self::Rdma, Self::Cxl, Self::Nvm];
 
-    /// Its name: `ssd`, `rdma`, `cxl`, `nvm`.
+    /// The name: `ssd`, `rdma`, `cxl`, `nvm`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ssd => "ssd",
@@ -69,7 +76,7 @@ impl DeviceKind {
         }
     }
 
-    /// The paper's numbers.
+    /// The model with the paper's numbers.
     pub const fn model(self) -> DeviceModel {
         match self {
             Self::Ssd => DeviceModel {
@@ -124,16 +131,18 @@ impl FromStr for DeviceKind {
     }
 }
 
-/// A device's numbers.
+/// The parameters of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceModel {
-    /// Bytes that the link moves, in MB (10^6 bytes) a second; not zero.
+    /// Bandwidth of the link, in MB (10^6 bytes) per second; not zero.
     pub bandwidth: u64,
-    /// From when a request has passed both resources until its answer is there.
+    /// Time from the moment when a request has passed both resources until its answer arrives.
     pub latency: Duration,
-    /// Bytes that are moved at least; a request moves all blocks that it touches. A power of two, at most 4096.
+    /// The smallest transfer in bytes. A request transfers all blocks that it touches. A power of
+    /// two, at most 4096.
     pub block: u32,
-    /// Bytes of the pieces that the engine takes a request in, on whose multiples they begin; `None`: a request is one piece.
+    /// Bytes of the pieces into which the engine divides a request; pieces begin at multiples of
+    /// this size. `None`: a request is one piece.
     pub piece: Option<u32>,
     /// Picoseconds of the engine for each piece.
     pub engine_fixed: u64,
@@ -141,17 +150,17 @@ pub struct DeviceModel {
     pub engine_block: u64,
 }
 
-/// What a request takes of a device's two resources, in picoseconds.
+/// The time that a request takes on both resources of a device, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Time on the link.
     pub link: u64,
-    /// Time of the engine.
+    /// Time on the engine.
     pub engine: u64,
 }
 
 impl DeviceModel {
-    /// What a read of `len` bytes at `offset` takes.
+    /// The cost of a read of `len` bytes at `offset`.
     pub fn cost(&self, offset: u64, len: u32) -> Cost {
         let blocks = covering(offset, len.into(), self.block.into());
         let pieces = self
@@ -164,12 +173,12 @@ impl DeviceModel {
     }
 }
 
-/// How many units of `unit` bytes the bytes at `offset` touch.
+/// The number of units of `unit` bytes that `len` bytes at `offset` touch.
 fn covering(offset: u64, len: u64, unit: u64) -> u64 {
     (offset % unit + len).div_ceil(unit)
 }
 
-/// Until when a device's resources are busy, in picoseconds since some moment.
+/// The times until which the resources of a device are busy, in picoseconds since the clock began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Clock {
     link: u128,
@@ -177,7 +186,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// Has a request that comes `now` pass both resources behind those that came before; gives when it has.
+    /// Passes a request that arrives at `now` through both resources, after all earlier requests.
+    /// Returns the time when it has passed both.
     fn book(&mut self, now: u128, cost: Cost) -> u128 {
         self.link = self.link.max(now) + u128::from(cost.link);
         self.engine = self.engine.max(now) + u128::from(cost.engine);
@@ -185,7 +195,8 @@ impl Clock {
     }
 }
 
-/// A device with its clock. Clones are handles to the same one: whatever is on it shares its bandwidth.
+/// A device with its clock. Clones are handles to the same device, and all tiers on it share its
+/// bandwidth.
 #[derive(Clone, Debug)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -195,13 +206,13 @@ pub struct Device {
 struct Inner {
     name: String,
     model: DeviceModel,
-    /// When its clock said zero.
+    /// The moment at which the clock was zero.
     began: Instant,
     clock: Mutex<Clock>,
 }
 
 impl Device {
-    /// A device of its own.
+    /// A new device, shared with no other code.
     pub fn new(name: &str, model: DeviceModel) -> Device {
         Device {
             inner: Arc::new(Inner {
@@ -213,7 +224,8 @@ impl Device {
         }
     }
 
-    /// The one device of a kind that this process has: all that is put on it shares it, as it would share the real one.
+    /// The one device of a kind in this process. All tiers on it share it, as they would share the
+    /// real one.
     pub fn shared(kind: DeviceKind) -> Device {
         static DEVICES: [OnceLock<Device>; DeviceKind::ALL.len()] =
             [const { OnceLock::new() }; DeviceKind::ALL.len()];
@@ -221,22 +233,22 @@ impl Device {
         device.clone()
     }
 
-    /// Its name in messages.
+    /// The name in messages.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Its numbers.
+    /// The parameters.
     pub fn model(&self) -> &DeviceModel {
         &self.inner.model
     }
 
-    /// Takes a read that comes `now`; gives when its answer is there.
+    /// Books a read that arrives at `now`. Returns the time of its answer.
     pub(super) fn book(&self, now: Instant, offset: u64, len: u32) -> Instant {
         let Inner { model, began, .. } = &*self.inner;
         let arrival = now.saturating_duration_since(*began).as_nanos() * 1000;
         let cost = model.cost(offset, len);
-        // Nothing panics while it is held.
+        // No code panics while the lock is held.
         let mut clock = self
             .inner
             .clock
@@ -244,7 +256,7 @@ impl Device {
             .unwrap_or_else(PoisonError::into_inner);
         let passed = clock.book(arrival, cost);
         drop(clock);
-        // Rounded up: an answer is never early.
+        // Rounded up, so that an answer is never early.
         let nanos = passed.div_ceil(1000);
         let after = Duration::new(
             (nanos / 1_000_000_000) as u64,
@@ -258,7 +270,8 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// Bytes a nanosecond (GB/s) that a device gives when it is asked for so many reads of each length, all at once, in turn.
+    /// Bytes a nanosecond (GB/s) that a device gives when it is asked for so many reads of each
+    /// length, all at once, in turn.
     fn bandwidth(kind: DeviceKind, mixture: &[(u64, u32)]) -> f64 {
         let model = kind.model();
         let mut clock = Clock::default();

@@ -1,21 +1,26 @@
-//! Memory that answers as late as a slower device does: every experiment on RDMA, CXL, NVM and SSDs runs on any machine.
+//! Memory that answers with the delay of a slower device. With it, every experiment on RDMA, CXL,
+//! NVM and SSDs runs on any machine.
 //!
 //! ```text
 //!   submit ── the tier under it ── bytes, held back ──┐
 //!      └── Device::book ── due ── exact timer ────────┴──> completion, in the order of submission
 //! ```
 //!
-//! What a read takes is in [`DeviceModel`] ([`device`](self::device) says where its numbers come from). All reads of this process on one
-//! [`Device`] share it, whatever thread, query or index they are of. A completion is never given before its time; it comes later
-//! where the tier under it is slower than the model, or the thread is busy with other tasks.
+//! [`DeviceModel`] determines the duration of a read ([`device`](self::device) gives the sources of
+//! its numbers). All reads of this process on one [`Device`] share it, across threads, queries and
+//! indexes. A completion is never delivered before its time. It is later if the underlying tier is
+//! slower than the model, or the thread is busy with other tasks.
 //!
-//! **What it costs to wait.** A task that waits for its time does not run, and others of its thread do. A thread on which no task can
-//! run sleeps, but for the last 50 µs at most before the next answer (`timers.rs`: as long as the kernel was late to wake it before). So a
-//! thread with one query on the model of an SSD (75 µs) sleeps for a part of each read; on those of RDMA, CXL and NVM (0.3 to 2.8
-//! µs), which no system call is short enough for, it is awake, as a processor is that waits for such a device. It is never awake for
-//! longer than that without anything in flight.
+//! **The cost of waiting.** A task that waits for its time does not run, and other tasks of its
+//! thread do. A thread without a runnable task sleeps, except for at most the last 50 µs before the
+//! next answer (`timers.rs`: as long as the kernel's earlier wake-ups were late). So a thread with
+//! one query on the model of an SSD (75 µs) sleeps for a part of each read. On the models of RDMA,
+//! CXL and NVM (0.3 to 2.8 µs), which are too short for a system call, it stays awake, as a
+//! processor that waits for such a device does. It is never awake for longer than that without a
+//! read in flight.
 //!
-//! Only reads through a [`ReadQueue`] are delayed: a build, a load into memory and writes go at the speed of what is under it.
+//! Only reads through a [`ReadQueue`] are delayed. Builds, loads into memory and writes have the
+//! speed of the underlying tier.
 
 mod device;
 mod volume;
@@ -37,7 +42,7 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier whose reads come in when those of a device would.
+/// A tier whose reads complete when a device would complete them.
 #[derive(Clone, Debug)]
 pub struct ModelledTier {
     inner: Arc<dyn Tier>,
@@ -45,7 +50,8 @@ pub struct ModelledTier {
 }
 
 impl ModelledTier {
-    /// Has a tier answer as a device does. It should be faster than that: memory, or a mapped file that is in memory.
+    /// Makes a tier answer like a device. The tier should be faster than the device: memory, or a
+    /// mapped file that is in memory.
     pub fn new(inner: Arc<dyn Tier>, device: Device) -> ModelledTier {
         ModelledTier { inner, device }
     }
@@ -88,24 +94,24 @@ impl Tier for ModelledTier {
 struct Waiting {
     tag: u64,
     due: Instant,
-    /// What the tier under it has answered, before its time perhaps.
+    /// The answer of the underlying tier, which may be early.
     answer: Option<Completion>,
 }
 
 struct ModelledQueue {
-    /// Its tags are numbers of `waiting`.
+    /// Its tags are positions in `waiting`, counted from the first read.
     inner: Box<dyn ReadQueue>,
     device: Device,
     reactor: Rc<Reactor>,
-    /// In the order of submission, which is that of their times.
+    /// In the order of submission, which is the order of their times.
     waiting: VecDeque<Waiting>,
-    /// Number of the first of them.
+    /// The number of the first read in `waiting`.
     first: u64,
     sleep: Option<Sleep>,
 }
 
 impl ModelledQueue {
-    /// Keeps what the tier under it has answered.
+    /// Stores an answer of the underlying tier.
     fn keep(&mut self, completion: Completion) {
         let at = completion.tag.wrapping_sub(self.first) as usize;
         if let Some(waiting) = self.waiting.get_mut(at) {
@@ -113,7 +119,7 @@ impl ModelledQueue {
         }
     }
 
-    /// Takes what has come in under it.
+    /// Collects the completions of the underlying tier.
     fn pull(&mut self) {
         while self.inner.in_flight() > 0 {
             let Some(completion) = self.inner.try_next() else {
@@ -123,7 +129,7 @@ impl ModelledQueue {
         }
     }
 
-    /// The oldest read's completion, if it is there and its time has come.
+    /// Takes the completion of the oldest read, if it has arrived and its time has come.
     fn take(&mut self) -> Option<Completion> {
         let front = self.waiting.front()?;
         if front.answer.is_none() || front.due > Instant::now() {
@@ -191,7 +197,7 @@ impl ReadQueue for ModelledQueue {
                 return Poll::Pending;
             }
         }
-        // Its time has come; the tier under it may still be at it.
+        // The time has come; the underlying tier may not have finished.
         self.sleep = None;
         loop {
             if let Some(completion) = self.take() {

@@ -1,4 +1,5 @@
-//! A volume whose tiers answer as a device does. What is not read through a queue goes at the speed of the volume under it.
+//! A volume whose tiers answer like a device. Reads without a queue have the speed of the
+//! underlying volume.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub struct ModelledVolume {
 }
 
 impl ModelledVolume {
-    /// Has a volume's tiers answer as a device does, which is shared with whatever else is on it.
+    /// Makes a volume's tiers answer like `device`, which they share with all other tiers on it.
     pub fn new(inner: Arc<dyn Volume>, device: Device) -> ModelledVolume {
         ModelledVolume { inner, device }
     }

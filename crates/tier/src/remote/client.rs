@@ -1,4 +1,5 @@
-//! A connection that is asked and answered in turn: files are put on a server, opened and looked at with it, never searched.
+//! A connection with one request at a time. It puts files on a server, opens them and checks them,
+//! and serves no searches.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,7 +18,8 @@ use super::{Fault, Server, Way};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
 
-/// A client of a server, for any thread. It connects when it is first asked, and again after a failure.
+/// A client of a server, usable from any thread. It connects at its first request, and again after
+/// a failure.
 #[derive(Clone)]
 pub struct Client {
     server: Server,
@@ -30,7 +32,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A file on a server. It is there as long as it has its name, or the client that opened it is connected.
+/// A file on a server. It exists as long as it has its name, or the client that opened it is
+/// connected.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     pub(super) client: Client,
@@ -39,22 +42,22 @@ pub struct RemoteFile {
     pub(super) len: u64,
 }
 
-/// With so many bytes something of use has been sent.
+/// After this many bytes, a server counts as having sent something useful.
 pub(super) const OF_USE: usize = 64 << 10;
 /// The most bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// How many times its patience a server may take to give a file its name, beside what its bytes take: a folder's device syncs behind whatever else
-/// it has to write.
+/// A server may take this many times its patience to give a file its name, plus the time for its
+/// bytes. The device of a folder syncs after all its other pending writes.
 const WORK: u32 = 12;
-/// Bytes a second that it syncs at the least.
+/// The assumed rate of syncs, in bytes per second.
 const SYNCED: u64 = 16 << 20;
 
 struct Connection {
     transport: Transport,
-    /// Of its greetings, where there is a secret.
+    /// The seal of the greetings, if there is a secret.
     seal: Option<Seal>,
-    /// How long what is under way may take, and how long what is asked next.
+    /// The patience for the current request, and below it for the next one.
     patience: Duration,
     usual: Duration,
     next_tag: u64,
@@ -64,7 +67,7 @@ fn lost(error: &io::Error) -> Fault {
     Fault::Closed(error.to_string())
 }
 
-/// Connects to a server and is greeted.
+/// Connects to a server and exchanges greetings.
 pub(super) fn connect(server: &Server, protocol: Protocol) -> Result<Transport, Fault> {
     let Connection {
         mut transport,
@@ -80,12 +83,12 @@ pub(super) fn connect(server: &Server, protocol: Protocol) -> Result<Transport, 
             let stream = streams.over(socket, Side::Client, &seal, server.inner.patience);
             Ok(Transport::Ucx(Box::new(stream.map_err(unreachable)?)))
         }
-        // None goes through UCX without a secret (`Server::reply`).
+        // UCX is never used without a secret (`Server::reply`).
         (transport, ..) => Ok(transport),
     }
 }
 
-/// Connects to the first of a server's addresses that leads there.
+/// Connects to the first of a server's addresses that accepts.
 fn reach(server: &Server) -> io::Result<TcpStream> {
     let mut failed = ErrorKind::AddrNotAvailable.into();
     for address in server.addresses() {
@@ -141,7 +144,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// What a failed read or write of the socket means, which has waited as long as it may.
+    /// The fault behind a failed read or write of the socket, which had its full patience.
     fn failed(&self, error: &io::Error) -> Fault {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Stalled(self.patience),
@@ -198,7 +201,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks; the answer's body goes to `out`, all of it, or is empty. `work`: the server has to make room for so many bytes, or to sync them.
+    /// Sends a request. The answer's body fills `out` exactly, or is empty if `out` is. `work` is
+    /// the number of bytes that the server has to reserve or sync.
     fn ask(
         &mut self,
         frame: Frame,
@@ -282,7 +286,7 @@ impl Client {
         self.ask_for(None, about, frame, body, out)
     }
 
-    /// The same, of a server that has work with so many bytes, if any.
+    /// As `ask`, for a request that makes the server reserve or sync `work` bytes, if any.
     fn ask_for(
         &self,
         work: Option<u64>,
@@ -303,7 +307,7 @@ impl Client {
             connection.ask(frame, body, out, work)
         };
         let answer = tried();
-        // Behind a refusal the next answer comes as ever.
+        // After a refusal with a reason, the connection remains usable.
         if matches!(&answer, Err(fault) if !matches!(fault, Fault::Refused { why: Some(_), .. })) {
             *slot = None;
         }
@@ -317,7 +321,7 @@ impl Client {
             .unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// A file; `None` if the server has none of that name.
+    /// Opens a file; `None` if the server has no file of that name.
     ///
     /// # Errors
     /// [`TierError::Server`].
@@ -346,11 +350,13 @@ impl Client {
         }
     }
 
-    /// Puts a file on the server: `read` gives its bytes, a piece at an offset each time. It has its name, in place of one that had it, when
-    /// the server has all of them and their hash is that of what was read.
+    /// Puts a file on the server. `read` provides its bytes, one piece at an offset at a time. The
+    /// file gets its name, in place of an older file of that name, after the server has received
+    /// all bytes and verified their hash.
     ///
     /// # Errors
-    /// [`TierError::Server`], of a server without room, too; what `read` says. Nothing is left of it then.
+    /// [`TierError::Server`], also if the server has no space, and the errors of `read`. Nothing of
+    /// the file stays then.
     pub fn put(
         &self,
         name: &str,
@@ -370,7 +376,7 @@ impl Client {
         let mut offset = 0;
         while offset < len {
             let piece = &mut buffer[..(len - offset).min(MOST_WRITTEN.into()) as usize];
-            // What was begun goes with the connection.
+            // An unfinished file is removed with the connection.
             read(offset, piece).inspect_err(|_| self.hang_up())?;
             hasher.update(piece);
             let frame = Frame {
@@ -395,7 +401,7 @@ impl Client {
         Ok(self.file(name, &answer))
     }
 
-    /// The hash of all bytes of a file, as the server made it when they came to it.
+    /// The hash of all bytes of a file, which the server computed when it received them.
     ///
     /// # Errors
     /// [`TierError::Server`].
@@ -409,7 +415,8 @@ impl Client {
         Ok(hash.into())
     }
 
-    /// Has all files lose their names that begin with `prefix`, but for those that begin with `stays`. Who has one open goes on reading it.
+    /// Removes the names of all files that begin with `prefix`, except those that begin with
+    /// `stays`. A client that has such a file open can continue to read it.
     ///
     /// # Errors
     /// [`TierError::Server`].
@@ -430,7 +437,7 @@ impl Client {
             let body = [prefix.as_bytes(), &[0], after.as_bytes()].concat();
             let mut list = vec![0; LIST];
             self.ask(prefix, Frame::new(Kind::List, 0), &body, &mut list)?;
-            // In order, so that it ends.
+            // The order is checked, so that the loop ends.
             let next = Listed::decode(&list)
                 .filter(|next| next.iter().all(|file| file.name.starts_with(prefix)))
                 .filter(|next| next.first().is_none_or(|first| *first.name > *after))
@@ -446,16 +453,16 @@ impl Client {
         }
     }
 
-    /// Has all files lose their names that begin with `prefix`.
+    /// Removes the names of all files that begin with `prefix`.
     ///
     /// # Errors
     /// [`TierError::Server`].
     pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
-        // What no name begins with.
+        // A prefix that no name has.
         self.sweep(prefix, "/")
     }
 
-    /// Bytes that are free on the server.
+    /// The free bytes of the server.
     ///
     /// # Errors
     /// [`TierError::Server`].
@@ -467,17 +474,17 @@ impl Client {
 }
 
 impl RemoteFile {
-    /// What to call it in messages: `host:port/name`.
+    /// The name in messages: `host:port/name`.
     pub fn place(&self) -> String {
         format!("{}/{}", self.client.server.name(), self.name)
     }
 
-    /// Its bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// True if it has none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,4 +1,4 @@
-//! A thread's connection to a server: many reads in flight, of many queues, and nobody blocks.
+//! A thread's connection to a server, with many reads in flight from many queues. No call blocks.
 //!
 //! ```text
 //!   queue ── submit ──> slot, request in `out` ──┐
@@ -7,11 +7,13 @@
 //!   socket stirs ──> all who registered are woken: the first of them pumps for all
 //! ```
 //!
-//! Nothing runs by itself: whoever waits pumps. The socket is watched as long as somebody waits, so a queue that is dropped or reset
-//! wakes the others, of which one has it watched again.
+//! Nothing runs by itself: each waiting queue pumps. The socket is watched as long as a queue
+//! waits. So a queue that is dropped or reset wakes the others, and one of them watches the socket
+//! again.
 //!
-//! What comes in is believed as far as it was asked for: a frame has to be the answer to a read in flight, of its length, and have the
-//! right checksum. Otherwise the connection is over, and all its reads fail.
+//! Incoming bytes are accepted only as the answer to a request. A frame must answer a read in
+//! flight, have its length, and have a correct checksum. Otherwise the connection ends, and all its
+//! reads fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -28,22 +30,24 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::tier::{Completion, Request};
 
-/// A thread's connections, by all that matters of a server: its addresses, the secret, whose certificates are believed.
+/// The connections of a thread, keyed by everything that matters about a server: addresses, secret,
+/// and trusted certificates.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// After so long it is read though the socket does not stir: a ring does not, when the other end is gone.
+/// After this time the connection is read even if its socket has no event, because a ring gives no
+/// event when the other end is gone.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// Where a queue's completions wait to be taken.
+/// The completions of a queue that wait to be taken.
 #[derive(Debug)]
 pub(super) struct Letters {
-    /// What the file is called on the server.
+    /// The name of the file on the server.
     pub(super) name: Rc<str>,
-    /// Raised by a reset: what was asked for before is not wanted any more.
+    /// Incremented by a reset; answers to earlier requests are then discarded.
     pub(super) epoch: Cell<u64>,
     pub(super) in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
-    /// Who waits for them.
+    /// The task that waits for completions.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -84,7 +88,7 @@ impl Letters {
     }
 }
 
-/// Everybody who waits for a connection.
+/// The tasks that wait for a connection.
 #[derive(Default)]
 struct Bell {
     waiting: Mutex<Vec<Waker>>,
@@ -124,12 +128,13 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// The thread's connection to a server: the one that it has, unless that is over, or one that begins now.
+    /// The thread's connection to a server: the existing one unless it has ended, or else a new
+    /// one.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
         if let Some(link) = known {
-            // One that the server has ended meanwhile is found out about here.
+            // This notices a connection that the server has ended meanwhile.
             if link.is_idle() {
                 link.pump();
             }
@@ -154,7 +159,7 @@ impl Link {
         matches!(self.state.borrow().stage, Stage::Over(_))
     }
 
-    /// Asks for bytes of a file; they come to `letters`.
+    /// Requests bytes of a file. They are delivered to `letters`.
     pub(super) fn submit(&self, letters: &Rc<Letters>, file: u64, request: Request, block: Block) {
         letters.in_flight.set(letters.in_flight.get() + 1);
         let mut state = self.state.borrow_mut();
@@ -180,7 +185,7 @@ impl Link {
                 if !lane.submit(file, request.offset, asked) {
                     return;
                 }
-                // Nobody takes this letter: what waits for it is in the lane.
+                // This completion has no reader: the read itself waits in the lane.
                 let to = To {
                     letters: Rc::new(Letters::new(letters.name.clone())),
                     epoch: 0,
@@ -206,13 +211,14 @@ impl Link {
         frame.append(&[], if open { out } else { later });
     }
 
-    /// Writes and reads what can be without waiting, and delivers what has come in. No more than that: the caller looks whether it has what it
-    /// waits for.
+    /// Writes and reads as much as possible without waiting, and delivers the completions. The
+    /// caller then checks whether its own has arrived.
     pub(super) fn pump(&self) {
         self.pump_if(true);
     }
 
-    /// The same for one who waits: nothing is read while the socket is watched and does not stir, as it is by then if another has pumped just now.
+    /// The same for a waiting queue. If the socket is watched and has no event, nothing is read.
+    /// That is also the case if another queue has pumped just now.
     pub(super) fn pump_waiting(&self) {
         self.pump_if(false);
     }
@@ -229,7 +235,7 @@ impl Link {
         let pumped = heard.and_then(|()| state.pump(&self.server, reads, &mut done));
         let patience = self.server.inner.patience;
         let waits = !state.is_idle() && !matches!(state.stage, Stage::Over(_));
-        // Time in which nobody looked is no time in which the server could have been heard.
+        // Time in which this process did not check does not count as silence of the server.
         if now.saturating_duration_since(state.looked) > patience / 2 {
             state.quiet_since = now;
         }
@@ -242,7 +248,7 @@ impl Link {
         };
         let failed = over.map(|fault| (state.end(&fault), fault));
         drop(state);
-        // Wakers are foreign code.
+        // Wakers are foreign code, so nothing may be borrowed here.
         for (asked, result) in done {
             let To {
                 letters,
@@ -259,7 +265,8 @@ impl Link {
         }
     }
 
-    /// Has a task woken when something stirs; it has pumped just now. Gives when to look whether the server has stalled.
+    /// Registers a task to be woken by the next event, after it has pumped. Returns the time of the
+    /// next check whether the server has stalled.
     pub(super) fn wait(
         &self,
         reactor: &Rc<Reactor>,
@@ -279,11 +286,12 @@ impl Link {
             return Instant::now();
         }
         let patience = self.server.inner.patience;
-        // Looked at more often than that, so that a pause in which nobody looked is told from silence.
+        // The check runs more often than the patience, so that a pause of this process can be told
+        // from silence of the server.
         (state.quiet_since + patience).min(Instant::now() + patience / 4)
     }
 
-    /// A queue that waited does so no more: of the others one has the socket watched.
+    /// Removes a queue that waited. One of the other queues then watches the socket.
     pub(super) fn leave(&self, letters: &Letters) {
         let had = letters.waker.take();
         if had.is_some() {

@@ -1,6 +1,8 @@
-//! Another process' memory, on this machine or another one, read over TCP, through a ring in shared memory ([`ring`]) or through UCX ([`ucx`]):
-//! the client's side. [`Server::connect`] leads the same ways to the servers of DistVS, whatever they speak. The server is `stratann memory-server` (crate
-//! `stratann-node`); what goes between them is in [`wire`].
+//! The client's side of memory servers: the memory of another process, on this or another machine.
+//! It is read over TCP, through a ring in shared memory ([`ring`]), or through UCX ([`ucx`]).
+//! [`Server::connect`] uses the same three transports to reach the servers of DistVS, for any
+//! protocol. The server itself is `stratann memory-server` (crate `stratann-node`), and [`wire`]
+//! defines the bytes between them.
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
@@ -10,18 +12,23 @@
 //!   RemoteVolume ── Client: one connection, asked and answered in turn ──> the same: puts files there, opens and checks them
 //! ```
 //!
-//! A read names a file, an offset and a length, and asks for nothing that depends on the index: through UCX it is *one-sided*, which is to
-//! say that the server's processors have no part in it; over TCP and the ring the server's threads copy the bytes, and nothing else. It is not believed more than a disk is: frames have checksums, and pages have theirs, which whoever reads verifies.
+//! A read names a file, an offset and a length, and requires no knowledge of the index. Through UCX
+//! it is *one-sided*: the server's processors take no part in it. Over TCP and the ring, the
+//! server's threads copy the bytes and do nothing else. A server is trusted no more than a disk.
+//! Frames have checksums, and pages have their own, which the reader verifies.
 //!
-//! **Nothing waits for ever.** A server that sends less than 64 KiB, and completes no answer, for [`Server::PATIENCE`] while it is asked has stalled;
-//! one that sends what cannot be meant answers nonsense. Both, and one that is gone, are errors of all reads in flight
-//! ([`Fault`]), and the next read connects anew. Time in which this process did not look does not count.
-//! A server that makes room for a file, or syncs it, may take twelve times as long, and a second for each 16 MiB.
+//! **No wait is unbounded.** A server has stalled if it is asked and, for [`Server::PATIENCE`],
+//! sends less than 64 KiB and completes no answer. A server that sends an invalid answer answers
+//! nonsense. Both cases, and a closed connection, are errors of all reads in flight ([`Fault`]),
+//! and the next read connects again. Time in which this process did not check does not count. While
+//! a server reserves or syncs a file, it may take twelve times as long, plus a second for each 16
+//! MiB.
 //!
-//! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may read, or `STRATANN_SECRET`) is
-//! proved by both and never sent. A client that has one refuses a server that does not know it. Where none is given, processes of one user on one machine
-//! have one in common (`own.rs`). What is sent behind that is
-//! encrypted with TLS only (`transport.rs`).
+//! **Authentication.** Client and server share a secret (`STRATANN_SECRET_FILE`, a file that only
+//! its owner may read, or `STRATANN_SECRET`). Both prove that they know it, and it is never sent. A
+//! client with a secret refuses a server that does not know it. If no secret is given, processes of
+//! one user on one machine share one (`own.rs`). Later bytes are encrypted only with TLS
+//! (`transport.rs`).
 
 mod client;
 mod link;
@@ -59,82 +66,84 @@ use crate::error::TierError;
 use crate::span::Span;
 use wire::{Binding, Greeting, Protocol, Refusal, Reply, Secret, Side, Status, Welcome};
 
-/// Why a server did not do what it was asked for: what stands behind its name in a message.
+/// The reasons why a server did not do the requested operation. In a message the text follows the
+/// server's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// There is no connection to it.
+    /// There is no connection to the server.
     #[error("cannot be reached ({0}): start it there, or check address and port")]
     Unreachable(String),
-    /// It sent nothing of use for a while.
+    /// The server was asked, and sent too little for a while.
     #[error(
         "sent nothing of use for {span} while it was asked: it hangs, has too much to do, or the network is gone; try again, or restart it",
         span = Span(*.0)
     )]
     Stalled(Duration),
-    /// Somebody listens there, and never greets.
+    /// A process accepts connections at that address, and sends no greeting.
     #[error(
         "takes connections and sent no greeting for {span}: it hangs or was stopped; or that is the port of its health and metrics (--http), it wants TLS, or it is no server of StratANN: check address and port",
         span = Span(*.0)
     )]
     NoGreeting(Duration),
-    /// It ended the connection.
+    /// The server ended the connection.
     #[error("ended the connection ({0}): it was stopped or restarted; try again")]
     Closed(String),
-    /// It sent what cannot be meant.
+    /// The server sent an invalid answer.
     #[error(
         "answered nonsense ({0}): it is no server of this version, or it or the network is broken"
     )]
     Nonsense(String),
-    /// It is another kind of server, or of another version.
+    /// The server is of another kind, or of another version.
     #[error("{0}")]
     Protocol(String),
-    /// Its certificate.
+    /// The server's certificate is not trusted.
     #[error(
         "shows a certificate that is not believed ({0}): name a file that has it, or that of who signed it, in {variable}, and reach the server by a name that it is for",
         variable = Tls::AUTHORITY
     )]
     Certificate(String),
-    /// One of both does not know the secret.
+    /// Client or server does not know the secret.
     #[error(
         "{0}: give both the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET; without one, processes of one user on one machine have theirs in common"
     )]
     Secret(&'static str),
-    /// It refused.
+    /// The server refused the request.
     #[error("refuses ({why:?}): {text}")]
     Refused {
-        /// Why.
+        /// The reason.
         why: Option<Refusal>,
-        /// What it says.
+        /// The server's text.
         text: String,
     },
 }
 
-/// A memory server, as a client knows it. Clones are the same.
+/// A memory server, from the client's side. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
 }
 
-/// How a server is reached.
+/// The transport to a server.
 #[derive(Clone, Debug)]
 enum Way {
-    /// At one of these addresses, which are tried in turn.
+    /// TCP, at one of these addresses, which are tried in turn.
     Tcp(Vec<SocketAddr>),
-    /// Its socket for rings.
+    /// A ring; this is the server's socket for rings.
     Ring(PathBuf),
-    /// As TCP, beside which reads go through UCX; what goes between servers of DistVS, and to them, does so behind the greetings.
+    /// TCP, and reads of files go through UCX beside it. The protocols of DistVS go through UCX
+    /// after the greetings.
     Ucx(Vec<SocketAddr>),
 }
 
-/// What tells the connections that one server may have in common from those of others.
+/// Identifies a server and its settings. Connections with the same key can be shared.
 pub(crate) type ServerKey = [u8; 32];
 
 struct Inner {
     /// `host:port`, `shm:/path` or `ucx:host:port`, as it was given.
     name: String,
     way: Way,
-    /// Which of its addresses led there last.
+    /// The index of the address that worked last.
     address: AtomicUsize,
     secret: Option<Secret>,
     tls: Option<Tls>,
@@ -153,7 +162,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The way to a server that a name begins with, in letters of either case, and what is behind it.
+/// Splits the name of a server into its prefix, in either case, and the rest.
 fn split_way(name: &str) -> Option<(&'static str, &str)> {
     [Server::RING, Server::UCX].into_iter().find_map(|way| {
         let (begin, rest) = name.split_at_checked(way.len())?;
@@ -162,14 +171,16 @@ fn split_way(name: &str) -> Option<(&'static str, &str)> {
 }
 
 impl Server {
-    /// How long a server may send nothing of use while it is asked.
+    /// The longest time for which a server may send nothing useful while it is asked.
     pub const PATIENCE: Duration = Duration::from_secs(5);
-    /// What the name of a server begins with that is reached through a ring.
+    /// The prefix of the name of a server that is reached through a ring.
     pub const RING: &str = "shm:";
-    /// What the name of a server begins with of which files are read through UCX, or that is spoken to through UCX.
+    /// The prefix of the name of a server that is reached through UCX, for reads of files or for
+    /// its whole protocol.
     pub const UCX: &str = "ucx:";
 
-    /// The name that is meant by one that begins as none does: with `UCX:`, or with two ways to the server, of which the last counts.
+    /// Suggests a correction for a name with an invalid prefix: `UCX:` in capitals, or two
+    /// prefixes, where the last one counts. `None` if the prefix is valid.
     pub fn meant(name: &str) -> Option<String> {
         let (way, mut rest) = split_way(name)?;
         if name.starts_with(way) && split_way(rest).is_none() {
@@ -182,13 +193,14 @@ impl Server {
         Some(format!("{meant}{rest}"))
     }
 
-    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings, or at
-    /// `ucx:host:port`, of which files are read through UCX, or that is spoken to through UCX. Nothing is sent yet.
+    /// A server at `host:port`, at `shm:/path` (a socket for rings), or at `ucx:host:port` (reads
+    /// of files, or the whole protocol, go through UCX). A host name is looked up now. Nothing is
+    /// sent yet.
     ///
     /// # Errors
-    /// Nobody knows the name, or it begins as none does; UCX is not there.
+    /// The host name is unknown, the prefix is invalid, or UCX is not available.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
-        // What it is for is said when it is asked.
+        // The server's kind is known only when it is asked.
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
             protocol: None,
@@ -245,7 +257,7 @@ impl Server {
         patience: Duration,
     ) -> Server {
         let mut hasher = blake3::Hasher::new();
-        // What is in front of the secret and of TLS ends where nothing else can.
+        // The text before the secret and TLS is terminated unambiguously.
         let what = format!("{name:?} {way:?} {patience:?} {}\0", secret.is_some());
         hasher.update(what.as_bytes());
         if let Some(secret) = &secret {
@@ -267,7 +279,7 @@ impl Server {
         }
     }
 
-    /// The same at other addresses than those of its name, which are tried in turn.
+    /// The same server at other addresses, which are tried in turn.
     #[must_use]
     pub fn with_addresses(&self, addresses: Vec<SocketAddr>) -> Server {
         let Inner {
@@ -286,7 +298,8 @@ impl Server {
         Self::at(name, way, secret.clone(), tls.clone(), *patience)
     }
 
-    /// Its addresses, the one that led there last first. None where it is reached through a ring.
+    /// The addresses, beginning with the one that worked last. Empty for a server that is reached
+    /// through a ring.
     fn addresses(&self) -> Vec<SocketAddr> {
         let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
             return Vec::new();
@@ -299,7 +312,7 @@ impl Server {
         addresses
     }
 
-    /// An address led there.
+    /// Records that an address worked.
     fn reached(&self, address: SocketAddr) {
         if let Way::Tcp(addresses) | Way::Ucx(addresses) = &self.inner.way
             && let Some(at) = addresses.iter().position(|&known| known == address)
@@ -308,13 +321,14 @@ impl Server {
         }
     }
 
-    /// How long one of its addresses is tried: all of them together no longer than a server may be silent.
+    /// The longest time for which one address is tried. All addresses together take at most the
+    /// server's patience.
     fn patience_each(&self) -> Duration {
         let addresses = self.addresses().len().max(1);
         self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
     }
 
-    /// The same with other patience.
+    /// The same server with another patience.
     #[must_use]
     pub fn with_patience(&self, patience: Duration) -> Server {
         let Inner {
@@ -327,12 +341,12 @@ impl Server {
         Self::at(name, way.clone(), secret.clone(), tls.clone(), patience)
     }
 
-    /// `host:port`, as it was given.
+    /// The name as it was given, such as `host:port`.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// What went wrong with one of its files.
+    /// The error of an operation on one of the server's files.
     fn failed(&self, file: &str, fault: Fault) -> TierError {
         TierError::Server {
             place: format!("{}/{file}", self.inner.name),
@@ -341,16 +355,18 @@ impl Server {
         }
     }
 
-    /// Connects to a server of some protocol, within its patience, and is greeted: what is sent from then on is the protocol's. Reads and writes wait for as
-    /// long as it takes.
+    /// Connects to a server of some protocol, within its patience, and exchanges greetings. All
+    /// later bytes belong to the protocol. Reads and writes then wait without a limit.
     ///
     /// # Errors
-    /// Nobody is there, or somebody else: another protocol or version, or who does not know the secret.
+    /// No server is reachable, or the server has another protocol or version, or does not know the
+    /// secret.
     pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
         client::connect(self, protocol)
     }
 
-    /// Where what comes behind the greetings goes through UCX: whether the server is on this machine. Files are read through UCX beside a connection.
+    /// Whether the bytes after the greetings go through UCX: `Some` if they do, and whether the
+    /// server is on this machine. Reads of files go through UCX beside a connection.
     fn streams(&self, protocol: Protocol) -> Option<bool> {
         match &self.inner.way {
             Way::Ucx(all) if protocol.is_role() => {
@@ -400,7 +416,7 @@ impl Server {
         })
     }
 
-    /// Whether the server may be asked.
+    /// Checks whether the server accepted the client, and knows its secret.
     fn check(
         &self,
         greeting: &Greeting,
@@ -439,15 +455,16 @@ impl Server {
 }
 
 impl Secret {
-    /// The variable that names a file with the secret.
+    /// The environment variable that names a file with the secret.
     pub const FILE: &str = "STRATANN_SECRET_FILE";
-    /// The variable that has the secret itself.
+    /// The environment variable that contains the secret.
     pub const VARIABLE: &str = "STRATANN_SECRET";
 
-    /// The secret that the environment has: that in the file which [`FILE`](Secret::FILE) names, or that of [`VARIABLE`](Secret::VARIABLE).
+    /// The secret of the environment: from the file that [`FILE`](Secret::FILE) names, or else from
+    /// [`VARIABLE`](Secret::VARIABLE).
     ///
     /// # Errors
-    /// As those of [`read`](Secret::read); a variable that is too short.
+    /// As for [`read`](Secret::read). Also if the variable is too short.
     pub fn of_environment() -> Result<Option<Secret>, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(path) = of(Self::FILE) {
@@ -462,10 +479,12 @@ impl Secret {
         }
     }
 
-    /// The secret in a file, which only its owner, who is this user or root, may be able to read.
+    /// Reads the secret from a file. Only its owner, who must be this user or root, may have access
+    /// to it.
     ///
     /// # Errors
-    /// It cannot be read, can be read by others, or is shorter than [`LEAST_BYTES`](Secret::LEAST_BYTES).
+    /// The file cannot be read, other users have access to it, or it is shorter than
+    /// [`LEAST_BYTES`](Secret::LEAST_BYTES).
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();

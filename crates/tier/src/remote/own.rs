@@ -1,7 +1,9 @@
-//! The secret that all processes of one user have in common on a machine, for servers of which nobody gives another one.
+//! The secret that all processes of one user share on a machine. It serves local servers if no
+//! other secret is given.
 //!
-//! A port of a machine is open to all its users. So a server there always has a secret: where none is given it is that in a file of this user alone,
-//! which whoever comes first makes: `$XDG_STATE_HOME/stratann/secret`, or `~/.local/state/stratann/secret`.
+//! A port of a machine is open to all its users, so a local server always has a secret. If none is
+//! given, it is in a file that only this user can read, and the first process creates it:
+//! `$XDG_STATE_HOME/stratann/secret`, or `~/.local/state/stratann/secret`.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -17,20 +19,21 @@ use super::Server;
 use super::wire::Secret;
 use crate::error::TierError;
 
-/// How often a file is looked for that somebody else makes, or removes.
+/// The number of attempts to read a file that another process creates or removes meanwhile.
 const TRIES: usize = 8;
-/// How long a file that is being written is left alone until it is looked at again.
+/// The pause before a file that is being written is read again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Gives a file a second name, as [`fs::hard_link`].
+/// Gives a file a second name, as [`fs::hard_link`] does.
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// A secret that is given or, where none is and a server of this name or address is on this machine alone, that of this user, which is made if it is
-    /// not there. `None`: a server of another machine, for which none is given.
+    /// The given secret. If none is given and the server is only on this machine (by its name or
+    /// address), the secret of this user, which is created if it is missing. `None` for a server on
+    /// another machine without a given secret.
     ///
     /// # Errors
-    /// There is no place for the file, it cannot be made or read, or others can read it.
+    /// There is no place for the file, it cannot be created or read, or other users can read it.
     pub fn given_or_own(given: Option<&Secret>, name: &str) -> Result<Option<Secret>, TierError> {
         match given {
             Some(secret) => Ok(Some(secret.clone())),
@@ -39,14 +42,14 @@ impl Secret {
         }
     }
 
-    /// That of this user.
+    /// The secret of this user.
     fn of_user() -> Result<Secret, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let place = Place::of(of("XDG_STATE_HOME"), of("HOME"))?;
         Self::kept_in(&place, link)
     }
 
-    /// That in a folder, where it is made if it is not there.
+    /// The secret in a folder; it is created if it is missing.
     fn kept_in(place: &Place, link: Link) -> Result<Secret, TierError> {
         let path = place.folder.join("secret");
         for tried in 1..=TRIES {
@@ -55,7 +58,7 @@ impl Secret {
                     place.check_owner()?;
                     make(&place.folder, &path, link).map_err(|source| failed(&path, &source))?;
                 }
-                // Another process may be writing it.
+                // Another process may be writing the file.
                 Err(_) if tried < TRIES && is_short(&path) => thread::sleep(PAUSE),
                 Err(error) => return Err(with_remedy(&path, error)),
                 Ok(secret) => return Ok(secret),
@@ -65,15 +68,15 @@ impl Secret {
     }
 }
 
-/// Where the secret of a user is kept.
+/// The folder that keeps a user's secret.
 struct Place {
     folder: PathBuf,
-    /// The home folder that it is in, if it is in that.
+    /// The home folder above it, if it is in one.
     home: Option<PathBuf>,
 }
 
 impl Place {
-    /// That which the environment says: a relative path is none.
+    /// The folder according to the environment. A relative path is ignored.
     fn of(state: Option<OsString>, home: Option<OsString>) -> Result<Self, TierError> {
         let absolute =
             |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -96,11 +99,12 @@ impl Place {
         })
     }
 
-    /// Refuses the home folder of another user, who could not use it any more if this one made folders there.
+    /// Refuses the home folder of another user. Folders that this user created there would be
+    /// unusable for the other one.
     fn check_owner(&self) -> Result<(), TierError> {
         let user = rustix::process::geteuid().as_raw();
         match &self.home {
-            // One that cannot be looked at fails when the folder is made.
+            // If the folder cannot be examined, its creation will fail.
             Some(home) => match fs::metadata(home) {
                 Ok(facts) => check_owner(home, facts.uid(), user),
                 Err(_) => Ok(()),
@@ -125,7 +129,7 @@ fn check_owner(home: &Path, owner: u32, user: u32) -> Result<(), TierError> {
     }
 }
 
-/// The secret of this user cannot be made or read.
+/// The error for a secret of this user that cannot be created or read.
 fn failed(path: &Path, cause: &dyn Display) -> TierError {
     TierError::Unsupported {
         what: format!("the secret of this user in {}", path.display()),
@@ -136,7 +140,7 @@ fn failed(path: &Path, cause: &dyn Display) -> TierError {
     }
 }
 
-/// An error of reading the secret of this user, which says that another file can be named.
+/// Adds to an error of reading the secret the advice to name another file.
 fn with_remedy(path: &Path, error: TierError) -> TierError {
     match error {
         TierError::Unsupported { what, reason } => TierError::Unsupported {
@@ -152,7 +156,7 @@ fn is_short(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|facts| facts.len() < Secret::LEAST_BYTES as u64)
 }
 
-/// Whether a server is on this machine alone, by its name or the address that it listens at.
+/// Whether a server is on this machine alone, by its name or by the address that it listens at.
 fn is_here(name: &str) -> bool {
     if name.starts_with(Server::RING) {
         return true;
@@ -160,7 +164,7 @@ fn is_here(name: &str) -> bool {
     let address = name.strip_prefix(Server::UCX).unwrap_or(name);
     let mut found = match address.to_socket_addrs() {
         Ok(found) => found.peekable(),
-        // It is said when it is wanted.
+        // The error is reported when the address is used.
         Err(_) => return false,
     };
     found.peek().is_some() && found.all(|address| address.ip().is_loopback())
@@ -170,8 +174,9 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
-/// Makes the file, with random bytes; where somebody else was as fast, theirs stays. It has all of them when it gets its name, but for a file system
-/// without links: there it is empty for a moment.
+/// Creates the file with random bytes. If another process was faster, its file stays. The file has
+/// all its bytes when it gets its name, except on a file system without links, where it is empty
+/// for a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -186,7 +191,7 @@ fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     let made = match link(&beside, path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        // A file system without links.
+        // The file system has no hard links.
         Err(_) => match write_new(path, &line) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             made => made,
@@ -196,7 +201,7 @@ fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     made
 }
 
-/// Writes a file that is not there yet, for this user alone. It is gone again where that fails.
+/// Writes a new file for this user alone, and removes it again if that fails.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)

@@ -1,4 +1,5 @@
-//! A connection through memory that two processes of one user share: a ring of bytes for each direction.
+//! A connection through memory that two processes of one user share, with one ring of bytes for
+//! each direction.
 //!
 //! ```text
 //!   client                         memfd                            server
@@ -9,9 +10,11 @@
 //!   eventfd <─ "there is something, or room again" ─> eventfd
 //! ```
 //!
-//! Each ring has one writer and one reader, and no lock: the writer publishes its head when the bytes are there, the reader its tail when
-//! they are taken. Who finds nothing to do says so in the memory, looks once more, and waits for his eventfd; who has done something
-//! rings it if the other has said so. So a busy connection makes no system call, and an idle one uses no processor.
+//! Each ring has one writer and one reader, and no lock. The writer publishes its head after it has
+//! written bytes, and the reader its tail after it has read them. An end with nothing to do sets a
+//! flag in the memory, checks once more, and waits for its eventfd. An end that has done something
+//! rings the other's eventfd if that flag is set. So a busy connection makes no system calls, and
+//! an idle one uses no processor time.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -22,11 +25,13 @@
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!
-//! **How it begins.** The client connects to the server's Unix socket and sends three descriptors with sixteen bytes: the memory, which is sealed so
-//! that neither can cut it, its own eventfd and the server's. Both ask the kernel whose process the other is, and refuse another user's. The socket
-//! stays open: its end is the end of the connection, however a process ends. What the rings carry is what TCP would.
+//! **Setup.** The client connects to the server's Unix socket and sends sixteen bytes and three
+//! descriptors: the memory (sealed, so that neither side can truncate it), its own eventfd, and the
+//! server's. Both sides ask the kernel for the other's user, and refuse another user. The socket
+//! stays open. Its end is the end of the connection, however a process ends. The rings carry the
+//! same bytes as TCP would.
 //!
-//! Nothing that stands in the memory is believed: a head or tail that cannot be is an error of the connection.
+//! Values in the memory are not trusted: an impossible head or tail is an error of the connection.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -51,22 +56,22 @@ use rustix::net::{
 
 /// Bytes of a ring.
 const RING: usize = 1 << 20;
-/// Where the first ring begins.
+/// The offset of the first ring.
 const RINGS: usize = 4096;
-/// Bytes of the memory.
+/// Bytes of the whole memory.
 const ALL: usize = RINGS + 2 * RING;
-/// Bytes between the numbers of one ring and those of the other.
+/// Bytes from the numbers of one ring to the numbers of the other.
 const NUMBERS: usize = 256;
-/// Bytes between two numbers: each has a cache line.
+/// Bytes from one number to the next: each has a cache line of its own.
 const LINE: usize = 64;
-/// What goes with the descriptors.
+/// The message that accompanies the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// How long who waits looks before he sleeps. A reader that sleeps is woken after several microseconds; an answer of a server that is awake
-/// comes within them.
+/// The time for which a waiting end spins before it sleeps. Waking a sleeping reader takes several
+/// microseconds, and a server that is awake answers within this time.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
-/// How often who does not wait asks whether the other is still there.
+/// The interval at which an end that does not block checks whether the other one is still there.
 const LOOK: Duration = Duration::from_millis(50);
-/// What the memory must be sealed with.
+/// The required seals of the memory.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
@@ -75,13 +80,14 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the shared ring: {what}"))
 }
 
-/// The memory.
+/// The shared memory.
 struct Memory(MmapRaw);
 
 impl Memory {
-    /// Maps memory that has the right size and cannot be cut any more.
+    /// Maps memory of the right size that cannot be truncated any more.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        // In this order: once it is sealed its size stays what it is, and before nothing that was said of it would hold.
+        // The seals are checked first: after sealing, the size cannot change, and before it a check
+        // of the size would prove nothing.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("memory of another size, or that is not sealed"));
@@ -96,8 +102,9 @@ impl Memory {
     }
 
     fn position(&self, ring: usize, number: usize) -> &AtomicU64 {
-        // SAFETY: the number lies in the first page of the mapping, aligned to a cache line, and the mapping lives as long as self and cannot be
-        // cut (seals). Both processes use it as an atomic only.
+        // SAFETY: the number is in the first page of the mapping, aligned to a cache line. The
+        // mapping lives as long as self and cannot be truncated (seals). Both processes use it as
+        // an atomic only.
         unsafe { AtomicU64::from_ptr(self.number(ring, number).cast()) }
     }
 
@@ -111,22 +118,23 @@ impl Memory {
     }
 }
 
-/// Numbers of a ring.
+/// The numbers of a ring.
 const HEAD: usize = 0;
 const TAIL: usize = 1;
 const READER: usize = 2;
 const WRITER: usize = 3;
 
-/// One end of one ring: its reader's or its writer's.
+/// One end of one ring, the reader's or the writer's.
 struct End {
     memory: Arc<Memory>,
     ring: usize,
-    /// Bytes that went through this end. What the memory says of it is for the other.
+    /// Bytes that went through this end. The copy of this number in the memory is for the other
+    /// end.
     own: u64,
 }
 
 impl End {
-    /// Takes bytes out; gives how many.
+    /// Reads bytes; returns their number.
     fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let head = self.memory.position(self.ring, HEAD).load(Ordering::SeqCst);
         let there = head.wrapping_sub(self.own);
@@ -137,9 +145,11 @@ impl End {
         let at = self.own as usize % RING;
         let first = count.min(RING - at);
         let ring = self.memory.ring(self.ring);
-        // SAFETY: at + first <= RING and count - first <= at, so that both pieces lie in this ring, which is mapped while `memory` lives; `out`
-        // has `count` bytes and is this function's. The writer does not touch bytes between tail and head; a process of this user that does so all the
-        // same changes bytes under their copying, as it could in any memory that it shares, and the checksum behind tells.
+        // SAFETY: at + first <= RING and count - first <= at, so both pieces are within this ring,
+        // which is mapped while `memory` lives. `out` has `count` bytes and is borrowed
+        // exclusively. The writer does not touch bytes between tail and head. A process of this
+        // user that does so nevertheless changes bytes while they are copied, as in any shared
+        // memory, and the checksum of the frame detects it.
         unsafe {
             out.as_mut_ptr()
                 .copy_from_nonoverlapping(ring.add(at), first);
@@ -154,7 +164,7 @@ impl End {
         Ok(count)
     }
 
-    /// Puts bytes in; gives how many there was room for.
+    /// Writes bytes; returns how many there was room for.
     fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let tail = self.memory.position(self.ring, TAIL).load(Ordering::SeqCst);
         let used = self.own.wrapping_sub(tail);
@@ -177,24 +187,26 @@ impl End {
         Ok(count)
     }
 
-    /// Says that this end waits. It has to look once more behind that: either it finds what the other did before, or the other finds this.
+    /// Sets the flag that this end waits. The caller has to check once more afterwards: either it
+    /// sees the other end's earlier action, or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
 
-    /// Whether the other end said so; it says so no more.
+    /// Whether the other end's flag was set; clears it.
     fn waited_for(&self, flag: usize) -> bool {
         self.memory.flag(self.ring, flag).swap(0, Ordering::SeqCst) == 1
     }
 }
 
-/// Rings at an eventfd.
+/// Rings an eventfd.
 pub(super) fn ring(theirs: &OwnedFd) {
-    // It fails where it has rung very often, or the other is gone, which shows elsewhere.
+    // The write fails if the counter is full, or if the other end is gone, which is noticed
+    // elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 
-/// Whether the other end of a socket that does not block is gone, through which nothing is ever sent.
+/// Whether the other end of a non-blocking socket is gone. Nothing is ever sent through the socket.
 pub(super) fn is_over(mut socket: impl Read) -> bool {
     match socket.read(&mut [0u8]) {
         Ok(0) => true,
@@ -203,9 +215,10 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
     }
 }
 
-/// A connection through shared memory. It reads and writes as a socket does, with time limits as a socket has them, or without waiting.
+/// A connection through shared memory. It reads and writes as a socket does, with the same time
+/// limits, or without blocking.
 pub struct RingStream {
-    /// Before the socket, which tells the other that it ends.
+    /// Declared before the socket, whose end tells the other side that the connection ends.
     input: End,
     output: End,
     mine: OwnedFd,
@@ -223,7 +236,7 @@ impl fmt::Debug for RingStream {
     }
 }
 
-/// Refuses the process of another user.
+/// Refuses a process of another user.
 fn check_user(socket: &UnixStream) -> io::Result<()> {
     let other = rustix::net::sockopt::socket_peercred(socket)?.uid;
     match other == rustix::process::geteuid() {
@@ -236,12 +249,13 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
 }
 
 impl RingStream {
-    /// Connects to a server's socket. Never waits: the server takes the rings when it comes to it, and they can be written to at once.
+    /// Connects to a server's socket. This never waits: the server accepts the rings later, and
+    /// they can be written to at once.
     ///
     /// # Errors
-    /// Nobody listens there, or another user does.
+    /// No process listens there, or a process of another user does.
     pub fn connect(path: &Path) -> io::Result<RingStream> {
-        // Where too many want to connect at once, it fails and does not wait.
+        // If too many clients connect at once, this fails instead of waiting.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -270,7 +284,8 @@ impl RingStream {
         Self::over(Memory::of(&memory)?, (1, 0), mine, theirs, socket)
     }
 
-    /// The server's side of a connection that was accepted: takes what the client sends, within a time.
+    /// The server's side of an accepted connection: receives the client's descriptors, within a
+    /// time limit.
     fn accepted(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         check_user(&socket)?;
         socket.set_read_timeout(Some(patience))?;
@@ -295,7 +310,7 @@ impl RingStream {
         else {
             return Err(broken("no client of it"));
         };
-        // What is written to them must not wait.
+        // Writes to these descriptors must not block.
         for fd in [&theirs, &mine] {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
@@ -304,7 +319,7 @@ impl RingStream {
         Ok(stream)
     }
 
-    /// With the numbers of the rings that it reads and writes.
+    /// Makes a stream with the numbers of the rings that it reads and writes.
     fn over(
         memory: Arc<Memory>,
         (input, output): (usize, usize),
@@ -331,32 +346,32 @@ impl RingStream {
         })
     }
 
-    /// Whether reads and writes wait, as far as their time limits go.
+    /// Sets whether reads and writes block, up to their time limits.
     pub fn set_waits(&mut self, waits: bool) {
         self.waits = waits;
     }
 
-    /// How long a read waits; `None` is for ever.
+    /// Limits the wait of a read; `None` for no limit.
     pub fn set_read_timeout(&mut self, limit: Option<Duration>) {
         self.read_timeout = limit;
     }
 
-    /// How long a write waits; `None` is for ever.
+    /// Limits the wait of a write; `None` for no limit.
     pub fn set_write_timeout(&mut self, limit: Option<Duration>) {
         self.write_timeout = limit;
     }
 
-    /// The socket beside the rings, whose end is that of the connection.
+    /// The socket beside the rings. Its end is the end of the connection.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
-    /// Tells the other end that there is something for it.
+    /// Rings the other end.
     fn ring(&self) {
         ring(&self.theirs);
     }
 
-    /// Has it rung no more.
+    /// Resets this end's eventfd.
     fn quiet(&self) {
         let _ = rustix::io::read(&self.mine, &mut [0u8; 8]);
     }
@@ -367,7 +382,7 @@ impl RingStream {
         is_over(&self.socket)
     }
 
-    /// Does something as soon as it can be done: `act` gives 0 as long as it cannot.
+    /// Performs `act` as soon as possible. `act` returns 0 as long as it can do nothing.
     fn when(
         &mut self,
         flag: usize,
@@ -394,7 +409,7 @@ impl RingStream {
                 return Ok(done);
             }
             if (self.waits || self.looked.elapsed() > LOOK) && self.is_over() {
-                // What was put there last is taken first.
+                // Bytes that were written last are read first.
                 return match act(self)? {
                     0 if flag == WRITER => Err(ErrorKind::BrokenPipe.into()),
                     done => Ok(done),
@@ -420,11 +435,12 @@ impl RingStream {
     }
 }
 
-/// The end of a connection that reads, apart from the one that writes: each may have a thread.
+/// The reading half of a connection. Both halves may be used by different threads.
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The end of a connection that writes. Where there is no room it looks again every now and then: the eventfd is the reader's.
+/// The writing half of a connection. If the ring is full, it polls at an interval, because the
+/// eventfd belongs to the reader.
 pub struct RingWriter {
     output: End,
     theirs: OwnedFd,
@@ -432,17 +448,17 @@ pub struct RingWriter {
     limit: Option<Duration>,
 }
 
-/// How long a writer sleeps that has a reader beside it and no room in a ring of 1 MiB.
+/// The sleep of a writer with a separate reader, if its ring of 1 MiB is full.
 const NO_ROOM: Duration = Duration::from_micros(100);
 
 impl RingStream {
-    /// Takes the two directions apart; both wait, as far as their time limits go.
+    /// Splits the stream into its two directions. Both block, up to their time limits.
     ///
     /// # Errors
-    /// There are no more descriptors.
+    /// No more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
-            // The reader's has the same memory, and is used no more.
+            // The reading half has the same end, and does not use it any more.
             output: End {
                 memory: self.output.memory.clone(),
                 ..self.output
@@ -457,12 +473,12 @@ impl RingStream {
 }
 
 impl RingReader {
-    /// How long a read waits; `None` is for ever.
+    /// Limits the wait of a read; `None` for no limit.
     pub fn set_timeout(&mut self, limit: Option<Duration>) {
         self.0.read_timeout = limit;
     }
 
-    /// The socket beside the rings, whose end is that of the connection.
+    /// The socket beside the rings. Its end is the end of the connection.
     pub fn socket(&self) -> &UnixStream {
         &self.0.socket
     }
@@ -475,7 +491,7 @@ impl Read for RingReader {
 }
 
 impl RingWriter {
-    /// How long a write waits; `None` is for ever.
+    /// Limits the wait of a write; `None` for no limit.
     pub fn set_timeout(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
@@ -517,7 +533,7 @@ impl Write for RingWriter {
 }
 
 impl AsFd for RingStream {
-    /// What becomes readable when there is something to read, or room to write again.
+    /// A descriptor that becomes readable when there are bytes to read, or room to write again.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.mine.as_fd()
     }
@@ -557,7 +573,7 @@ impl Write for RingStream {
     }
 }
 
-/// Where clients of rings come: a Unix socket that this user alone may connect to.
+/// A listener for clients of rings: a Unix socket that only this user may connect to.
 #[derive(Debug)]
 pub struct RingListener {
     listener: UnixListener,
@@ -565,10 +581,10 @@ pub struct RingListener {
 }
 
 impl RingListener {
-    /// Listens at a path. A socket that stands there and that nobody listens to, as a server leaves it that was killed, is replaced.
+    /// Listens at a path. A socket without a listener, such as a killed server leaves, is replaced.
     ///
     /// # Errors
-    /// Something else stands there, or somebody listens; it cannot be made.
+    /// The path is something else, another process listens there, or the socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<RingListener> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         if let Ok(facts) = path.symlink_metadata() {
@@ -592,7 +608,7 @@ impl RingListener {
             }
         }
         let listener = UnixListener::bind(path)?;
-        // Whoever connected before that is asked who he is all the same.
+        // A client that connected before this is still asked for its user.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         Ok(RingListener {
             listener,
@@ -600,23 +616,24 @@ impl RingListener {
         })
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next client, of which nothing is known yet.
+    /// Accepts the next client. Nothing is known of it yet.
     ///
     /// # Errors
-    /// As those of [`UnixListener::accept`].
+    /// As for [`UnixListener::accept`].
     pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }
 
-    /// The rings of a client that was accepted; reads and writes of them wait.
+    /// The rings of an accepted client. Their reads and writes block.
     ///
     /// # Errors
-    /// It is another user's, sends no rings within the time, or none that can be.
+    /// The client belongs to another user, sends no rings within the time limit, or sends invalid
+    /// ones.
     pub fn greet(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         RingStream::accepted(socket, patience)
     }
@@ -624,7 +641,7 @@ impl RingListener {
 
 impl Drop for RingListener {
     fn drop(&mut self) {
-        // Another one may stand there by now only if somebody removed this one.
+        // Another socket can be at this path only if this one was removed before.
         let _ = std::fs::remove_file(&self.path);
     }
 }

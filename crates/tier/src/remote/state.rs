@@ -1,5 +1,5 @@
-//! What a connection of a thread to a server is in the middle of: its greetings, what is to be sent, frames that are coming in, and who asked for
-//! what. See [`link`](super::link), which shares it among queues.
+//! The state of a thread's connection to a server: its greetings, pending bytes in both directions,
+//! and the requests in flight. See [`link`](super::link), which shares the connection among queues.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,10 +28,10 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::sockets::SocketReady;
 
-/// Bytes that are taken from the socket before they are looked at.
+/// The most bytes that are read from the socket before they are processed.
 const TAKEN: usize = 256 << 10;
 
-/// Where an answer goes.
+/// The destination of an answer.
 pub(super) struct To {
     pub(super) letters: Rc<Letters>,
     pub(super) epoch: u64,
@@ -44,57 +44,59 @@ pub(super) struct Asked {
     pub(super) block: Block,
 }
 
-/// How far a connection has come.
+/// The stage of a connection.
 pub(super) enum Stage {
     Connecting,
-    /// The server is to greet.
+    /// The client waits for the server's greeting.
     Greeting,
-    /// The client has replied.
+    /// The client has sent its reply.
     Welcome(Greeting, Reply, Binding),
     Open,
     Over(Fault),
 }
 
-/// A frame that is coming in.
+/// A frame that is arriving.
 struct Coming {
     frame: Frame,
     sum: Sum,
     got: usize,
-    /// Of a refusal.
+    /// The text of a refusal.
     text: Vec<u8>,
 }
 
-/// A connection, as far as it has come.
+/// A connection and its state.
 pub(super) struct State {
-    /// The wait for the socket, and for which events. Before the transport, which it borrows from.
+    /// The wait for the socket, with its events. Declared before the transport, whose descriptor it
+    /// borrows.
     pub(super) armed: Option<(SocketReady<'static>, i16)>,
-    /// The wait for UCX. Before the lane, which it borrows from.
+    /// The wait for UCX. Declared before the lane, whose descriptor it borrows.
     pub(super) stirs: Option<SocketReady<'static>>,
-    /// What is read through, where that is not the connection itself.
+    /// The UCX lane for reads, if reads do not go through the connection itself.
     pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
-    /// Where it connects to, and what is left to be tried behind that.
+    /// The address that it connects to, followed by the addresses to try next.
     addresses: VecDeque<SocketAddr>,
-    /// When it began to.
+    /// The time when it began to connect.
     begun: Instant,
     pub(super) stage: Stage,
-    /// What is to be sent, and how much of it has been. Requests wait in `later` until the server has welcomed.
+    /// Bytes to send, and how many have been sent. Requests wait in `later` until the server has
+    /// welcomed the client.
     pub(super) out: Vec<u8>,
     sent: usize,
     pub(super) later: Vec<u8>,
     input: Vec<u8>,
-    /// What a read of the socket brings.
+    /// The buffer for reads of the socket.
     scratch: Box<[u8]>,
     coming: Option<Coming>,
     pub(super) slots: Vec<Option<Asked>>,
     pub(super) free: Vec<u32>,
-    /// Counts requests: the upper half of their tags.
+    /// A counter of requests, the upper half of their tags.
     number: u32,
     numbers: Vec<u32>,
-    /// Since when nothing of use has come, and the bytes that came since.
+    /// The time since which nothing useful has arrived, and the bytes that arrived since.
     pub(super) quiet_since: Instant,
     pub(super) of_use: usize,
-    /// When somebody last pumped, and when it was last read.
+    /// The time of the last pump, and of the last read.
     pub(super) looked: Instant,
     pub(super) read_at: Instant,
 }
@@ -144,10 +146,10 @@ impl State {
         state
     }
 
-    /// Begins to connect, to the next address that can be tried.
+    /// Begins to connect to the next address that can be tried.
     fn connect(&mut self, server: &Server) -> Result<(), Fault> {
         let unreachable = |why: String| Fault::Unreachable(why);
-        // The wait is for the one before it.
+        // The wait belongs to the previous transport.
         self.armed = None;
         self.transport = None;
         self.begun = Instant::now();
@@ -171,7 +173,7 @@ impl State {
                     continue;
                 }
             }
-            // What was asked for waits in it, wherever the connection leads in the end.
+            // Requests wait in the lane, whichever address the connection reaches in the end.
             if let (Way::Ucx(all), None) = (&server.inner.way, &self.lane) {
                 let loopback = all.iter().all(|address| address.ip().is_loopback());
                 self.lane = Some(Lane::new(loopback).map_err(unreachable)?);
@@ -180,7 +182,7 @@ impl State {
         }
     }
 
-    /// Keeps what was asked for, and gives the tag of the request.
+    /// Stores a request and returns its tag.
     pub(super) fn keep(&mut self, asked: Asked) -> u64 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -193,7 +195,7 @@ impl State {
         u64::from(self.number) << 32 | u64::from(slot)
     }
 
-    /// What was asked for under a tag, if it is in flight.
+    /// The request with a tag, if it is in flight.
     fn find(&mut self, tag: u64) -> Option<(u32, &mut Asked)> {
         let (slot, number) = (tag as u32, (tag >> 32) as u32);
         let known = self.numbers.get(slot as usize) == Some(&number);
@@ -212,7 +214,7 @@ impl State {
         self.slots.len() == self.free.len() && self.lane.as_ref().is_none_or(Lane::is_idle)
     }
 
-    /// The connection is over; gives what was in flight.
+    /// Ends the connection and returns the requests in flight.
     pub(super) fn end(&mut self, fault: &Fault) -> Vec<Asked> {
         self.stage = Stage::Over(fault.clone());
         self.armed = None;
@@ -247,7 +249,7 @@ impl State {
         }
     }
 
-    /// Has the socket watched, if it is not, for what is waited for now.
+    /// Watches the socket for the events that are needed now, unless it is watched already.
     pub(super) fn arm(&mut self, reactor: &Rc<Reactor>, bell: &Waker) -> Result<(), Fault> {
         let Some(transport) = &self.transport else {
             return Ok(());
@@ -256,8 +258,9 @@ impl State {
         let events = transport.events(more);
         if !matches!(self.armed, Some((_, armed)) if armed == events) {
             let fd = transport.as_fd().as_raw_fd();
-            // SAFETY: the descriptor is that of `transport`, which is replaced in `connect` and `end` alone, behind `armed`, and is declared after it, so
-            // that it is dropped later: it stays open for as long as this is used.
+            // SAFETY: the descriptor belongs to `transport`. `transport` is replaced only in
+            // `connect` and `end`, after `armed`, and is declared after it, so it is dropped later.
+            // So the descriptor stays open for as long as this is used.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             self.armed = Some((SocketReady::new(reactor, fd, events), events));
         }
@@ -266,7 +269,8 @@ impl State {
             there = !lane.arm()?;
             if self.stirs.is_none() {
                 let fd = lane.fd().as_raw_fd();
-                // SAFETY: the descriptor is that of `lane`, which is taken in `end` alone, behind `stirs`, and is declared after it.
+                // SAFETY: the descriptor belongs to `lane`, which is taken only in `end`, after
+                // `stirs`, and is declared after it.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
                 self.stirs = Some(SocketReady::new(reactor, fd, libc::POLLIN));
             }
@@ -274,13 +278,13 @@ impl State {
         let waits = self.stirs.is_some();
         self.hear(bell)?;
         if there || self.armed.is_none() || waits != self.stirs.is_some() {
-            // It stirs already.
+            // An event has arrived already.
             bell.wake_by_ref();
         }
         Ok(())
     }
 
-    /// Writes and reads what can be without waiting.
+    /// Writes and reads as much as possible without waiting.
     pub(super) fn pump(
         &mut self,
         server: &Server,
@@ -302,7 +306,7 @@ impl State {
                     }
                     self.stage = Stage::Greeting;
                 }
-                // Another one may lead there.
+                // Another address may work.
                 Ok(false) | Err(_) if self.addresses.len() > 1 => {
                     if connected.is_ok() && self.begun.elapsed() < server.patience_each() {
                         return Ok(());
@@ -319,7 +323,7 @@ impl State {
         if !reads {
             return Ok(());
         }
-        // It ends: what comes in is the answer to something that was asked for, or nonsense.
+        // The loop ends, because each incoming frame answers a request or is an error.
         loop {
             let filled = self.read()?;
             self.understand(server, done)?;
@@ -331,7 +335,7 @@ impl State {
         }
     }
 
-    /// Takes what has come through the lane.
+    /// Collects the completions of the lane.
     fn fetch(&mut self, done: &mut Done) -> Result<(), Fault> {
         let Some(lane) = &mut self.lane else {
             return Ok(());
@@ -376,7 +380,7 @@ impl State {
         }
     }
 
-    /// Takes what the socket has, up to [`TAKEN`] bytes; gives how many.
+    /// Reads from the socket, up to [`TAKEN`] bytes, and returns their number.
     fn read(&mut self) -> Result<usize, Fault> {
         let Some(transport) = &mut self.transport else {
             return Ok(0);
@@ -403,19 +407,20 @@ impl State {
             self.quiet_since = Instant::now();
         }
         match end {
-            // What came before it is looked at first; the end comes again.
+            // Bytes that arrived before the end are processed first; the next read reports the end
+            // again.
             Some(error) if filled == 0 => Err(broken(&error)),
             _ => Ok(filled),
         }
     }
 
-    /// Something that was waited for is here.
+    /// Records that something expected has arrived.
     fn advance(&mut self) {
         self.of_use = 0;
         self.quiet_since = Instant::now();
     }
 
-    /// Makes of what has come in what it is.
+    /// Processes the bytes that have arrived.
     fn understand(&mut self, server: &Server, done: &mut Done) -> Result<(), Fault> {
         let mut input = std::mem::take(&mut self.input);
         let mut at = 0;
@@ -431,7 +436,8 @@ impl State {
         understood
     }
 
-    /// Takes the next thing from what has come in; gives how many bytes it was, `None` if there is too little of it.
+    /// Processes the next item of the input. Returns its length in bytes, or `None` if it is
+    /// incomplete.
     fn next(
         &mut self,
         server: &Server,
@@ -502,7 +508,7 @@ impl State {
         }
     }
 
-    /// Takes bytes of the frame that is coming in.
+    /// Reads bytes of the frame that is arriving.
     fn body(
         &mut self,
         server: &Server,
@@ -560,7 +566,7 @@ impl State {
     }
 }
 
-/// What the end of a connection means.
+/// The fault behind the end of a connection.
 fn broken(error: &io::Error) -> Fault {
     match error.kind() {
         ErrorKind::InvalidData => garbled(error),

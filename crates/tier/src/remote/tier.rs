@@ -16,8 +16,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 use crate::timers::Precision;
 
-/// A file in the memory of another process, which was opened before. Reads of all its queues on a thread, and of other files of the same server,
-/// go over one connection, many at a time.
+/// An open file in the memory of another process. On each thread, the reads of all its queues, and
+/// of other files of the same server, share one connection with many reads in flight.
 #[derive(Clone)]
 pub struct RemoteTier {
     file: RemoteFile,
@@ -25,7 +25,7 @@ pub struct RemoteTier {
 }
 
 impl RemoteTier {
-    /// Of a file that is open.
+    /// Makes a tier of an open file.
     pub fn new(file: RemoteFile) -> RemoteTier {
         let place = file.place();
         RemoteTier { file, place }
@@ -73,7 +73,7 @@ struct RemoteQueue {
     link: Rc<Link>,
     reactor: Rc<Reactor>,
     letters: Rc<Letters>,
-    /// Until it is looked at again whether the server has stalled.
+    /// Runs until the next check whether the server has stalled.
     sleep: Option<Sleep>,
 }
 
@@ -87,7 +87,7 @@ impl ReadQueue for RemoteQueue {
             });
         }
         if self.letters.in_flight.get() == 0 {
-            // The connection that it had may be over.
+            // The previous connection may have ended.
             self.link = Link::of(&self.reactor, self.tier.file.client.server());
         }
         let block = self.reactor.buffers.take(request.len as usize)?;

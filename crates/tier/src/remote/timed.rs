@@ -1,7 +1,9 @@
-//! A socket that TLS reads and writes: what it does for one call is over by a time, however small the pieces are in which the peer sends.
+//! A socket for TLS with one time limit for everything that a call of TLS does, however small the
+//! pieces are in which the peer sends.
 //!
-//! TLS reads until it has a whole record, and reads and writes in turn while it agrees on keys. A limit for each of these waits would let a
-//! peer that sends a byte before each is over hold a thread for hours; so the limit is for all of them together.
+//! TLS reads until it has a whole record, and reads and writes in turn while it agrees on keys.
+//! With a limit for each wait, a peer that sends one byte before each limit could hold a thread for
+//! hours. So the limit is for all waits together.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,16 +12,18 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// How long a peer may say nothing before it is asked whether it is there, how often it is asked, and after how many times it is gone.
+/// The silence after which a peer is probed; below it the interval of the probes, and the number of
+/// probes after which the peer counts as gone.
 const SILENT: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 const ASKED: u32 = 4;
 
-/// Has the system notice a peer that vanished without a word (its machine lost power, a router forgot the connection), within two minutes: a
-/// server would keep its place and its files for ever.
+/// Makes the system notice, within two minutes, a peer that vanished silently (its machine lost
+/// power, or a router forgot the connection). Otherwise a server would keep its slot and its files
+/// for ever.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, SILENT)?;
@@ -27,15 +31,15 @@ pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(socket, ASKED)?)
 }
 
-/// A socket with a time by which all that waits on it ends.
+/// A socket with a deadline for all its waits.
 pub struct Timed {
     socket: TcpStream,
-    /// `None`: it waits as long as it takes, or, where it does not block, not at all.
+    /// `None`: waits are unlimited. A non-blocking socket does not wait at all.
     until: Option<Instant>,
 }
 
 impl Timed {
-    /// Over a socket, without a limit.
+    /// Wraps a socket, without a limit.
     pub fn new(socket: TcpStream) -> Timed {
         Timed {
             socket,
@@ -48,15 +52,16 @@ impl Timed {
         &self.socket
     }
 
-    /// The socket alone, with the limits that it has.
+    /// Returns the socket, with the timeouts that it has.
     pub fn into_socket(self) -> TcpStream {
         self.socket
     }
 
-    /// From now on all that waits ends within so much time together, with [`ErrorKind::TimedOut`]; `None` lifts it.
+    /// Limits all later waits to this time in total; then they fail with [`ErrorKind::TimedOut`].
+    /// `None` removes the limit.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.until = limit.map(|limit| Instant::now() + limit);
         match limit {
@@ -68,7 +73,7 @@ impl Timed {
         }
     }
 
-    /// What is left of the time, if there is a limit.
+    /// The remaining time, if there is a limit.
     fn left(&self) -> io::Result<Option<Duration>> {
         let Some(until) = self.until else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The bytes of a connection: over TCP, plain or encrypted with TLS, through shared memory, or through UCX.
+//! The transports of a connection: TCP (plain, or encrypted with TLS), shared memory, and UCX.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,12 +19,13 @@ use super::ucx::UcxStream;
 use super::wire::{Binding, CHANNEL, UNBOUND};
 use crate::error::TierError;
 
-/// How a client encrypts: whose certificates it believes, and whose it expects.
+/// A client's settings for encryption: the certificates that it trusts, and the host that it
+/// expects.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,
     host: ServerName<'static>,
-    /// Of the certificates and the host.
+    /// A hash of the certificates and the host.
     fingerprint: [u8; 32],
 }
 
@@ -35,14 +36,16 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// The variable that names a file with the certificates (PEM) that clients believe.
+    /// The environment variable that names a file with the certificates (PEM) that clients trust.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// For a server at `host`, which must have a certificate for that name, signed by one of those in the file that
-    /// [`AUTHORITY`](Tls::AUTHORITY) names (or that one itself).
+    /// Settings for a server at `host`. The server's certificate must be for that name. It must be
+    /// signed by a certificate in the file that [`AUTHORITY`](Tls::AUTHORITY) names, or be one of
+    /// these.
     ///
     /// # Errors
-    /// The variable is not set, the file cannot be read or has no certificate, or the name is none that a certificate can be for.
+    /// If the variable is not set, the file cannot be read or has no certificate, or the name is
+    /// invalid for a certificate.
     pub fn of_environment(host: &str) -> Result<Tls, TierError> {
         match std::env::var_os(Self::AUTHORITY).filter(|path| !path.is_empty()) {
             Some(path) => Self::new(host, path.as_ref()),
@@ -56,10 +59,10 @@ impl Tls {
         }
     }
 
-    /// As [`of_environment`](Tls::of_environment), with the certificates in a file.
+    /// As [`of_environment`](Tls::of_environment), with the certificates in the given file.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`of_environment`](Tls::of_environment).
     pub fn new(host: &str, authority: &Path) -> Result<Tls, TierError> {
         let failed = |reason: String| TierError::Unsupported {
             what: format!(
@@ -97,13 +100,13 @@ impl Tls {
         })
     }
 
-    /// What tells it from others.
+    /// Identifies these settings.
     pub(super) fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
     }
 }
 
-/// What it means that TLS says that what came cannot be.
+/// The fault behind an error of TLS.
 pub(super) fn garbled(error: &io::Error) -> Fault {
     let said = error.get_ref();
     match said.and_then(|said| said.downcast_ref::<rustls::Error>()) {
@@ -115,7 +118,7 @@ pub(super) fn garbled(error: &io::Error) -> Fault {
     }
 }
 
-/// A connection's bytes, at the side of who connected. [`Server::connect`](super::Server::connect) gives one.
+/// The client's side of a connection, returned by [`Server::connect`](super::Server::connect).
 pub enum Transport {
     /// TCP.
     Plain(TcpStream),
@@ -128,7 +131,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Over a socket, which need not be connected yet.
+    /// Wraps a socket, which need not be connected yet.
     pub(super) fn new(socket: TcpStream, tls: Option<&Tls>) -> io::Result<Transport> {
         let Some(tls) = tls else {
             return Ok(Transport::Plain(socket));
@@ -141,7 +144,7 @@ impl Transport {
         ))))
     }
 
-    /// Whether it is connected by now, where that was begun without waiting for it.
+    /// Whether a connection that was begun without waiting is established.
     pub(super) fn is_connected(&self) -> io::Result<bool> {
         let socket = match self {
             Transport::Plain(socket) => socket,
@@ -158,7 +161,7 @@ impl Transport {
         }
     }
 
-    /// What tells it from every other, once both have agreed on keys.
+    /// The binding of this channel, after both sides have agreed on keys.
     pub(super) fn channel(&self) -> io::Result<Binding> {
         match self {
             Transport::Tls(stream) => (stream.conn)
@@ -168,7 +171,8 @@ impl Transport {
         }
     }
 
-    /// How long a read waits; over TLS, all reads and writes until it is said anew.
+    /// Limits the wait of a read. Over TLS, limits all reads and writes together until the next
+    /// call.
     pub(super) fn set_read_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => socket.set_read_timeout(Some(limit)),
@@ -184,7 +188,7 @@ impl Transport {
         }
     }
 
-    /// Has reads and writes wait for as long as it takes.
+    /// Removes the limits of reads and writes.
     pub(super) fn lift_timeouts(&mut self) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => {
@@ -205,7 +209,7 @@ impl Transport {
         }
     }
 
-    /// How long a write waits.
+    /// Limits the wait of a write.
     pub(super) fn set_write_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => socket.set_write_timeout(Some(limit)),
@@ -221,7 +225,8 @@ impl Transport {
         }
     }
 
-    /// What poll(2) is to look for: `more`, if there is more to be written. A ring says that there is room as it says that there are bytes, and so does UCX.
+    /// The events for poll(2). `more` says whether there are more bytes to write. A ring and UCX
+    /// signal space and bytes in the same way.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {
             Transport::Plain(_) => more,

@@ -1,4 +1,5 @@
-//! What stands in the place of [`ucx`](super::ucx) where this was built without: nothing of it can be made.
+//! The replacement of [`ucx`](super::ucx) in a build without UCX. None of its types can be
+//! constructed.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +13,7 @@ use super::state::Asked;
 use super::wire::{Seal, Side};
 use crate::error::TierError;
 
-/// That there is none.
+/// Reports that UCX is not available.
 ///
 /// # Errors
 /// Always.
@@ -22,16 +23,16 @@ pub fn available() -> Result<(), String> {
     Err(why.to_owned())
 }
 
-/// What clients read through UCX, of which there is none.
+/// Memory that clients read through UCX; it does not exist in this build.
 #[derive(Debug)]
 pub enum Target {}
 
-/// Memory that clients can read, of which there is none.
+/// A region of memory that clients can read; it does not exist in this build.
 #[derive(Debug)]
 pub enum Region {}
 
 impl Target {
-    /// Says that there is none.
+    /// Reports that UCX is not available.
     ///
     /// # Errors
     /// Always.
@@ -82,15 +83,15 @@ fn unsupported(what: &str) -> TierError {
     }
 }
 
-/// What there is none of. It is inside of what others take apart, who need not know.
+/// A type without values. It is a field of types whose fields other code must not see.
 #[derive(Debug)]
 enum Nothing {}
 
-/// What streams are made with, of which there are none.
+/// The settings for streams; they do not exist in this build.
 #[derive(Clone, Debug)]
 pub enum Streams {}
 
-/// A stream, of which there is none.
+/// A stream; it does not exist in this build.
 #[derive(Debug)]
 pub struct UcxStream(Nothing);
 
@@ -103,7 +104,7 @@ pub struct UcxReader(Nothing);
 pub struct UcxWriter(Nothing);
 
 impl Streams {
-    /// Says that there are none.
+    /// Reports that UCX is not available.
     ///
     /// # Errors
     /// Always.
@@ -111,7 +112,7 @@ impl Streams {
         Err(unsupported("connections through UCX"))
     }
 
-    /// Says that there are none.
+    /// Reports that UCX is not available.
     ///
     /// # Errors
     /// Always.
@@ -202,7 +203,7 @@ impl Write for UcxWriter {
     }
 }
 
-/// The client's side, of which there is none.
+/// The client's side; it does not exist in this build.
 pub(super) enum Lane {}
 
 impl Lane {

@@ -1,4 +1,4 @@
-//! A volume of which some files are read from copies on a memory server.
+//! A volume that reads some of its files from copies on a memory server.
 //!
 //! ```text
 //!   open_tier(name) ── a copy of this name and length there? ── no ──────────────────────────> put there ──> read
@@ -7,8 +7,9 @@
 //!                                └── yes ───────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Whoever knows the secret of a server may put files there under any name, by mistake too. So a copy that is there already is read only where it is what stands at home, to
-//! the byte: the file at home is read once for that, and of the copy its hash.
+//! Every client that knows the secret of a server may put files there under any name, also by
+//! mistake. So an existing copy is read only if it equals the file of the index. For this check the
+//! file is read once, and the server sends the hash of the copy.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,18 +23,18 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Bytes of a file that are read at a time for its hash.
+/// Bytes of a file that are read in one step for its hash.
 const PIECE: u64 = 1 << 20;
 
-/// A volume, and copies of its files on a server, from which tiers are opened and bytes are read. Who only searches may have it; a file that is
-/// written to through it would not be what its copy is.
+/// A volume, and copies of its files on a server. Tiers are opened and bytes are read there. It is
+/// for programs that only search: a file that is written to through it would differ from its copy.
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
     names: CopyNames,
-    /// Whether `home` is still in the state that copies are called by.
+    /// Whether `home` still has the checkpoint that the names of copies contain.
     is_current: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Copies that are open. Held while one is made.
+    /// Open copies. The lock is held while a copy is made.
     open: Mutex<HashMap<String, RemoteFile>>,
 }
 
@@ -46,36 +47,38 @@ impl fmt::Debug for RemoteVolume {
     }
 }
 
-/// What copies of an index are called on a server: `OWNER.ORIGIN.STATE.FILE`. None of the first three has a dot in it.
+/// The names of an index's copies on a server: `OWNER.ORIGIN.STATE.FILE`. The first three parts
+/// contain no dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyNames {
-    /// The index, as whoever searches it calls it.
+    /// The name of the index, as its users call it.
     pub owner: String,
-    /// Where it is at home: a place of a machine.
+    /// The origin of the copies: a path on a machine.
     pub origin: String,
-    /// In which state it is.
+    /// The checkpoint of the index.
     pub state: String,
-    /// Whether that is the name of the same state from wherever it comes, so that a copy that another machine has put there is as good.
+    /// Whether `state` identifies a checkpoint across machines. A copy that another machine put
+    /// there is then as good.
     pub everywhere: bool,
 }
 
 impl CopyNames {
-    /// What names of copies begin with that are of this index, wherever they came from.
+    /// The prefix of all copies of this index, from any origin.
     fn of_index(&self) -> String {
         format!("{}.", self.owner)
     }
 
-    /// What names of copies begin with that came from here.
+    /// The prefix of copies from this origin.
     fn of_origin(&self) -> String {
         format!("{}.{}.", self.owner, self.origin)
     }
 
-    /// What names of these copies begin with.
+    /// The prefix of copies of this checkpoint from this origin.
     fn of_state(&self) -> String {
         format!("{}.{}.{}.", self.owner, self.origin, self.state)
     }
 
-    /// Whether a copy is one of a file of this state, whoever has put it there.
+    /// Whether `copy` is a copy of `file` at this checkpoint, from any origin.
     fn is_of(&self, copy: &str, file: &str) -> bool {
         let parts: Vec<&str> = copy.splitn(4, '.').collect();
         matches!(parts[..], [owner, _, state, name] if owner == self.owner && state == self.state && name == file)
@@ -83,12 +86,13 @@ impl CopyNames {
 }
 
 impl RemoteVolume {
-    /// Copies of the files of `home`, called by `names`. Those of other states that came from here lose their names at once; those from
-    /// elsewhere, which others may go on with, only where there is no room. One of the same state that came from elsewhere is read, where a state
-    /// has one name everywhere, and none is made beside it.
+    /// Uses copies of the files of `home` that are called by `names`. Copies of other checkpoints
+    /// from this origin lose their names at once. Copies from other origins may be in use, and lose
+    /// their names only if the server has no space. If a checkpoint has the same name everywhere, a
+    /// copy from another origin is read, and no second copy is made.
     ///
     /// # Errors
-    /// [`TierError::Server`]: the server cannot be had.
+    /// [`TierError::Server`] if the server cannot be reached.
     pub fn new(
         home: Arc<dyn Volume>,
         client: Client,
@@ -104,9 +108,10 @@ impl RemoteVolume {
         })
     }
 
-    /// The same, which makes no copy of what `home` has become another state of meanwhile: `is_current` is asked when all bytes were read, and
-    /// before the copy gets its name. Who writes to an index may write to pages again once the next state counts, and a copy that has some of
-    /// these would be taken for one of this state by other machines.
+    /// The same volume, with a check that `home` still has the same checkpoint. `is_current` is
+    /// called after all bytes have been read, before the copy gets its name. A writer may reuse
+    /// pages once its next checkpoint is committed. Without the check, a copy with such pages could
+    /// be taken by other machines for one of this checkpoint.
     #[must_use]
     pub fn while_current(
         mut self,
@@ -120,12 +125,13 @@ impl RemoteVolume {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file on the server that has a name, if it is of this length.
+    /// The file with this name on the server, if it has this length.
     fn whole(&self, there: &str, len: u64) -> Result<Option<RemoteFile>, TierError> {
         Ok(self.client.open(there)?.filter(|file| file.len() == len))
     }
 
-    /// A copy of the file that another machine, or another folder of this one, has put there of the same state.
+    /// A copy of the file at the same checkpoint that another machine, or another folder of this
+    /// one, put there.
     fn of_another_origin(
         &self,
         original: &mut Original<'_>,
@@ -137,7 +143,7 @@ impl RemoteVolume {
         for copy in self.client.list(&self.names.of_index())? {
             let is_one = self.names.is_of(&copy.name, original.name) && copy.name != own;
             if copy.len == original.len && is_one {
-                // It may have lost its name since.
+                // The copy may have lost its name since it was listed.
                 if let Some(file) = self.whole(&copy.name, original.len)?
                     && original.hash()? == self.client.hash(&file)?
                 {
@@ -148,7 +154,8 @@ impl RemoteVolume {
         Ok(None)
     }
 
-    /// The copy of the file that was put there from here, if it is there and is what the file is. One that is another one loses its name.
+    /// The copy from this origin, if it exists and equals the file. A copy that differs loses its
+    /// name.
     fn of_this_origin(&self, original: &mut Original<'_>) -> Result<Option<RemoteFile>, TierError> {
         let there = self.names.of_state() + original.name;
         let Some(file) = self.whole(&there, original.len)? else {
@@ -158,12 +165,12 @@ impl RemoteVolume {
             return Ok(Some(file));
         }
         self.check_current(original.name)?;
-        // Its name alone, and not those that begin with it.
+        // Only this name, and no other name that begins with it.
         self.client.sweep(&there, &format!("{there}-"))?;
         Ok(None)
     }
 
-    /// Refuses to go on where what is at home is of another state by now.
+    /// Fails if the volume has another checkpoint by now.
     fn check_current(&self, name: &str) -> Result<(), TierError> {
         match (self.is_current)() {
             true => Ok(()),
@@ -174,7 +181,8 @@ impl RemoteVolume {
         }
     }
 
-    /// The copy of a file, which is made if it is not there. The server gives it its name when the hash of all its bytes is right.
+    /// The copy of a file; it is made if there is none. The server gives a new copy its name after
+    /// it has verified the hash of all bytes.
     fn copy(&self, name: &str) -> Result<RemoteFile, TierError> {
         let mut open = self.open_files();
         if let Some(file) = open.get(name) {
@@ -220,17 +228,17 @@ impl RemoteVolume {
     }
 }
 
-/// A file at home of which a copy is wanted.
+/// A file of the volume that needs a copy.
 struct Original<'a> {
     name: &'a str,
     len: u64,
     from: &'a dyn VolumeReader,
-    /// Once it was asked for.
+    /// The hash, once it has been computed.
     hash: Option<blake3::Hash>,
 }
 
 impl Original<'_> {
-    /// The hash of all its bytes, for which they are read once.
+    /// The hash of all bytes, which are read once for it.
     fn hash(&mut self) -> Result<blake3::Hash, TierError> {
         if let Some(known) = self.hash {
             return Ok(known);
@@ -251,7 +259,8 @@ impl Original<'_> {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is damaged.
+    /// The place of the copy, which is read, and of its original, since either may be the damaged
+    /// one.
     fn place(&self, name: &str) -> String {
         let open = self.open_files().get(name).map(RemoteFile::place);
         let copy = open.unwrap_or_else(|| {

@@ -1,6 +1,7 @@
-//! What goes between a memory server and its clients, to the byte.
+//! The protocol between a memory server and its clients, to the byte.
 //!
-//! A connection begins with three greetings, of which each is complete before the next is sent. All numbers are little-endian.
+//! A connection begins with three greetings. Each is complete before the next one is sent. All
+//! numbers are little-endian.
 //!
 //! ```text
 //!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]                      48 bytes
@@ -8,53 +9,59 @@
 //!   server   0 "STRATANN"   8 status u32    12 zero u32          16 proof [32]                      48 bytes
 //! ```
 //!
-//! Flags of the server: 1, a secret is wanted; 2, what comes behind may go through UCX. Of the client: 1, it does, on which both agree next
-//! ([`ucx::Streams::over`](super::ucx::Streams::over)), under a [`Seal`]. Only servers of DistVS and their clients say so, and they have a secret.
+//! The server's flags: 1, a secret is required; 2, later bytes may go through UCX. The client's
+//! flag: 1, they will. Both sides then set UCX up
+//! ([`ucx::Streams::over`](super::ucx::Streams::over)), under a [`Seal`]. Only servers of DistVS
+//! and their clients use these UCX flags, and they always have a secret.
 //!
-//! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves, and both nonces; each side proves that it
-//! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros. Over TLS the proof is of the channel as
-//! well ([`Binding`]): who stands in between with a certificate that is believed has two channels, and no proof for either.
+//! **The secret is never sent.** A proof is a BLAKE3 hash, keyed with a hash of the secret, of the
+//! proving side and both nonces. Each side proves that it knows the secret, and compares proofs in
+//! constant time. A server without a secret accepts any proof and sends zeros. Over TLS the proof
+//! also covers the channel ([`Binding`]). An attacker between both sides, even with a trusted
+//! certificate, has two channels, and a valid proof for neither.
 //!
-//! The upper half of the version says which [`Protocol`] comes behind them. Of a server of files these are
-//! frames, requests of the client and answers of the server, each with a header of 40 bytes and what it has behind it:
+//! The upper half of the version names the [`Protocol`] that follows the greetings. A server of
+//! files uses frames: requests of the client and answers of the server. Each has a header of 40
+//! bytes and a body:
 //!
 //! | offset | | request | answer |
 //! |---|---|---|---|
-//! | 0 | u32 | what is asked for ([`Kind`]) | the same, or 255 |
-//! | 4 | u32 | bytes behind the header | bytes behind the header |
-//! | 8 | u64 | the client's name for it | the same |
+//! | 0 | u32 | the request ([`Kind`]) | the same, or 255 |
+//! | 4 | u32 | bytes of the body | bytes of the body |
+//! | 8 | u64 | the client's tag of the request | the same |
 //! | 16 | u64 | a file | a file |
-//! | 24 | u64 | where in it, or its length | its length, or the bytes that are free |
-//! | 32 | u32 | bytes wanted | 0, or why not ([`Refusal`]) |
-//! | 36 | u32 | CRC-32C of the bytes before and behind | the same |
+//! | 24 | u64 | an offset in the file, or its length | its length, or the free bytes |
+//! | 32 | u32 | bytes wanted | 0, or the reason ([`Refusal`]) |
+//! | 36 | u32 | CRC-32C of the bytes before, and of the body | the same |
 //!
-//! | kind | behind a request | behind its answer |
+//! | kind | body of a request | body of its answer |
 //! |---|---|---|
 //! | open | a name | |
 //! | read | | the bytes |
-//! | begin | a name; the file will have `where` bytes | |
-//! | write | bytes of a file that was begun | |
+//! | begin | a name; the offset field is the length of the new file | |
+//! | write | bytes of a new file | |
 //! | commit | the BLAKE3 of all its bytes | |
-//! | sweep | a prefix, a zero, and the prefix of what stays | |
+//! | sweep | a prefix, a zero byte, and the prefix of files that stay | |
 //! | room | | |
-//! | reach | | where the file is ([`ucx::Target::reach`](super::ucx::Target::reach)) |
-//! | list | a prefix, a zero, and the name behind which to go on | 64 KiB of [`Listed`] files, by name, and zeros |
+//! | reach | | the address of the file ([`ucx::Target::reach`](super::ucx::Target::reach)) |
+//! | list | a prefix, a zero byte, and the last name of the previous list | 64 KiB of [`Listed`] files, by name, and zeros |
 //! | hash | | the BLAKE3 of all bytes of the file |
 //!
-//! Answers may come in any order. Answer 255 is a refusal, with a text behind it.
+//! Answers may arrive in any order. Answer 255 is a refusal, with a text as its body.
 
 use std::fmt;
 
 use crate::volume::LOCK_FILE;
 
-/// The version of this format.
-/// 1: the first. 2: proofs are of the channel, too. 3: a file's hash can be asked for.
+/// The version of this format. 1: the first. 2: proofs cover the channel too. 3: a file's hash can
+/// be requested.
 pub const VERSION: u32 = 3;
-/// The version of the roles' protocols, which are in crate `stratann-node`: it is `wire::VERSION` there, and that module does not compile where it is not.
+/// The version of the protocols of DistVS, which are in crate `stratann-node`. It must equal
+/// `wire::VERSION` there; otherwise that module does not compile.
 const ROLES: u32 = 7;
 
-/// What a server is for. The number that greetings have for a version is its upper half, so that who comes to another server than he wants is
-/// told so, and not that versions differ.
+/// The kind of a server. Its number is the upper half of the version in greetings. So a client that
+/// reaches the wrong kind of server gets an error about the kind, and not about versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Protocol {
@@ -69,7 +76,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What its greetings have for a version.
+    /// The version that greetings contain.
     pub const fn version(self) -> u32 {
         let version = match self {
             Protocol::Files => VERSION,
@@ -78,12 +85,12 @@ impl Protocol {
         (self as u32) << 16 | version
     }
 
-    /// Whether it is that of a role of DistVS.
+    /// Whether this is the protocol of a role of DistVS.
     pub fn is_role(self) -> bool {
         self != Protocol::Files
     }
 
-    /// Which one a greeting's version is of, if any.
+    /// The protocol of a greeting's version, if it is known.
     pub fn of(version: u32) -> Option<Protocol> {
         [
             Protocol::Files,
@@ -95,7 +102,7 @@ impl Protocol {
         .find(|&protocol| protocol as u32 == version >> 16)
     }
 
-    /// What is wrong with a server whose greeting has this version, where this protocol is spoken.
+    /// Describes the mismatch between a server with this version and this protocol.
     pub fn mismatch(self, version: u32) -> String {
         match Protocol::of(version) {
             Some(other) if other != self => {
@@ -112,7 +119,7 @@ impl Protocol {
         }
     }
 
-    /// What a server of it is called where its name stands in front: `the storage server`.
+    /// The name of such a server as the subject of a message: `the storage server`.
     pub fn role(self) -> &'static str {
         match self {
             Protocol::Files | Protocol::Memory => "the memory server",
@@ -133,7 +140,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What each greeting begins with.
+/// The first bytes of each greeting.
 const MAGIC: &[u8; 8] = b"STRATANN";
 /// Bytes of the server's first greeting, and of its second.
 pub const GREETING: usize = 48;
@@ -141,35 +148,36 @@ pub const GREETING: usize = 48;
 pub const REPLY: usize = 80;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 40;
-/// The most bytes of a read.
+/// The most bytes of one read.
 pub const MOST_READ: u32 = 8 << 20;
-/// The most bytes behind a request.
+/// The most bytes of a request's body.
 pub const MOST_WRITTEN: u32 = 1 << 20;
 /// The most bytes of a name.
 pub const MOST_NAME: usize = 200;
-/// Kind of an answer that is a refusal.
+/// The kind of an answer that is a refusal.
 const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
-/// What tells a channel of TLS from every other, which both ends of it know (RFC 5705, RFC 9266); [`UNBOUND`] for others.
+/// Identifies a channel of TLS; both of its ends know it (RFC 5705, RFC 9266). [`UNBOUND`] for
+/// other channels.
 pub type Binding = [u8; 32];
-/// Of a connection that is not encrypted.
+/// The binding of a connection without encryption.
 pub const UNBOUND: Binding = [0; 32];
-/// With what TLS makes it.
+/// The label with which TLS derives the binding.
 pub const CHANNEL: &[u8] = b"EXPORTER-stratann-memory-server";
-/// Shows that one knows the secret.
+/// Proves knowledge of the secret.
 pub type Proof = [u8; 32];
 
 /// Random bytes of the operating system.
 ///
 /// # Errors
-/// It gives none.
+/// The operating system provides none.
 pub fn nonce() -> std::io::Result<Nonce> {
     crate::random()
 }
 
-/// What a server and its clients know, and nobody else does; as a hash, which is all that is kept.
+/// The secret that a server and its clients share. Only its hash is kept.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
@@ -179,17 +187,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who proves: a proof of the one is none of the other.
+/// The side that proves. A proof of one side is not valid for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Whoever connected.
+    /// The side that connected.
     Client,
-    /// Whoever was connected to.
+    /// The side that accepted the connection.
     Server,
 }
 
 impl Side {
-    /// Six bytes.
+    /// The name, six bytes.
     fn name(self) -> &'static [u8] {
         match self {
             Side::Client => b"client",
@@ -198,8 +206,8 @@ impl Side {
     }
 }
 
-/// The key of one conversation between two sides that know a secret. It shows which of them sent
-/// bytes in this conversation, and that nobody changed them on the way.
+/// The key of one conversation between two sides that share a secret. It proves which side sent
+/// bytes in this conversation, and that they were not changed in transit.
 #[derive(Clone)]
 pub struct Seal([u8; 32]);
 
@@ -210,7 +218,7 @@ impl fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// Shows that one side sent these bytes.
+    /// A proof that one side sent these bytes.
     pub fn proof(&self, side: Side, bytes: &[u8]) -> Proof {
         self.hash(side, bytes).into()
     }
@@ -220,7 +228,7 @@ impl Seal {
         hasher.update(side.name()).update(bytes).finalize()
     }
 
-    /// Whether that is shown. Takes as long for any proof.
+    /// Whether a proof is valid. Takes the same time for any proof.
     pub fn is_shown(&self, proof: &Proof, side: Side, bytes: &[u8]) -> bool {
         // Hashes are compared in constant time.
         self.hash(side, bytes) == blake3::Hash::from_bytes(*proof)
@@ -228,10 +236,10 @@ impl Seal {
 }
 
 impl Secret {
-    /// The least bytes of a secret.
+    /// The smallest length of a secret.
     pub const LEAST_BYTES: usize = 16;
 
-    /// Of what stands in a file or a variable; `None` where it is too short to be one.
+    /// Makes a secret from the contents of a file or a variable; `None` if they are too short.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
         let bytes = bytes.trim_ascii();
         let long = bytes.len() >= Self::LEAST_BYTES;
@@ -243,12 +251,12 @@ impl Secret {
         })
     }
 
-    /// What tells it from others, and is no help in finding it.
+    /// A value that identifies the secret, and does not help to find it.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         blake3::derive_key("StratANN memory server 1: connections in common", &self.0)
     }
 
-    /// Shows that one side knows it, in one conversation.
+    /// A proof, for one conversation, that a side knows the secret.
     pub fn proof(&self, side: Side, nonces: [&Nonce; 2], channel: &Binding) -> Proof {
         self.hash(side, nonces, channel).into()
     }
@@ -263,15 +271,15 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// The key of one conversation, behind its greetings, which had these nonces. No proof is made
-    /// of bytes that begin as what this is made of.
+    /// The key of the conversation whose greetings had these nonces. Proofs hash bytes that begin
+    /// differently, so no proof equals a key.
     pub fn seal(&self, [server, client]: [&Nonce; 2]) -> Seal {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(b"seal").update(server).update(client);
         Seal(hasher.finalize().into())
     }
 
-    /// Whether that is shown. Takes as long for any proof.
+    /// Whether a proof is valid. Takes the same time for any proof.
     pub fn is_shown(
         &self,
         proof: &Proof,
@@ -284,52 +292,52 @@ impl Secret {
     }
 }
 
-/// What a server says first.
+/// The first greeting, which the server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// The version that it speaks.
+    /// The version of the server's protocol.
     pub version: u32,
-    /// Whether clients have to know a secret.
+    /// Whether clients must know a secret.
     pub wants_secret: bool,
-    /// Whether what comes behind the greetings may go through UCX.
+    /// Whether the bytes after the greetings may go through UCX.
     pub ucx: bool,
-    /// Its nonce.
+    /// The server's nonce.
     pub nonce: Nonce,
 }
 
-/// What a client answers.
+/// The second greeting, which the client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The version that it speaks.
+    /// The version of the client's protocol.
     pub version: u32,
-    /// Whether it goes on through UCX.
+    /// Whether the client continues through UCX.
     pub ucx: bool,
-    /// Its nonce.
+    /// The client's nonce.
     pub nonce: Nonce,
-    /// That it knows the secret; zeros where it has none.
+    /// The client's proof of the secret; zeros without a secret.
     pub proof: Proof,
 }
 
-/// What a server makes of that.
+/// The third greeting, with which the server accepts or refuses the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Whether the client may ask.
+    /// Whether the client is accepted.
     pub status: Status,
-    /// That the server knows the secret; zeros where it has none.
+    /// The server's proof of the secret; zeros without a secret.
     pub proof: Proof,
 }
 
-/// Whether a client may ask.
+/// The server's decision about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
-    /// It may.
+    /// The client is accepted.
     Welcome = 0,
-    /// It does not know the secret.
+    /// The client does not know the secret.
     WrongSecret = 1,
-    /// There are as many clients as there may be.
+    /// The server has its maximum number of clients.
     Full = 2,
-    /// It speaks another version.
+    /// The client has another version.
     OtherVersion = 3,
 }
 
@@ -345,7 +353,7 @@ fn bytes_at(bytes: &[u8], at: usize) -> [u8; 32] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
-/// A greeting's beginning.
+/// The common first bytes of a greeting.
 fn begin(number: u32, flags: u32) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(number.to_le_bytes());
@@ -354,7 +362,7 @@ fn begin(number: u32, flags: u32) -> Vec<u8> {
 }
 
 impl Greeting {
-    /// Its bytes.
+    /// Encodes the greeting.
     pub fn encode(&self) -> Vec<u8> {
         let flags = u32::from(self.wants_secret) | u32::from(self.ucx) << 1;
         let mut bytes = begin(self.version, flags);
@@ -362,7 +370,7 @@ impl Greeting {
         bytes
     }
 
-    /// What bytes say; `None` if they are no greeting.
+    /// Decodes a greeting; `None` if the bytes are none.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Greeting> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 3).then(|| Greeting {
@@ -375,7 +383,7 @@ impl Greeting {
 }
 
 impl Reply {
-    /// Its bytes.
+    /// Encodes the reply.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = begin(self.version, self.ucx.into());
         bytes.extend(self.nonce);
@@ -383,7 +391,7 @@ impl Reply {
         bytes
     }
 
-    /// What bytes say; `None` if they are no reply.
+    /// Decodes a reply; `None` if the bytes are none.
     pub fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 1).then(|| Reply {
@@ -396,14 +404,14 @@ impl Reply {
 }
 
 impl Welcome {
-    /// Its bytes.
+    /// Encodes the welcome.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = begin(self.status as u32, 0);
         bytes.extend(self.proof);
         bytes
     }
 
-    /// What bytes say; `None` if they are no welcome.
+    /// Decodes a welcome; `None` if the bytes are none.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Welcome> {
         let all = [
             Status::Welcome,
@@ -421,47 +429,47 @@ impl Welcome {
     }
 }
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// A file by its name.
+    /// Open a file by its name.
     Open = 1,
-    /// Bytes of a file.
+    /// Read bytes of a file.
     Read = 2,
-    /// A new file.
+    /// Begin a new file.
     Begin = 3,
-    /// Bytes for it.
+    /// Write bytes of a new file.
     Write = 4,
-    /// Its name.
+    /// Give a new file its name.
     Commit = 5,
-    /// Files of some prefix lose their names.
+    /// Remove the names of files with some prefix.
     Sweep = 6,
-    /// How many bytes are free.
+    /// Query the number of free bytes.
     Room = 7,
-    /// Where a file is, for reads through UCX.
+    /// Query the address of a file for reads through UCX.
     Reach = 8,
-    /// Which files there are.
+    /// List files.
     List = 9,
-    /// The hash of a file.
+    /// Query the hash of a file.
     Hash = 10,
 }
 
-/// Why something is refused.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Refusal {
     /// There is no such file.
     Missing = 1,
-    /// Bytes beyond the end.
+    /// The range extends beyond the end of the file.
     Range = 2,
-    /// There is no room.
+    /// There is no space.
     Full = 3,
-    /// No name.
+    /// The name is invalid.
     Name = 4,
-    /// Bytes are not what they are said to be.
+    /// A checksum or hash does not match.
     Damaged = 5,
-    /// Anything else.
+    /// Any other reason.
     Other = 6,
 }
 
@@ -491,25 +499,25 @@ impl Refusal {
     ];
 }
 
-/// A frame's header, less its checksum.
+/// A frame's header without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What is asked for; of a refusal `None`.
+    /// The kind of the request; `None` for a refusal.
     pub kind: Option<Kind>,
-    /// Bytes behind the header.
+    /// Bytes of the body.
     pub len: u32,
-    /// The client's name for the request.
+    /// The client's tag of the request.
     pub tag: u64,
     /// A file.
     pub file: u64,
-    /// Where in it, or its length.
+    /// An offset in the file, or its length.
     pub offset: u64,
-    /// Bytes wanted, or of a refusal why.
+    /// Bytes wanted, or the reason of a refusal.
     pub count: u32,
 }
 
 impl Frame {
-    /// A frame with nothing but a kind and a tag.
+    /// A frame that has only a kind and a tag.
     pub fn new(kind: Kind, tag: u64) -> Frame {
         Frame {
             kind: Some(kind),
@@ -530,7 +538,7 @@ impl Frame {
         }
     }
 
-    /// Why it refuses, if it does and says so.
+    /// The reason of a refusal, if this is one and the reason is known.
     pub fn why(&self) -> Option<Refusal> {
         let known = Refusal::ALL
             .into_iter()
@@ -550,7 +558,7 @@ impl Frame {
         bytes
     }
 
-    /// Appends the frame and what is behind it, of which the length is taken.
+    /// Appends the header and the body. The length field is set from the body.
     pub fn append(mut self, body: &[u8], to: &mut Vec<u8>) {
         self.len = body.len() as u32;
         let mut header = self.plain();
@@ -560,7 +568,8 @@ impl Frame {
         to.extend(body);
     }
 
-    /// What a header says, and the checksum so far and as it should be in the end; `None` if it is none.
+    /// Decodes a header; returns the frame, and the checksum to be completed with the body. `None`
+    /// if the bytes are no header.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,
@@ -582,7 +591,7 @@ impl Frame {
     }
 }
 
-/// The checksum of a frame that is coming in.
+/// The checksum of a frame whose body is still arriving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
     so_far: u32,
@@ -590,7 +599,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// With the next bytes.
+    /// Adds the next bytes of the body.
     #[must_use]
     pub fn and(self, bytes: &[u8]) -> Sum {
         Sum {
@@ -599,7 +608,7 @@ impl Sum {
         }
     }
 
-    /// Whether all bytes were what was sent.
+    /// Whether the checksum of all bytes matches.
     pub fn is_right(self) -> bool {
         self.so_far == self.right
     }
@@ -610,20 +619,21 @@ impl Sum {
 /// | offset | | |
 /// |---|---|---|
 /// | 0 | u64 | its length |
-/// | 8 | u8 | 1: somebody has it open |
+/// | 8 | u8 | 1: a client has the file open |
 /// | 9 | u8 | bytes of its name; 0 is the end of the list |
 /// | 10 | | the name |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Whether somebody has it open.
+    /// Whether a client has the file open.
     pub in_use: bool,
 }
 
-/// Bytes of what says how a file is read through UCX, and of what says how one side of a stream through it is reached. The end is zeros.
+/// Bytes of the description of how to read a file through UCX, and of how to reach one side of a
+/// UCX stream. The description is padded with zeros.
 pub const REACH: usize = 4096;
 /// Bytes of a list.
 pub const LIST: usize = 64 << 10;
@@ -631,7 +641,7 @@ pub const LIST: usize = 64 << 10;
 const ENTRY: usize = 10;
 
 impl Listed {
-    /// Appends it to a list; false if that has no room for it.
+    /// Appends this file to a list; false if the list has no room for it.
     pub fn append(&self, list: &mut Vec<u8>) -> bool {
         let room = list.len() + ENTRY + self.name.len() <= LIST && self.name.len() <= MOST_NAME;
         if room {
@@ -642,7 +652,7 @@ impl Listed {
         room
     }
 
-    /// The files of a list; `None` if it is none.
+    /// Decodes a list; `None` if the bytes are invalid.
     pub fn decode(mut list: &[u8]) -> Option<Vec<Listed>> {
         let mut all = Vec::new();
         while let Some((entry, rest)) = list.split_first_chunk::<ENTRY>() {
@@ -665,11 +675,11 @@ impl Listed {
     }
 }
 
-/// Whether a name can be that of a file on a server: it is no path.
+/// Whether a string is a valid name of a file on a server, and no path.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());
-    // A server that keeps files in a folder has its lock there.
+    // A server that keeps files in a folder has its lock file there.
     length && !name.starts_with('.') && name != LOCK_FILE && name.bytes().all(plain)
 }
 

@@ -1,4 +1,5 @@
-//! What every tier and every volume must do, as functions that prove it. They panic, naming the rule that was broken.
+//! The rules of every tier and every volume, as functions that check them. A broken rule causes a
+//! panic that names it.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -24,12 +25,12 @@ use crate::testing::random::Random;
 use crate::tier::{Completion, ReadQueue, Request, Tier, next};
 use crate::worker_pool::WorkerPool;
 
-/// Blocks in the tier that is tested.
+/// Blocks in the tier under test.
 const BLOCKS: usize = 256;
-/// No read of a few KiB takes this long, unless it was lost.
+/// No read of a few KiB takes this long unless it was lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes that tell where they are from.
+/// Bytes that identify their position.
 fn pattern(len: usize) -> Vec<u8> {
     let mut random = Random::new(0xB10C);
     (0..len.div_ceil(8))
@@ -38,14 +39,15 @@ fn pattern(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A tier under test, with what it must contain.
+/// A tier under test, with its expected contents.
 struct Subject {
     tier: Arc<dyn Tier>,
     bytes: Vec<u8>,
     io: IoMode,
 }
 
-/// Proves a tier: `make` puts the given bytes (a multiple of 4 KiB) into a new one. Threads read as `io` says.
+/// Checks a tier. `make` puts the given bytes (a multiple of 4 KiB) into a new one. Threads read in
+/// mode `io`.
 ///
 /// # Panics
 /// If the tier breaks a rule, with a message that names it.
@@ -109,7 +111,8 @@ impl Subject {
         );
     }
 
-    /// Takes all completions; each of the tags 0..count must come once, with the bytes of the block that it names.
+    /// Takes all completions. Each of the tags 0..count must arrive once, with the bytes of the
+    /// block that it names.
     async fn drain(&self, rule: &str, queue: &mut dyn ReadQueue, blocks: &[usize]) {
         let mut seen = vec![false; blocks.len()];
         for left in (0..blocks.len()).rev() {
@@ -317,7 +320,7 @@ impl Subject {
                 queue.flush();
             }
             if round % 3 == 0 {
-                // Some have come in and wait to be taken, or have even been taken.
+                // Some completions have arrived and wait to be taken, or have even been taken.
                 thread.block_on(async { drop(next(queue.as_mut()).await) });
             }
             queue.reset();
@@ -399,7 +402,7 @@ impl Subject {
         }
     }
 
-    /// One query: submits and takes at random, keeping track of what is in flight.
+    /// Simulates one query: submits and takes at random, and keeps track of the reads in flight.
     async fn wander(
         &self,
         rule: &str,

@@ -1,8 +1,9 @@
-//! A wrapper that misbehaves on purpose: errors, short reads, flipped bits, and completions in any order.
+//! A wrapper that injects faults: errors, short reads, flipped bits, and completions in any order.
 //!
-//! A search must give the right answer, or a clean error, whatever a device does. Which read meets which fault, and
-//! which completion comes next, follow from a script or a seed, so that a failure can be repeated. Works over any tier,
-//! for example [`DramTier`](crate::DramTier), which needs no disk.
+//! Whatever a device does, a search must return the right answer or a clean error. A script or a
+//! seed determines which read meets which fault, and which completion comes next, so that a failure
+//! can be repeated. The wrapper works over any tier, for example [`DramTier`](crate::DramTier),
+//! which needs no disk.
 
 use std::io;
 use std::ops::Range;
@@ -16,16 +17,16 @@ use crate::executor::Thread;
 use crate::testing::random::Random;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 
-/// What happens to a read.
+/// The fault of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It fails with this error of the operating system, for example 5 (`EIO`).
     Error(i32),
-    /// It brings only so many bytes, and so fails with [`TierError::Short`].
+    /// It returns only this many bytes, and so fails with [`TierError::Short`].
     Short(u32),
-    /// One bit of it is wrong: bit number `n` modulo its length in bits.
+    /// One bit is wrong: bit number `n` modulo its length in bits.
     Flip(u64),
-    /// It comes in only after so many others of its queue, or when nothing else is in flight.
+    /// It completes only after this many others of its queue, or when nothing else is in flight.
     Delay(usize),
 }
 
@@ -44,7 +45,7 @@ enum Order {
     Scripted(Arc<[usize]>),
 }
 
-/// A script of faults. Of several that fit a read, the first is taken.
+/// A script of faults. If several apply to a read, the first one counts.
 ///
 /// ```
 /// use stratann_tier::testing::{Fault, Faults};
@@ -57,37 +58,39 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults, completions as they come.
+    /// No faults, and completions in the order of their arrival.
     pub fn none() -> Faults {
         Faults::default()
     }
 
-    /// The read number `n` of the tier, from 0, counted over all queues.
+    /// A fault of read number `n` of the tier, from 0, counted over all queues.
     pub fn at_read(mut self, n: u64, fault: Fault) -> Faults {
         self.rules.push((When::Read(n), fault));
         self
     }
 
-    /// Every read that touches one of these bytes.
+    /// A fault of every read that touches one of these bytes.
     pub fn in_range(mut self, bytes: Range<u64>, fault: Fault) -> Faults {
         self.rules.push((When::Touches(bytes), fault));
         self
     }
 
-    /// Each read with this chance, from 0 to 1.
+    /// A fault of each read with this probability.
     pub fn randomly(mut self, chance: f64, seed: u64, fault: Fault) -> Faults {
         self.rules.push((When::Randomly { chance, seed }, fault));
         self
     }
 
-    /// Completions come in random order. A queue may hold back what has come in, as a slow device would.
+    /// Delivers completions in random order. A queue may hold back a completion that has arrived,
+    /// as a slow device would.
     pub fn random_order(mut self, seed: u64) -> Faults {
         self.order = Order::Random(seed);
         self
     }
 
-    /// Completions come in the order of a script: when all reads in flight of a queue have come in, the next entry,
-    /// modulo their number, says which of them, by age, is handed out. The script is repeated for ever.
+    /// Delivers completions in the order of a script. When all reads in flight of a queue have
+    /// completed, the next entry, modulo their number, selects one of them by age. The script is
+    /// repeated without end.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
             Order::AsTheyCome
@@ -134,7 +137,7 @@ impl Faulty {
         }
     }
 
-    /// Reads submitted so far.
+    /// The number of reads submitted so far.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -185,7 +188,7 @@ struct Sent {
 }
 
 struct Held {
-    /// Its place in `sent`, which tells its age.
+    /// Its index in `sent`, which gives its age.
     index: u64,
     completion: Completion,
     delay: usize,
@@ -194,17 +197,17 @@ struct Held {
 struct FaultyQueue {
     inner: Box<dyn ReadQueue>,
     tier: Faulty,
-    /// Reads since the queue was last empty; the inner queue's tags are places in here.
+    /// Reads since the queue was last empty. Tags of the inner queue are indexes into it.
     sent: Vec<Sent>,
-    /// What has come in and was not handed out.
+    /// Completions that have arrived and were not delivered.
     held: Vec<Held>,
     random: Random,
-    /// Steps of the script that were used.
+    /// The number of script steps used.
     step: usize,
 }
 
 impl FaultyQueue {
-    /// Takes in a completion of the inner queue, with its fault.
+    /// Stores a completion of the inner queue, with its fault.
     fn hold(&mut self, completion: Completion) {
         let index = completion.tag;
         let Sent { request, fault } = &self.sent[index as usize];
@@ -261,7 +264,8 @@ impl FaultyQueue {
         held.completion
     }
 
-    /// Hands out what the order allows now. `eager`: the caller has nothing better to do.
+    /// Delivers the completion that the order allows now. `eager` says that the caller can only
+    /// wait.
     fn pick(&mut self, eager: bool) -> Option<Completion> {
         if self.held.is_empty() {
             return None;
@@ -341,7 +345,8 @@ impl ReadQueue for FaultyQueue {
             if let Some(completion) = self.pick(true) {
                 return Poll::Ready(completion);
             }
-            // Something is still with the inner queue, or `pick` would have handed out what is here.
+            // Some read is still in the inner queue; otherwise `pick` would have delivered a stored
+            // completion.
             match self.inner.poll_next(cx) {
                 Poll::Ready(completion) => self.hold(completion),
                 Poll::Pending => return Poll::Pending,

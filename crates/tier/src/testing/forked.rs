@@ -1,9 +1,11 @@
-//! What a forked process sees.
+//! A helper for tests of forked processes.
 
-/// Whether `child` says true in a forked process. One that takes longer than `seconds` is ended, and says false.
+/// Whether `child` returns true in a forked process. A child that takes longer than `seconds` is
+/// killed, and counts as false.
 pub fn forked(seconds: u32, child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: libc's fork makes the allocator usable in the child, which ends in this block whatever `child` does: no frame of the
-    // caller is left in it. That the locks of other threads stay held there is what such tests are about.
+    // SAFETY: libc's fork makes the allocator usable in the child, which ends in this block
+    // whatever `child` does: no frame of the caller is left in it. That the locks of other threads
+    // stay held there is what such tests are about.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: the signal's default ends the process.

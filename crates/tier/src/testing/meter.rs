@@ -1,4 +1,4 @@
-//! A wrapper that counts what is read.
+//! A wrapper that counts reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,17 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 
-/// What a [`Meter`] has counted.
+/// The counts of a [`Meter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Reads submitted.
     pub reads: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Completions that brought an error.
+    /// Completions with an error.
     pub errors: u64,
-    /// Time that reads were in flight, from submission until they were taken, summed over reads. Zero unless the
-    /// meter is [`timed`](Meter::timed).
+    /// Time of reads in flight, from submission until they were taken, summed over reads. Zero
+    /// unless the meter is [`timed`](Meter::timed).
     pub in_flight: Duration,
 }
 
@@ -31,7 +31,7 @@ struct Counters {
     nanos: AtomicU64,
 }
 
-/// Counts the reads that go to a tier.
+/// Counts the reads of a tier.
 #[derive(Clone, Debug)]
 pub struct Meter {
     inner: Arc<dyn Tier>,
@@ -49,7 +49,7 @@ impl Meter {
         }
     }
 
-    /// Counts the time in flight as well, which costs two looks at the clock a read.
+    /// Counts the time in flight too, which costs two reads of the clock for each read.
     pub fn timed(inner: Arc<dyn Tier>) -> Meter {
         Meter {
             timed: true,
@@ -57,7 +57,7 @@ impl Meter {
         }
     }
 
-    /// What has been counted so far, by all clones of this meter.
+    /// The counts so far, over all clones of this meter.
     pub fn snapshot(&self) -> Reading {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -69,7 +69,7 @@ impl Meter {
         }
     }
 
-    /// Begins to count anew, and returns what was counted.
+    /// Resets the counts, and returns the old ones.
     pub fn reset(&self) -> Reading {
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
         let counters = &self.counters;
@@ -117,12 +117,13 @@ impl Tier for Meter {
 struct MeterQueue {
     inner: Box<dyn ReadQueue>,
     counters: Arc<Counters>,
-    /// When the number of reads in flight last changed, if time is counted.
+    /// The time when the number of reads in flight last changed, if time is counted.
     since: Option<Instant>,
 }
 
 impl MeterQueue {
-    /// The sum of the reads' times is the integral of their number over time: no table of starts is needed.
+    /// The sum of the reads' times is the integral of their number over time, so no table of start
+    /// times is needed.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

@@ -1,5 +1,6 @@
-//! What only tests need, and no release has (feature `testing`): tiers and volumes that misbehave, count or take long, proofs that a tier or a
-//! volume does what it must, forks, and threads that are refused.
+//! Code that only tests need, and no release contains (feature `testing`): tiers and volumes that
+//! misbehave, count or delay, checks that a tier or a volume obeys its rules, forks, and threads
+//! that are refused.
 
 pub mod conformance;
 mod faulty;

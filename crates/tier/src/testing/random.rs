@@ -1,6 +1,6 @@
-//! Random numbers that a seed repeats, for faults, crashes and checks. Not for anything secret.
+//! Repeatable random numbers from a seed, for faults, crashes and checks. They are not for secrets.
 
-/// SplitMix64: tiny, fast, and good enough for choosing what to break.
+/// SplitMix64: tiny, fast, and good enough to choose faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; 0 if `n` is 0. The bias is far below what any test could see.
+    /// A number below `n`; 0 if `n` is 0. The bias is too small for any test to see.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         if n == 0 {
             0
@@ -26,7 +26,7 @@ impl Random {
         }
     }
 
-    /// True once in `1 / chance` times.
+    /// True with probability `chance`.
     pub(crate) fn chance(&mut self, chance: f64) -> bool {
         ((self.next() >> 11) as f64) < chance * (1u64 << 53) as f64
     }

@@ -1,19 +1,19 @@
-//! Threads that are refused, as by a system that has none left.
+//! Simulates a system that refuses to start threads.
 
 use std::cell::Cell;
 use std::io;
 
 thread_local! {
-    /// Threads that may still be started from this one; `None`: as many as the system has.
+    /// The number of threads that this thread may still start; `None` for no limit.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Lets the calling thread start so many more threads; then they are refused.
+/// Lets the calling thread start this many more threads; later ones are refused.
 pub fn refuse_threads_after(starts: Option<u64>) {
     LEFT.set(starts);
 }
 
-/// Threads that may still be started from the calling thread, where that was limited.
+/// The number of threads that the calling thread may still start, if it is limited.
 pub fn threads_left() -> Option<u64> {
     LEFT.get()
 }

@@ -1,4 +1,5 @@
-//! A volume in memory that fails or crashes when told to, and shows what a disk may hold afterwards.
+//! A volume in memory that fails or crashes on demand, and shows the possible contents of a disk
+//! afterwards.
 //!
 //! ```text
 //!            write, set_len                sync(file)
@@ -10,12 +11,14 @@
 //!   crash image = durable bytes and names + whatever part of the unsynced changes the mode and the seed let through
 //! ```
 //!
-//! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each `n` below the number of
-//! [`operations`](SimVolume::operations) that the work needs; then it opens several
-//! [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks what it finds. With
-//! [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind fails, reads included, and the work goes on.
+//! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each
+//! `n` below the number of [`operations`](SimVolume::operations) of the work. After each run it
+//! opens several [`crash_image`](SimVolume::crash_image)s, which are healthy volumes, and checks
+//! their contents. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind
+//! fails, reads included, and the work continues.
 //!
-//! A machine may have several disks ([`SimVolume::joined`]): they crash at the same moment, and each loses what it loses.
+//! A machine may have several disks ([`SimVolume::joined`]). They crash at the same moment, and
+//! each loses its own part.
 
 mod image;
 mod mishap;
@@ -39,18 +42,19 @@ use crate::memory::{PromptQueue, Source};
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// What disks write atomically.
+/// The unit that disks write atomically, in bytes.
 const SECTOR: u64 = 512;
 
-/// How a volume stops working.
+/// The way in which a volume stops working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Every operation that changes something fails with `EIO`; reading still works.
+    /// Every operation with a change fails with `EIO`; reads still work.
     Io,
-    /// Operations that need space fail with `ENOSPC`, a write after its first half; all others still work.
+    /// Operations that need space fail with `ENOSPC`, a write after its first half. All others
+    /// still work.
     NoSpace,
-    /// The machine is gone: everything fails with [`TierError::Crashed`]. The operation that it happened in may be
-    /// found done, undone or half done in a crash image.
+    /// The machine has crashed: everything fails with [`TierError::Crashed`]. A crash image may
+    /// have the interrupted operation done, undone or half done.
     Crash,
 }
 
@@ -62,13 +66,13 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    /// The disk that it is on.
+    /// The number of its disk.
     disk: usize,
     durable: Vec<u8>,
     current: Vec<u8>,
-    /// Changes since the last sync, with their place in the order of all changes.
+    /// Changes since the last sync, with their position in the order of all changes.
     unsynced: Vec<(u64, Change)>,
-    /// Bytes from its start that are on blocks of its own, whatever its length is.
+    /// Bytes from its start that have blocks of their own, whatever its length.
     kept: u64,
 }
 
@@ -96,14 +100,14 @@ struct Disk {
     durable_names: Names,
     unsynced_names: Vec<NameChange>,
     locked: bool,
-    /// What the lock's holder keeps in mind.
+    /// The value that the lock owner stores.
     note: Option<Arc<Note>>,
 }
 
 /// A machine with its disks.
 #[derive(Debug, Default)]
 struct State {
-    /// Files by number. Nothing is ever removed: a removal may be undone by a crash.
+    /// Files by number. No file is ever removed, because a crash may undo its removal.
     inodes: Vec<Inode>,
     disks: Vec<Disk>,
     operations: u64,
@@ -111,19 +115,20 @@ struct State {
     failure: Option<(u64, Failure)>,
     /// Operations of any kind.
     calls: u64,
-    /// The one of them that is to fail.
+    /// The operation that is to fail.
     trip: Option<Trip>,
     tripped: Option<(Operation, String)>,
-    /// Whether a failed sync of a file, or of the names, discards what it was to make durable.
+    /// Whether a failed sync of a file, or of names, discards its unsynced changes.
     discards_files: bool,
     discards_names: bool,
-    /// Whether files get blocks ahead of their bytes.
+    /// Whether the volume supports reservations of blocks.
     keeps_room: bool,
-    /// Bytes of blocks that files have given back since the disk is full, which others may be given ahead.
+    /// Bytes of blocks that files have released since the disk is full, and that can be reserved
+    /// for others.
     freed: u64,
 }
 
-/// Makes one volume of the disks of a machine.
+/// Combines the disks of a machine into one volume.
 type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 
 /// A volume in memory. Clones are handles to the same one.
@@ -131,7 +136,7 @@ type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 pub struct SimVolume {
     state: Arc<Mutex<State>>,
     disk: usize,
-    /// What was made of all disks, and how, where it is not one of them alone.
+    /// The volume that combines all disks, and the function that made it; `None` for a single disk.
     joined: Option<(Arc<dyn Volume>, Arc<Join>)>,
 }
 
@@ -167,7 +172,7 @@ fn missing(action: &'static str, name: &str) -> TierError {
 }
 
 impl State {
-    /// Fails if the machine is gone.
+    /// Fails if the machine has crashed.
     fn alive(&self, name: &str) -> Result<(), TierError> {
         match self.failure {
             Some((at, Failure::Crash)) if self.operations >= at => {
@@ -177,7 +182,8 @@ impl State {
         }
     }
 
-    /// Counts an operation that changes something. `space`: the bytes that it needs, if it may need any.
+    /// Counts an operation with a change. `space` is the number of bytes that it needs, if it may
+    /// need any.
     ///
     /// `Err`: nothing happens. `Fails`: the crash strikes during this operation.
     fn change(
@@ -190,7 +196,7 @@ impl State {
     ) -> Result<Verdict, TierError> {
         self.alive(name)?;
         let number = self.operations;
-        // The operation at which the machine crashes is the last that is counted.
+        // The operation at which the machine crashes is the last one counted.
         self.operations += 1;
         if let Verdict::Fails(error) =
             self.call(operation, action, name, offset, space.unwrap_or(0))?
@@ -230,13 +236,13 @@ impl State {
             .ok_or_else(|| missing(action, name))
     }
 
-    /// How many names a file has.
+    /// The number of names of a file.
     fn names_of(&self, disk: usize, inode: usize) -> usize {
         let names = self.disks[disk].names.values();
         names.filter(|&&named| named == inode).count()
     }
 
-    /// A file is about to lose a name.
+    /// Accounts for a file that is about to lose a name.
     fn free(&mut self, disk: usize, name: &str) {
         let Some(&inode) = self.disks[disk].names.get(name) else {
             return;
@@ -280,7 +286,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// Applies a change of names if it still makes sense.
+/// Applies a change of names, if it is still possible.
 fn apply_name(names: &mut Names, change: &NameChange) {
     match change {
         NameChange::Create { name, inode } => {
@@ -298,13 +304,13 @@ fn apply_name(names: &mut Names, change: &NameChange) {
 }
 
 impl SimVolume {
-    /// An empty volume that works.
+    /// An empty, working volume.
     pub fn new() -> SimVolume {
         Self::of(vec![Disk::default()], None)
     }
 
-    /// A machine with so many empty disks, as what `join` makes of them: all operations of the volume go there, and what a
-    /// test asks of the machine, failures and images of crashes, is for all disks.
+    /// A machine with `disks` empty disks, combined by `join`. All operations of the volume go to
+    /// the combination. Failures, crash images and other requests of a test apply to all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -343,12 +349,12 @@ impl SimVolume {
         }
     }
 
-    /// How its disks are one volume.
+    /// The function that combines the disks into one volume.
     fn join(&self) -> Option<Arc<Join>> {
         self.joined.as_ref().map(|(_, join)| join.clone())
     }
 
-    /// What its disks are together, if it is not one of them.
+    /// The combination of the disks, unless this is a single one.
     fn whole(&self) -> Option<&dyn Volume> {
         self.joined.as_ref().map(|(whole, _)| &**whole)
     }
@@ -357,13 +363,14 @@ impl SimVolume {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Operations so far that changed something: creations, writes, resizings, syncs, renamings, removals.
+    /// The number of operations with a change so far: creations, writes, resizes, syncs, renames,
+    /// removals.
     pub fn operations(&self) -> u64 {
         self.lock_state().operations
     }
 
-    /// Lets `operations` more operations succeed; then the volume fails. With [`Failure::Crash`] the machine crashes
-    /// during the next operation, which is counted, and nothing works from there on.
+    /// Lets this many more operations succeed; then the volume fails. With [`Failure::Crash`] the
+    /// machine crashes during the next operation, which is counted, and nothing works afterwards.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -371,8 +378,8 @@ impl SimVolume {
         state.failure = Some((state.operations + operations + during, failure));
     }
 
-    /// Ends a failure: space has been freed, the cable is back. A crash cannot be ended; take a
-    /// [`crash_image`](SimVolume::crash_image).
+    /// Ends a failure, as if space had been freed or a cable reconnected. A crash cannot be ended;
+    /// use a [`crash_image`](SimVolume::crash_image) instead.
     pub fn heal(&self) {
         let mut state = self.lock_state();
         if state.alive("").is_ok() {
@@ -380,10 +387,10 @@ impl SimVolume {
         }
     }
 
-    /// Gives a file another name, durably, as a backup by hard links does.
+    /// Gives a file a second name, durably, as a backup by hard links does.
     ///
     /// # Panics
-    /// There is no such file.
+    /// If there is no such file.
     pub fn link(&self, name: &str, other: &str) {
         let mut state = self.lock_state();
         let disk = &mut state.disks[self.disk];
@@ -393,17 +400,18 @@ impl SimVolume {
         }
     }
 
-    /// From now on the volume keeps room where it is asked to ([`Volume::keep_room`]), as file systems do that give blocks ahead; at first it does not.
+    /// From now on the volume supports reservations ([`Volume::keep_room`]), as file systems with
+    /// preallocation do. At first it does not.
     pub fn gives_room(&self) {
         self.lock_state().keeps_room = true;
     }
 
-    /// True if the machine has crashed.
+    /// Whether the machine has crashed.
     pub fn has_crashed(&self) -> bool {
         self.lock_state().alive("").is_err()
     }
 
-    /// An independent copy, with unsynced changes, count and failure, but without locks.
+    /// An independent copy with the unsynced changes, counts and failure, but without locks.
     pub fn fork(&self) -> SimVolume {
         let state = self.lock_state();
         let copy = State {
@@ -424,12 +432,12 @@ impl SimVolume {
 }
 
 impl SimVolume {
-    /// Creates a file; `space` as for [`State::change`].
+    /// Creates a file. `space` is as for [`State::change`].
     fn create_in(&self, name: &str, space: Option<u64>) -> Result<Box<dyn VolumeFile>, TierError> {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         let verdict = state.change(Operation::Create, "create", name, 0, space)?;
-        // Another file in its place, as a directory makes it: nothing is emptied.
+        // The new file is another inode, as in a directory; the old one is not truncated.
         if state.disks[self.disk].names.contains_key(name) {
             state.disks[self.disk]
                 .unsynced_names
@@ -459,7 +467,7 @@ impl SimVolume {
         }
     }
 
-    /// The number of an empty file, and what it has of blocks.
+    /// The number of an empty file, and its reserved blocks.
     fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
         let state = self.lock_state();
         let inode = *state.disks[self.disk].names.get(name)?;
@@ -663,7 +671,7 @@ impl Volume for SimVolume {
         }
         let mut state = self.lock_state();
         let failed = match state.change(Operation::SyncNames, "sync", "", 0, None) {
-            // A sync that the crash interrupts has promised nothing.
+            // An interrupted sync guarantees nothing.
             Ok(Verdict::Fails(error)) if state.alive("").is_err() => return Err(error),
             Ok(Verdict::Fails(error)) => Some(error),
             Ok(Verdict::Done) => None,
@@ -674,14 +682,14 @@ impl Volume for SimVolume {
                 return Err(error);
             }
         };
-        // Not simply the names of now: of those, a sync that failed may have discarded some.
+        // Not simply the current names, because a failed sync may have discarded some of these.
         for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
         failed.map_or(Ok(()), Err)
     }
 
-    /// Blocks survive a crash with the file.
+    /// Reserved blocks survive a crash with the file.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         if let Some(whole) = self.whole() {
             return whole.keep_room(name, bytes);
@@ -764,7 +772,7 @@ impl Drop for Unlock {
     }
 }
 
-/// A simulated file, being read.
+/// A simulated file that is open for reading.
 #[derive(Debug)]
 struct SimReader {
     volume: SimVolume,
@@ -857,7 +865,7 @@ impl VolumeFile for SimFile {
             }
         };
         let inode = &mut state.inodes[self.inode];
-        // Replaying is cheaper than copying a long file for each short append.
+        // Replaying changes is cheaper than copying a long file for each short append.
         for (_, change) in inode.unsynced.drain(..) {
             apply(&mut inode.durable, &change);
         }
@@ -865,18 +873,19 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// A simulated file, open for reading. As with a real one, its length is at least that at opening, and writes show at once.
+/// A simulated file that is open for random reads. As with a real file, its length is at least the
+/// length at opening, and writes show at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,
     name: String,
     inode: Arc<AtomicUsize>,
-    /// When it was opened.
+    /// The length when it was opened.
     len: u64,
 }
 
 impl SimTier {
-    /// Its length, as it was or as it has grown to: of a file that was cut, a read says so.
+    /// The length at opening, or the current one if that is larger. A read reports a truncation.
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);
         let now = self.volume.lock_state().inodes[inode].current.len() as u64;

@@ -1,4 +1,4 @@
-//! A wrapper whose reads take a while, as those of a distant or busy device do.
+//! A wrapper that delays reads, as a distant or busy device does.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,7 +15,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier of which no read comes in before a latency is over. Its thread sleeps meanwhile, and serves others.
+/// A tier whose reads complete only after a latency. Its thread sleeps meanwhile, and serves
+/// others.
 #[derive(Clone, Debug)]
 pub struct Slow {
     inner: Arc<dyn Tier>,
@@ -33,7 +34,7 @@ impl Slow {
         }
     }
 
-    /// Reads submitted so far, by all clones.
+    /// The number of reads submitted so far, over all clones.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
     }
@@ -75,7 +76,8 @@ struct SlowQueue {
     inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
-    /// When each read in flight may come in, oldest first. It does not matter which is which.
+    /// The times from which reads in flight may complete, oldest first. Which time belongs to which
+    /// read does not matter.
     due: VecDeque<Instant>,
     sleep: Option<Sleep>,
 }

@@ -1,4 +1,4 @@
-//! Every tier and volume of this crate against the rules.
+//! Tests of every tier and volume of this crate against the rules of their traits.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// A directory on a disk, beside the test binaries: /tmp is often in memory, where nothing is read directly.
+/// A directory on a disk, beside the test binaries. /tmp is often in memory, where direct reads are
+/// not possible.
 fn disk() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -256,7 +257,7 @@ fn several_volumes_as_one() {
         let memory = MemoryVolume::copied(Arc::new(new()));
         let mapped = MemoryVolume::mapped(new());
         let volume = split(Arc::new(new()), [Arc::new(memory), Arc::new(mapped)]);
-        // They are marked as long as they are empty.
+        // Volumes are marked while they are empty.
         drop(volume.lock().unwrap());
         volume
     });
@@ -271,7 +272,7 @@ fn several_volumes_as_one() {
     });
 }
 
-/// A tier that breaks a rule must be found out, or the suite proves nothing.
+/// The suite must reject a tier that breaks a rule; otherwise its passes prove nothing.
 #[test]
 fn the_suite_finds_a_bad_tier() {
     let wrong = [

@@ -1,4 +1,5 @@
-//! Copies of files in a folder: made once, whole or not at all, read instead of the files, and of nobody else.
+//! Tests of copies of files in a folder: a copy is made once, is whole or absent, is read instead
+//! of its file, and is never used for another file.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -67,7 +68,8 @@ fn what_is_read_is_the_copy() {
         assert_eq!(files(&folder), [folder.join("pages-1")]);
         let there = folder.join("pages-1");
         assert!(tier.name().starts_with(there.to_str().unwrap()));
-        // The file itself is not touched any more, and the copy is all that there is.
+        // From here on the copy alone is read: the original is overwritten, and the copy does not
+        // change with it.
         home.open("pages-1")
             .unwrap()
             .write_at(0, &[9; 4096])
@@ -84,7 +86,7 @@ fn what_is_read_is_the_copy() {
         assert_eq!(again.read("pages-1").unwrap(), [3; 8192]);
         let error = again.open("pages-1").unwrap_err();
         assert!(error.to_string().contains("kept for others"), "{error}");
-        // Who has it private, and who may look.
+        // The folders and files are accessible to their owner only.
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&place), 0o700);
         assert_eq!(mode(&folder), 0o700);
@@ -101,7 +103,8 @@ fn a_copy_that_was_made_half_way_is_not_believed() {
     let place = root.path().join("place");
     drop(mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping));
     let folder = place.join("stratann-me-1");
-    // As a process leaves it that is killed: under its unfinished name, or cut.
+    // The folder as a killed process leaves it: with an unfinished file, and with a copy that is
+    // cut short.
     fs::write(folder.join("pages-1.copy-1-0"), [5; 8192]).unwrap();
     fs::write(folder.join("pages-1"), [5; 4096]).unwrap();
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
@@ -126,7 +129,7 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
     let (first, second) = (place.join("stratann-me-1"), place.join("stratann-me-2"));
     let other = CopyFolder::open(&place, "you", "1", Kept::ForOthers).unwrap();
     drop(other);
-    // The same folder, twice: what one of them is making, the other leaves alone.
+    // The same folder is opened twice: neither handle removes the other's unfinished copy.
     fs::write(first.join("pages-2.copy-1-0"), [5; 8192]).unwrap();
     let twice = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Device);
     assert!(first.join("pages-2.copy-1-0").exists());
@@ -140,13 +143,14 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
         place.join("stratann-you-1").exists(),
         "it is of somebody else"
     );
-    // Those of an index that is changed are its own, and go with it.
+    // Copies of an index that is being changed belong to this process, and are removed when it
+    // closes them.
     let live = mirror(&home, &place, "live1", Kept::ForNow, ReadBy::Mapping);
     live.open_tier("pages-1").unwrap();
     assert!(place.join("stratann-me-live1/pages-1").exists());
     drop(live);
     assert!(!place.join("stratann-me-live1").exists());
-    // As does what a process left that was killed.
+    // The leftovers of a killed process are removed too.
     fs::create_dir(place.join("stratann-me-live2")).unwrap();
     fs::set_permissions(
         place.join("stratann-me-live2"),
@@ -191,7 +195,8 @@ fn a_place_that_others_can_write_to_is_refused() {
             );
         }
     }
-    // The folder in it, as somebody else may have made it: for all to look into, or a link.
+    // The inner folder as another user may have made it (readable for all); then a file in place of
+    // the outer one.
     let folder = place.join("stratann-me-1");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(open(), Err(TierError::NotPrivate { .. })));
@@ -208,7 +213,7 @@ fn a_place_that_others_can_write_to_is_refused() {
 fn a_place_without_room_says_so_before_anything_is_written() {
     let root = root();
     let home = home(&root);
-    // As long as no disk of a test machine; it has no bytes.
+    // The file is longer than any disk of a test machine, and sparse.
     home.create("pages-1").unwrap().set_len(8 << 40).unwrap();
     let place = root.path().join("place");
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
@@ -233,14 +238,14 @@ fn copies_of_files_that_are_changed_are_a_volume_like_any_other() {
             Arc::new(mirror(&home, &place, &content, Kept::ForNow, read_by))
         };
         conformance_volume(&make);
-        // And the tier, behind a file that grew after it was copied.
+        // Also the tier of a file that grew after it was copied.
         let tier = |bytes: &[u8]| {
             let volume = make();
             let (old, new) = bytes.split_at(bytes.len() / 2);
             volume.create("x").unwrap().append(old).unwrap();
             let tier = volume.open_tier("x").unwrap();
             volume.open_pages("x").unwrap().append(new).unwrap();
-            // The volume goes, and its folder with it; what is open stays.
+            // The volume is dropped here, and its folder is removed; the open tier remains valid.
             tier
         };
         if read_by == ReadBy::Mapping {

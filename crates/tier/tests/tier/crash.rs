@@ -1,4 +1,4 @@
-//! The simulated volume itself: what survives a crash, and what need not.
+//! Tests of the simulated volume itself: which writes survive a crash, and which may be lost.
 
 use std::collections::BTreeSet;
 
@@ -143,7 +143,8 @@ fn names_need_a_sync_of_their_own() {
     );
 }
 
-/// A rename before the new file's bytes are synced is the classic mistake; the images must show it.
+/// Renaming a file before its bytes are synced is the classic mistake; the crash images must reveal
+/// it.
 #[test]
 fn a_rename_of_unsynced_bytes_is_found_out() {
     let (volume, _file) = written("a", b"old");
@@ -163,7 +164,7 @@ fn a_rename_of_unsynced_bytes_is_found_out() {
     assert_eq!(bad, SEEDS as usize);
 }
 
-/// The protocol that a manifest follows: write aside, sync, rename, sync the directory.
+/// The protocol of a manifest: write a new file, sync it, rename it, sync the directory.
 fn replace(volume: &dyn Volume, version: u8) -> Result<(), TierError> {
     let mut file = volume.create("MANIFEST.new")?;
     file.write_at(0, &[version; 3000])?;

@@ -1,4 +1,4 @@
-//! Real directories, and what a meter counts.
+//! Tests of real directories, and of the counters of a meter.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
             && text.contains("LOCK"),
         "{text}"
     );
-    // It says who: this process, until that says more of itself.
+    // The error names the holder: this process, until the holder describes itself.
     let process = std::process::id();
     let own = format!(
         "another handle of this process ({process}), or a process of that number in another container,"
     );
     assert!(text.contains(&own), "{text}");
     first.held_as("the storage of servers", "Change it through them");
-    // One that has not locked it says nothing.
+    // A handle without the lock cannot describe the holder.
     again.held_as("nobody", "Nothing");
     let text = again.lock().unwrap_err().to_string();
     let told = format!("{own} has it open for changes, as the storage of servers (lock file");
@@ -40,7 +40,8 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
         text.contains(&told) && text.contains("). Change it through them. Search"),
         "{text}"
     );
-    // Another process is named by its number, which may be that of one that is no more, or of another host; what is no such text is nobody's.
+    // Another process is named by its number; that process may have ended, or may run on another
+    // host. A text that has not this form names no process.
     let elsewhere = format!("{process} far-away\na server\n\n");
     let same_number = format!(
         "process {process} of host far-away, if it still runs, has it open for changes, as a server (lock"
@@ -196,7 +197,7 @@ fn nothing_is_written_through_a_link() {
                 "{error}"
             );
         }
-        // What is only read may stand elsewhere.
+        // A file that is only read may be a link to another place.
         assert_eq!(volume.read(name).unwrap(), b"precious");
         assert_eq!(volume.list().unwrap(), [name]);
         let mut file = volume.create(name).unwrap();
@@ -215,7 +216,7 @@ fn nothing_is_written_through_a_link() {
     let error = volume.lock().unwrap_err();
     assert!(matches!(error, TierError::NotPlain { .. }), "{error}");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
-    // A pipe would keep whoever opens it waiting.
+    // Opening a pipe would block, so it is refused.
     let pipe = std::ffi::CString::new(entry("pipe").to_str().unwrap()).unwrap();
     // SAFETY: the path is a C string.
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
@@ -228,7 +229,7 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("i");
     let volume = Directory::create(&path).unwrap();
-    // More than one piece of a copy.
+    // Long enough to be copied in several pieces.
     let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     volume.create("pages").unwrap().append(&bytes).unwrap();
     let mut silent = |_| true;
@@ -241,13 +242,13 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
         fs::hard_link(path.join(name), backup.join(name)).unwrap();
     }
     let _guard = volume.lock().unwrap();
-    // Of the backup another process may have the lock.
+    // Another process may hold the lock of the backup at the same time.
     let _other = Directory::open(&backup).unwrap().lock().unwrap();
     volume.check_held().unwrap();
-    // What an earlier copy left.
+    // The remains of an earlier copy.
     fs::write(path.join("pages.own"), b"a part").unwrap();
     assert!(volume.open("pages").is_err());
-    // One that is given up leaves the file as it was, and nothing beside it.
+    // A copy that is given up leaves the file unchanged, and no other file behind.
     let mut pieces = Vec::new();
     let given_up = own(&volume, "pages", &mut |bytes| {
         pieces.push(bytes);
@@ -275,7 +276,8 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     assert_eq!(fs::read(backup.join("pages")).unwrap(), bytes);
     assert_eq!(own(&volume, "pages", &mut silent).unwrap(), Owned::Before);
     assert!(own(&volume, "none", &mut silent).is_err());
-    // What was opened before reads the old bytes until it is told; a queue that is open follows.
+    // A tier that was opened before still reads the old bytes until it is told of the new file; its
+    // open queues then follow.
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
     let request = Request {
@@ -350,7 +352,7 @@ fn a_lock_that_was_removed_is_lost() {
     drop(old.lock().unwrap());
 }
 
-/// As a build that fails does it, while others begin.
+/// As a failing build does, while others begin: removes the lock file while it holds the lock.
 #[test]
 fn a_lock_is_that_of_the_file_that_has_the_name() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -390,7 +392,7 @@ fn every_level_that_is_created_is_there() {
     assert!(!path.exists());
 }
 
-/// What the file system does not do is left to who asked.
+/// If the file system cannot share blocks, `share` says so and leaves the copying to the caller.
 #[test]
 fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -399,27 +401,27 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let mut original = directory.create("a").unwrap();
     original.write_at(0, &bytes).unwrap();
     let reader = directory.open_reader("a").unwrap();
-    // It goes on whatever becomes of the name.
+    // The reader remains valid after the name is removed.
     directory.remove("a").unwrap();
     let mut copy = directory.create("b").unwrap();
     let shared = copy.share(&*reader).unwrap();
     assert_eq!(copy.len(), if shared { bytes.len() as u64 } else { 0 });
     if shared {
         assert_eq!(directory.read("b").unwrap(), bytes);
-        // They part ways at the first write.
+        // The first write gives each file its own block.
         copy.write_at(0, b"new").unwrap();
         let mut first = [0; 3];
         reader.read_at(0, &mut first).unwrap();
         assert_eq!(first, bytes[..3]);
     }
-    // What is no file of the operating system is never shared.
+    // Only files of the operating system can share blocks.
     let volume = SimVolume::new();
     volume.create("a").unwrap().append(&bytes).unwrap();
     let reader = volume.open_reader("a").unwrap();
     assert!(!directory.create("c").unwrap().share(&*reader).unwrap());
 }
 
-/// Bytes of room that a directory keeps under a name, if its file system does that.
+/// Whether a directory reserves so many bytes under a name; not every file system can.
 fn kept(directory: &Directory, name: &str, bytes: u64) -> bool {
     let kept = directory.keep_room(name, bytes).unwrap();
     assert_eq!(
@@ -441,7 +443,7 @@ fn room_is_kept_beyond_the_end_of_a_file_and_goes_with_its_name() {
         return;
     }
     assert_eq!(directory.len("room").unwrap(), 0);
-    // It is there already, and grows.
+    // The reservation exists already, and grows.
     assert!(kept(&directory, "room", 64 << 10) && kept(&directory, "room", 96 << 10));
     let mut file = directory.open("room").unwrap();
     file.write_at(0, &[7; 5_000]).unwrap();
@@ -451,7 +453,7 @@ fn room_is_kept_beyond_the_end_of_a_file_and_goes_with_its_name() {
     assert_eq!(directory.kept_room("log").unwrap(), 88 << 10);
     assert_eq!(directory.kept_room("room").unwrap(), 0);
     file.write_at(5_000, &[8; 60_000]).unwrap();
-    // What is cut has no blocks beyond its end.
+    // A truncated file has no blocks beyond its end.
     file.set_len(5_000).unwrap();
     assert_eq!(directory.kept_room("log").unwrap(), 0);
 }

@@ -1,5 +1,6 @@
-//! Tiers as others see them: one binary of tests, since each would be linked by itself. What forks, and what counts the memory of its
-//! process, is alone in one of its own.
+//! Tests of tiers through their public interface, in one binary, since each binary would be linked
+//! separately. Tests that fork, or that count the memory of their process, have a binary of their
+//! own.
 
 mod conformance;
 mod copies;

@@ -1,4 +1,5 @@
-//! The latency model as a tier: answers come when they should, and waiting for them does not burn the core.
+//! The latency model as a tier: answers come when they should, and waiting for them does not burn
+//! the core.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ fn modelled(device: Device) -> Arc<dyn Tier> {
     Arc::new(ModelledTier::new(Arc::new(DramTier::new(bytes)), device))
 }
 
-/// How long so many reads take, one after the other, each at least.
+/// The times of this many reads, submitted one after the other.
 fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -38,7 +39,8 @@ fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     })
 }
 
-/// A device of a test's own, since tests share the others, and what a read of 256 bytes takes at least there.
+/// A device for one test alone, since tests share the others, and the least time of a read of 256
+/// bytes on it.
 fn own(kind: DeviceKind) -> (Arc<dyn Tier>, Duration) {
     let model = kind.model();
     let cost = model.cost(0, 256);
@@ -56,11 +58,13 @@ fn a_read_is_never_early() {
     }
 }
 
-/// What only a clock can say: run alone, each is tried three times, and measured against this machine in the same process.
+/// Tests that depend on the clock. They run alone, each is tried three times, and each is compared
+/// with this machine as measured in the same process.
 mod by_the_clock {
     use super::*;
 
-    /// Whether one of three tries holds; says what each found.
+    /// Passes if one of three tries holds; prints the finding of each, and panics with all of them
+    /// otherwise.
     fn best_of_three(what: &str, mut holds: impl FnMut() -> (bool, String)) {
         let mut said = Vec::new();
         for _ in 0..3 {
@@ -74,7 +78,8 @@ mod by_the_clock {
         panic!("{what}: {said:?}");
     }
 
-    /// A wait as it is made by hand for something that has to come at its time: asleep until 200 µs before, then awake.
+    /// The delay of a wait made by hand for an exact time: the thread sleeps until 200 µs before
+    /// it, and is awake from then on.
     fn by_hand(wait: Duration) -> Duration {
         let due = Instant::now() + wait;
         if let Some(asleep) = wait.checked_sub(Duration::from_micros(200)) {
@@ -99,8 +104,10 @@ mod by_the_clock {
         for kind in DeviceKind::ALL {
             let (tier, least) = own(kind);
             best_of_three(&kind.to_string(), || {
-                // Another process may have the core for a while: what counts is a quarter of the reads of the best of ten rounds, and
-                // how late waits by hand are between them, of which the spread between two halves is that of the machine.
+                // Another process may have the core for a while. So the comparison takes the
+                // fastest quarter of the reads in the best of ten rounds, and the delay of waits by
+                // hand in between. The difference between the two halves of those waits is the
+                // machine's own spread.
                 let (mut late, mut hand) = (Duration::MAX, [Duration::MAX; 2]);
                 for round in 0..10 {
                     late = late.min(quarter(alone(&*tier, 400, 256)) - least);
@@ -108,7 +115,8 @@ mod by_the_clock {
                     hand[round % 2] = hand[round % 2].min(waits);
                 }
                 let spread = hand[0].abs_diff(hand[1]);
-                // Debug builds take some microseconds to submit a read, and look at the clock more slowly.
+                // Debug builds take a few microseconds to submit a read, and check the clock less
+                // often.
                 let most = hand[0].max(hand[1]) * 10 + spread + Duration::from_micros(5);
                 let found = format!("{late:?} later than {least:?}, {hand:?} by hand");
                 (late < most, found)
@@ -137,7 +145,8 @@ mod by_the_clock {
             let reads = spent(&|| assert_eq!(alone(&*tier, READS, 4096).len(), READS));
             let took = began.elapsed();
             assert!(took >= latency * READS as u32);
-            // At most 50 µs of each 2 ms awake, and a debug build's own work: a tenth of the time. Awake all the time would be all of it.
+            // At most 50 µs of each 2 ms awake, and a debug build's own work: a tenth of the time.
+            // Awake all the time would be all of it.
             let most = asleep[0].max(asleep[1]) * 4 + latency * READS as u32 / 10;
             let found = format!("{reads:?} of the core in {took:?}, {asleep:?} asleep");
             (reads < most, found)
@@ -147,7 +156,8 @@ mod by_the_clock {
 
 #[test]
 fn a_device_is_shared_by_all_threads_that_read_from_it() {
-    // 4 MB/s, so that the machine's own speed is nothing beside it: a read takes 1,024 µs of the link.
+    // The link has 4 MB/s, so that the machine's own speed does not matter: a read takes 1,024 µs
+    // of it.
     let model = DeviceModel {
         bandwidth: 4,
         ..DeviceKind::Nvm.model()
@@ -177,7 +187,8 @@ fn a_device_is_shared_by_all_threads_that_read_from_it() {
 
 #[test]
 fn while_one_task_waits_for_a_device_others_run() {
-    // Longer than it takes that many tasks to ask, also where another process has the core for a while.
+    // Longer than it takes that many tasks to ask, also where another process has the core for a
+    // while.
     let latency = Duration::from_millis(50);
     let model = DeviceModel {
         latency,
@@ -204,7 +215,7 @@ fn while_one_task_waits_for_a_device_others_run() {
         task
     });
     thread.run_all(tasks.collect());
-    // One after the other there would never be two.
+    // If reads waited one after the other, there would never be two at once.
     assert!(most.get() > 32, "{} waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

@@ -1,4 +1,4 @@
-//! Several queues at once.
+//! Tests of several queues of one thread.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use stratann_tier::{
     Completion, DramTier, IoMode, ReadQueue, Request, Thread, Tier, TierError, next_of,
 };
 
-/// A queue whose reads come in when somebody lets them.
+/// A queue whose reads complete when the test lets them.
 struct Held {
     reads: VecDeque<u64>,
     open: bool,

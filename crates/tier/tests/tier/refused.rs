@@ -1,5 +1,6 @@
-//! System calls that a sandbox, a file system or an old kernel refuses: what has another way goes on by that, and what has none says what to do.
-//! Each test has a thread of its own, for which alone the calls are refused.
+//! Tests of system calls that a sandbox, a file system or an old kernel refuses. If there is an
+//! alternative, the operation uses it; otherwise its error says how to help. Each test has a thread
+//! of its own, and the calls are refused for that thread alone.
 
 use std::process::Command;
 
@@ -18,9 +19,10 @@ fn without<T: Send>(call: libc::c_long, errno: i32, work: impl FnOnce() -> T + S
     })
 }
 
-/// Has a system call fail with an error from now on, for this thread and those that it starts.
+/// Makes a system call fail with an error from now on, for this thread and the threads that it
+/// starts.
 fn refuse(call: libc::c_long, errno: i32) {
-    // `over`: how many statements are skipped where a comparison fails.
+    // `over`: the number of statements to skip if a comparison fails.
     let statement = |code: u32, over: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,
@@ -28,7 +30,7 @@ fn refuse(call: libc::c_long, errno: i32) {
         k,
     };
     let mut filter = [
-        // The number of the call stands first in what a filter is given.
+        // The number of the system call is the first field of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         statement(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -46,7 +48,7 @@ fn refuse(call: libc::c_long, errno: i32) {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: the first call has numbers alone; the program, which the second one copies, outlives it.
+    // SAFETY: the first call takes numbers alone; the second copies the program, which outlives it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let set = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program);
@@ -100,7 +102,7 @@ fn a_directory_that_cannot_be_synced_is_used_as_it_is_and_one_whose_sync_fails_i
     }
 }
 
-/// The environment is read by a process of its own, since changing one's own is not thread-safe.
+/// A child process reads the environment, since changing one's own is not thread-safe.
 #[test]
 fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
     const NAME: &str = "refused::without_locks_it_is_said_what_to_do_and_one_process_may_go_on";
@@ -115,7 +117,7 @@ fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
             without(libc::SYS_flock, errno, || {
                 let guard = one.lock().unwrap();
                 one.check_held().unwrap();
-                // Within the process it is a lock like any other.
+                // Within this process it is a normal lock.
                 assert!(matches!(other.lock(), Err(TierError::InUse { .. })));
                 drop(guard);
                 drop(other.lock().unwrap());

@@ -1,4 +1,4 @@
-//! Sockets beside file reads and timers, through the ring and through the pool.
+//! Tests of sockets together with file reads and timers, on the ring and on the pool.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -19,10 +19,10 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// Through the ring, where there is one, and through the pool.
+/// On the ring, if the kernel has one, and on the pool.
 const BOTH: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 
-/// Longer than anything here takes, unless it was lost.
+/// Longer than any operation here takes, unless a wake-up is lost.
 const LONG: Duration = Duration::from_secs(20);
 
 fn disk() -> TempDir {
@@ -36,7 +36,7 @@ fn pair() -> (UnixStream, UnixStream) {
     (here, there)
 }
 
-/// Reads so many bytes, waiting for them.
+/// Fills `bytes`, and waits for the socket as necessary.
 async fn read(thread: &Thread, mut socket: impl Read + AsFd, bytes: &mut [u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -49,7 +49,7 @@ async fn read(thread: &Thread, mut socket: impl Read + AsFd, bytes: &mut [u8]) {
     }
 }
 
-/// Writes all, waiting for room.
+/// Writes all bytes, and waits for room as necessary.
 async fn write(thread: &Thread, mut socket: impl Write + AsFd, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -140,7 +140,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
         let thread = Thread::local(io).unwrap();
         let (here, mut there) = pair();
         thread.block_on(async {
-            // Before the driver has heard of it, and after.
+            // Dropped before the driver has learnt of the wait, and after.
             for turns in [0, 3] {
                 let mut wait = thread.readable(&here);
                 assert!(once(&mut wait).await.is_none());
@@ -151,7 +151,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
                 }
                 drop(wait);
             }
-            // What is reported of the dropped ones is nobody else's: this one is not ready.
+            // Events for the dropped waits must not complete this one: its socket is not ready.
             let mut wait = thread.readable(&here);
             for _ in 0..20 {
                 assert!(once(&mut wait).await.is_none());
@@ -161,7 +161,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             }
             there.write_all(b"x").unwrap();
             wait.await.unwrap();
-            // And one that was reported already.
+            // Also a wait whose event has arrived already.
             let mut reported = thread.readable(&here);
             assert!(once(&mut reported).await.is_none());
             thread
@@ -170,8 +170,8 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             drop(reported);
             thread.readable(&here).await.unwrap();
         });
-        // Nothing holds a socket open that nobody waits for: the peer soon sees that it is gone, though this thread does nothing more
-        // for it.
+        // After its wait is dropped, nothing keeps the socket open: the peer soon sees that it is
+        // closed, though this thread does nothing more for it.
         let (here, mut there) = pair();
         thread.block_on(async {
             let mut wait = thread.readable(&here);
@@ -197,7 +197,7 @@ fn slots_of_waits_are_used_again_and_never_mixed_up() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
         let (thread, sent) = (&thread, &Rc::new(Cell::new(0usize)));
-        // Some wait and are answered; some give up again and again beside them.
+        // Some tasks wait and are answered; beside them others give up again and again.
         let talks = (0..4).map(|_| {
             Box::pin(async move {
                 let (here, there) = pair();
@@ -246,7 +246,7 @@ fn a_peer_that_closes_is_seen() {
             drop(there);
         }) as Task<'_>;
         thread.run_all(vec![reader, closer]);
-        // One with a full buffer, whose peer goes.
+        // A socket with a full buffer, whose peer closes it.
         let (here, there) = pair();
         while (&here).write(&[0; 4096]).is_ok() {}
         let writer = Box::pin(async {
@@ -282,7 +282,7 @@ fn a_hundred_sockets_at_once() {
         });
         let theirs = &pairs;
         let teller = Box::pin(async move {
-            // In another order than they were made in.
+            // Dropped in another order than the one in which they were made.
             for at in 0..100 {
                 let number = at * 37 % 100;
                 let bytes = (number as u64).to_le_bytes();
@@ -317,7 +317,7 @@ fn what_cannot_be_watched_is_an_error() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
         let (here, _there) = pair();
-        // What it stands for is closed behind its back, as a caller's bug would.
+        // A descriptor that is not open, as after a caller's bug.
         let closed = std::os::fd::AsRawFd::as_raw_fd(&here);
         // SAFETY: nothing else of this test has it; it is closed once, below.
         let closed = unsafe { std::os::fd::BorrowedFd::borrow_raw(closed + 100_000) };
@@ -332,11 +332,12 @@ fn what_cannot_be_watched_is_an_error() {
     }
 }
 
-/// What only a clock can say: run alone, and the best of three tries counts.
+/// Tests that depend on the clock. They run alone, and the best of three tries counts.
 mod by_the_clock {
     use super::*;
 
-    /// How long a thread was awake that waited 150 ms for a socket, and was then woken by another thread.
+    /// The processor time of a thread that waits 150 ms for a socket, and is then woken by another
+    /// thread.
     fn awake(io: IoMode) -> Duration {
         let thread = Thread::local(io).unwrap();
         let (here, _there) = pair();
@@ -406,7 +407,7 @@ fn a_worker_that_waits_for_a_socket_takes_up_what_comes() {
         for sockets in [(a, c), (d, b)] {
             let ended = ended.clone();
             workers.submit(1, Arc::new(Talk { sockets, ended }));
-            // By now the worker waits for what only the second one sends.
+            // By now the worker waits for bytes that only the second task sends.
             std::thread::sleep(Duration::from_millis(30));
         }
         let start = Instant::now();

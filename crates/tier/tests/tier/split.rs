@@ -1,4 +1,5 @@
-//! Several volumes as one: which file is where, what is durable first, and that no two indexes share one.
+//! Tests of several volumes joined as one: the volume of each file, the order in which files become
+//! durable, and that no two indexes share a volume.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ fn each_file_is_where_its_name_says() {
     assert_eq!(home.list().unwrap(), ["MANIFEST", "one", "three-1"]);
     assert_eq!(one.list().unwrap(), ["one-2"]);
     assert_eq!(two.list().unwrap(), ["two-1"]);
-    // A file that stands where its name does not lead is none.
+    // A file on a volume to which its name does not lead does not exist for the whole.
     home.create("one-3").unwrap();
     assert!(!whole.exists("one-3").unwrap());
     let names = ["MANIFEST", "one", "one-2", "three-1", "two-1"];
@@ -48,7 +49,7 @@ fn each_file_is_where_its_name_says() {
     assert!(whole.list().unwrap().is_empty() && two.list().unwrap().is_empty());
 }
 
-/// What the manifest names is on all volumes, whatever a crash takes away, and whichever sync fails.
+/// After any crash, and whichever sync fails, every file that the manifest names is on its volume.
 #[test]
 fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     let commit = |volume: &dyn Volume| -> Result<(), TierError> {
@@ -97,7 +98,7 @@ fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
         check(&volume, 10, &format!("operation {at}"));
     }
     for discards in [false, true] {
-        // Three for the marks, then three for each sync of the whole.
+        // Three syncs for the marks, then three for each sync of the whole.
         for at in 0..3 + 3 * 6 {
             let volume = SimVolume::joined(3, join);
             volume.discard_failed_syncs(discards, discards);
@@ -109,7 +110,7 @@ fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     }
 }
 
-/// Each disk loses what it loses, whatever the others do.
+/// In a crash, each disk loses writes independently of the others.
 #[test]
 fn disks_crash_at_once_and_apart() {
     let machine = SimVolume::joined(3, join);

@@ -128,7 +128,8 @@ fn many_runs_of_many_hosts_all_end() {
             let (workers, tier, done) = (&workers, &tier, &done);
             scope.spawn(move || {
                 for round in 0..100 {
-                    // Some with one share, some with two, some that panic: which is nobody else's business.
+                    // Some with one share, some with two, some that panic: which is nobody else's
+                    // business.
                     let threads = 1 + (host + round) % 2;
                     let fails = host == 5 && round % 7 == 0;
                     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -156,7 +157,8 @@ fn many_runs_of_many_hosts_all_end() {
             });
         }
     });
-    // 100 rounds of each host, of which the last fails in 15 (8 of them with one share); two tasks a share.
+    // 100 rounds of each host, of which the last fails in 15 (8 of them with one share); two tasks
+    // a share.
     let shares = 6 * 150
         - (0..100)
             .filter(|r| r % 7 == 0)
@@ -391,7 +393,8 @@ fn a_file_on_read_only_media_can_be_read() {
     }
 }
 
-/// A sleep that is over before its time has no timer: nobody is woken by it, and no thread stays for it.
+/// A sleep that is dropped before its time leaves no timer: it wakes no task, and no thread waits
+/// for it.
 #[test]
 fn a_sleep_that_is_dropped_keeps_nobody() {
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -407,7 +410,7 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
             })
             .await;
         }
-        // One of them may be due by now, if it were there still.
+        // If the dropped sleeps still existed, one of them could be due by now.
         let near = Instant::now() + Duration::from_millis(5);
         {
             let mut sleep = pin!(thread.sleep_until(near));
@@ -425,7 +428,7 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
         .await;
     }) as Task<'_>;
     thread.run_all(vec![sleeper]);
-    // Once, and once more if its time was still to come then.
+    // Once, and once more if its time had not come at the first poll.
     assert!(polls.get() <= 2, "the first one woke it");
 }
 
@@ -458,12 +461,12 @@ fn one_that_sleeps_is_woken_from_another_thread() {
     assert!(start.elapsed() < Duration::from_secs(50));
 }
 
-/// What a pool owns, and what became of it.
+/// Work that a pool owns, with the places to which it reports its progress and its end.
 struct Owned {
     tier: FileTier,
     reads: u64,
     fails: bool,
-    /// Dropped by whoever has the work last.
+    /// Dropped together with the work, by its last owner.
     pool: Option<Arc<WorkerPool>>,
     done: Arc<AtomicUsize>,
     ended: mpsc::Sender<Option<String>>,
@@ -523,7 +526,8 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             let taken = pool.submit(1 + number % 3, Arc::new(work));
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
-        // Borrowed work goes on beside it, and the pool may go before what was submitted has ended: its last worker takes it along.
+        // Borrowed work can run at the same time. The pool may be dropped before the submitted work
+        // has ended: its last worker then drops the rest.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {

@@ -21,8 +21,8 @@ pub(crate) unsafe fn sum_of_eight(a: __m256) -> f32 {
     }
 }
 
-// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set and that the pointers
-// have the elements that `Lanes` says.
+// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set
+// and that the pointers have the elements that `Lanes` says.
 impl Lanes for Avx2 {
     type F = [__m256; 2];
     type W = [__m256i; 2];
@@ -144,7 +144,8 @@ impl Lanes for Avx2 {
                     _mm256_add_epi32(lanes, _mm256_set1_epi32(8)),
                 ),
             ];
-            // Lanes that are not the least become all ones, which as an unsigned number is never the lowest.
+            // Lanes that are not the least become all ones. As an unsigned number that is never the
+            // lowest.
             let other = [
                 _mm256_castps_si256(_mm256_cmp_ps::<_CMP_NEQ_UQ>(
                     least[0],
@@ -285,7 +286,8 @@ impl Lanes for Avx2 {
     }
 }
 
-/// `sums` plus the squares of the differences of 32 `i8`, from -127 to 127: two of them fit 16 bits.
+/// `sums` plus the squares of the differences of 32 `i8`, from -127 to 127. The sum of two such
+/// squares fits 16 bits.
 ///
 /// # Safety
 ///

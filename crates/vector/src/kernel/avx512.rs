@@ -1,4 +1,5 @@
-//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words, and loads that mask their tails.
+//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words. Loads mask
+//! their tails.
 
 use std::arch::x86_64::*;
 
@@ -6,14 +7,15 @@ use super::body::Lanes;
 
 pub(crate) struct Avx512;
 
-/// The lowest `n` bits, `n < 32`.
+/// A mask of the lowest `n` bits, `n < 32`.
 #[inline(always)]
 fn low_bits(n: usize) -> u32 {
     (1u32 << n) - 1
 }
 
-// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set and that the pointers
-// have the elements that `Lanes` says; masked loads do not touch the bytes that their mask leaves out.
+// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set
+// and that the pointers have the elements that `Lanes` says; masked loads do not touch the bytes
+// that their mask leaves out.
 impl Lanes for Avx512 {
     type F = __m512;
     type W = __m512i;
@@ -217,7 +219,8 @@ impl Lanes for Avx512 {
     }
 }
 
-/// `sums` plus the squares of 64 differences from -127 to 127: two of them fit 16 bits.
+/// `sums` plus the squares of 64 differences from -127 to 127. The sum of two such squares fits 16
+/// bits.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
     // SAFETY: the caller has the instruction set.
@@ -228,7 +231,7 @@ unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
     }
 }
 
-/// Where the 16 rows of a table start.
+/// The offsets of the 16 rows of a table.
 #[inline(always)]
 unsafe fn rows() -> __m512i {
     // SAFETY: the caller has the instruction set.

@@ -1,4 +1,5 @@
-//! The kernels, written once over the few primitives of [`Lanes`] that each instruction set provides.
+//! The algorithms of the kernels. Each is written once, over the few primitives of [`Lanes`] that
+//! each instruction set provides.
 //!
 //! Floating-point addition is not associative, so the order of summation is part of the definition:
 //!
@@ -10,17 +11,19 @@
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!
-//! Products are rounded before they are added (no fused multiply-add: a plain processor would have to emulate it). A
-//! sum never is -0.0, because it starts from +0.0, so the zeros of a masked tail change nothing. Sums of integers are
-//! exact, in any order.
+//! Products are rounded before they are added. There is no fused multiply-add, because a plain
+//! processor would have to emulate it. A sum is never -0.0, because it starts from +0.0, so the
+//! zeros of a masked tail change nothing. Sums of integers are exact in any order.
 //!
-//! Sums in f32 overflow, or vanish, where elements are very large or very small. Where that would cost a distance its meaning
-//! (the cosine of two directions, whatever their lengths; infinities that cancel each other), the sums are made again in f64,
-//! element after element, in a function of its own that is cold. So **no distance of finite rows is NaN**, cosine is right for all
-//! of them, and a distance that no f32 can hold is infinite.
+//! Sums in f32 overflow or underflow if elements are very large or very small. In two cases that
+//! would make a distance meaningless: the cosine of two directions, and infinities that cancel each
+//! other. Then a separate cold function sums again in f64, element after element. So **no distance
+//! of finite rows is NaN**, cosine is right for all of them, and a distance above the range of f32
+//! is infinite.
 //!
-//! Everything here is `inline(always)`, into functions that enable the instruction set (see `routines!`). That is why no
-//! closure computes with lanes: closures are functions of their own, without the instruction set.
+//! Every function here is `inline(always)`, into functions that enable the instruction set (see
+//! `routines!`). So no closure computes with lanes: a closure is a function of its own, without the
+//! instruction set.
 
 use std::ops::RangeInclusive;
 
@@ -32,15 +35,16 @@ pub(crate) const LANES: usize = 16;
 /// Elements of a [`Lanes::W`].
 const WIDE: usize = 32;
 
-/// Elements whose narrow squares are summed at once.
+/// Elements whose narrow squares are summed in one step.
 const NARROW_BLOCK: usize = 64;
 
-/// Integer elements that are summed in 32 bits: 16384 * 255^2 < 2^31.
+/// Integer elements whose sum fits 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
-/// How many rows ahead a gather prefetches, and at most how many bytes of each. Of a long row the first lines suffice:
-/// the processor's own prefetcher sees the stream and goes on. (From 8 to 16 rows and from 192 to 4096 bytes, the times
-/// did not differ by more than the noise of a shared machine; 4 rows were slower.)
+/// The number of rows that a gather prefetches ahead, and below it the most bytes of each row. The
+/// first lines of a long row suffice, since the processor's own prefetcher then continues the
+/// stream. (From 8 to 16 rows and from 192 to 4096 bytes, times differ by no more than the noise of
+/// a shared machine; 4 rows are slower.)
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -50,14 +54,14 @@ const LINE: usize = 64;
 ///
 /// # Safety
 ///
-/// Every function needs a processor with the instruction set. Pointers need no alignment; a load reads the number of
-/// elements that its description says, and nothing more.
+/// Every function needs a processor with the instruction set. Pointers need no alignment; a load
+/// reads the number of elements that its description says, and nothing more.
 pub(crate) trait Lanes {
     /// 16 floats.
     type F: Copy;
     /// 32 integers of 16 bits.
     type W: Copy;
-    /// Sums of 32 bits; how many is up to the instruction set.
+    /// Sums of 32 bits. Their number depends on the instruction set.
     type I: Copy;
     /// 16 unsigned integers of 32 bits.
     type X: Copy;
@@ -87,7 +91,7 @@ pub(crate) trait Lanes {
 
     /// All lanes `x`.
     unsafe fn splat_index(x: u32) -> Self::X;
-    /// Where `a < least`: `a` and `group`; elsewhere what was.
+    /// Lanes where `a < least` get `a` and `group`; the others are unchanged.
     unsafe fn lesser(least: Self::F, of: Self::X, a: Self::F, group: u32) -> (Self::F, Self::X);
     /// The least value, and the lowest `of * 16 + lane` of the lanes that have it.
     unsafe fn least(least: Self::F, of: Self::X) -> (f32, u32);
@@ -102,13 +106,14 @@ pub(crate) trait Lanes {
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W;
     /// `a - b`.
     unsafe fn sub_wide(a: Self::W, b: Self::W) -> Self::W;
-    /// No sums yet.
+    /// Sums of zero.
     unsafe fn zero_sums() -> Self::I;
-    /// `sums` plus the 32 products `a * b`, each of which goes to one of the sums.
+    /// `sums` plus the 32 products `a * b`. Each product is added to one of the sums.
     unsafe fn multiply_add(sums: Self::I, a: Self::W, b: Self::W) -> Self::I;
-    /// The sum of the sums, which does not overflow 32 bits.
+    /// The total of the sums, which does not overflow 32 bits.
     unsafe fn total(sums: Self::I) -> i32;
-    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and at `b`, which differ by 127 at most.
+    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and at `b`. Each pair differs by at
+    /// most 127.
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I;
     /// The same for `n` `i8`, `0 < n < 64`.
     #[inline(always)]
@@ -120,18 +125,19 @@ pub(crate) trait Lanes {
         }
     }
 
-    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at `table`.
+    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at
+    /// `table`.
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F;
     /// The same for `n` lanes, `0 < n < 16`, then zeros; from `n` bytes and `n` * 256 floats.
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F;
 
-    /// Asks for the cache line at `p`, which may be any address.
+    /// Prefetches the cache line at `p`, which may be any address.
     fn prefetch(p: *const u8);
 }
 
 /// Rows of floating-point elements. Safety as for [`Lanes`].
 pub(crate) trait FloatRow {
-    /// Bytes an element.
+    /// Bytes of an element.
     const SIZE: usize;
     unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F;
@@ -226,11 +232,11 @@ impl IntegerRow for I8Row {
     }
 }
 
-/// What is summed over the elements of two rows. Safety as for [`Lanes`].
+/// The term that is summed over the elements of two rows. Safety as for [`Lanes`].
 pub(crate) trait Term {
-    /// Distances are these times the sum.
+    /// The factor, 1 or -1, from the sum to the distance.
     const SIGN: i8;
-    /// Whether terms have either sign, so that those that overflow may cancel each other to NaN.
+    /// Whether terms can have both signs, so that overflowed terms may cancel each other to NaN.
     const CANCELS: bool;
     unsafe fn float<L: Lanes>(a: L::F, b: L::F) -> L::F;
     unsafe fn integer<L: Lanes>(sums: L::I, a: L::W, b: L::W) -> L::I;
@@ -294,7 +300,7 @@ pub(crate) trait Measure {
 pub(crate) struct Float<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: FloatRow, T: Term> Float<R, T> {
-    /// The terms of the 16 elements from `i` on, which must be there.
+    /// The terms of the 16 elements from `i` on. All 16 must exist.
     #[inline(always)]
     unsafe fn term<L: Lanes>(a: *const u8, b: *const u8, i: usize) -> L::F {
         // SAFETY: the contract of the function.
@@ -310,8 +316,8 @@ impl<R: FloatRow, T: Term> Float<R, T> {
 impl<R: FloatRow, T: Term> Measure for Float<R, T> {
     #[inline(always)]
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-        // SAFETY: every load is of elements below `dim`: blocks of 64 while 64 are left, then blocks of 16 while 16 are,
-        // then what is left.
+        // SAFETY: every load is of elements below `dim`: blocks of 64 while 64 are left, then
+        // blocks of 16 while 16 are, then what is left.
         unsafe {
             let mut sums = [L::splat(0.0); 4];
             let mut i = 0;
@@ -322,7 +328,8 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
                 i += 4 * LANES;
             }
-            // Unrolled by the compiler: an index that is not constant would move the sums to memory.
+            // The compiler unrolls this loop. With an index that is no constant it would move the
+            // sums to memory.
             for sum in &mut sums {
                 if i + LANES <= dim {
                     *sum = L::add(*sum, Self::term::<L>(a, b, i));
@@ -343,14 +350,15 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
     }
 }
 
-/// Sums over two rows in f64, where the squares of floats neither overflow nor vanish.
+/// Sums over two rows in f64, where the squares of f32 neither overflow nor underflow.
 struct WideSums {
     ab: f64,
     aa: f64,
     bb: f64,
 }
 
-/// The sums for rows whose sums in f32 overflow or vanish: element after element, on every instruction set alike.
+/// Sums the rows whose sums in f32 overflow or underflow, element after element, in the same way on
+/// every instruction set.
 ///
 /// # Safety
 ///
@@ -386,7 +394,8 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`, as above.
         unsafe {
-            // Two sums each, not four: six (and the operands) fit the registers of AVX2.
+            // Two accumulators for each sum, not four: six of them and the operands fit the
+            // registers of AVX2.
             let (mut ab, mut aa, mut bb) =
                 ([L::splat(0.0); 2], [L::splat(0.0); 2], [L::splat(0.0); 2]);
             let mut i = 0;
@@ -434,15 +443,16 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// Squared lengths that f32 sums up well: no square overflowed, and those that vanished (below 2^-126 there are but few
-/// bits, and below 2^-149 none) are too small to count, in as many dimensions as there may be. By Cauchy and Schwarz the
-/// same goes for the products of two such rows.
+/// Squared lengths that f32 sums accurately. Within this range no square overflowed. Squares that
+/// lost bits (below 2^-126) or became 0 (below 2^-149) are too small to matter, in any number of
+/// dimensions. By Cauchy and Schwarz, the same holds for the products of two such rows.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
-/// `1 - ab / sqrt(aa * bb)`; a zero vector is at distance 1 from all.
+/// `1 - ab / sqrt(aa * bb)`. A zero vector is at distance 1 from every vector.
 #[inline(always)]
 fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
-    // In f64, where aa * bb neither overflows nor vanishes, and where sqrt(aa * aa) is aa.
+    // Computed in f64, where aa * bb neither overflows nor underflows, and where sqrt(aa * aa) is
+    // exactly aa.
     let lengths = (aa * bb).sqrt();
     if lengths > 0.0 {
         (1.0 - (ab / lengths).clamp(-1.0, 1.0)) as f32
@@ -455,7 +465,8 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
-    /// The sum over the elements from `first` to below `end`, at most [`EXACT_RUN`] of them, which must be there.
+    /// The sum over the elements from `first` to below `end`. All of them must exist, and there are
+    /// at most [`EXACT_RUN`].
     #[inline(always)]
     unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
         // SAFETY: the blocks cover the elements from `first` to below `end` and no others.
@@ -501,7 +512,8 @@ impl<R: IntegerRow, T: Term> Measure for Integer<R, T> {
     }
 }
 
-/// Squared differences of rows of `i8` that differ by 127 at most: by half the instructions, as differences need not be widened.
+/// Squared differences between rows of `i8` that differ by at most 127. Differences need no
+/// widening, which saves half of the instructions.
 pub(crate) struct Narrow;
 
 impl Measure for Narrow {
@@ -581,7 +593,7 @@ pub(crate) fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
         L::prefetch(p.wrapping_add(at));
         at += LINE;
     }
-    // The row need not start where a line does, so its last byte may lie in one line more.
+    // A row need not start at a line's start, so its last byte may be on one more line.
     L::prefetch(p.wrapping_add(last));
 }
 
@@ -598,8 +610,8 @@ pub(crate) struct Rows {
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in `rows.bytes`
-/// bytes; `out` is as long as `ids`.
+/// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in
+/// `rows.bytes` bytes; `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
     query: *const u8,
@@ -629,13 +641,14 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
     for distance in out {
-        // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each other.
+        // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each
+        // other.
         *distance = unsafe { M::distance::<L>(query, row, rows.dim) };
         row = row.wrapping_add(rows.bytes);
     }
 }
 
-/// Converts `n < 16` binary16 numbers at `p`, for instruction sets whose loads have no mask.
+/// Converts `n < 16` binary16 numbers at `p`, for instruction sets without masked loads.
 ///
 /// # Safety
 ///
@@ -652,7 +665,8 @@ pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
     out
 }
 
-/// Copies `n` elements of `S` bytes each into a block of `N` bytes, zeros behind, for loads without a mask.
+/// Copies `n` bytes into a block of `N` bytes and fills it up with zeros, for instruction sets
+/// without masked loads.
 ///
 /// # Safety
 ///

@@ -1,21 +1,22 @@
-//! The kernels of product quantisation, over the same primitives as the distances and under the same rules: see
-//! [`super::body`].
+//! The kernels of product quantisation. They use the same primitives as the distance kernels and
+//! follow the same rules: see [`super::body`].
 //!
-//! Against centroids, the 16 lanes are 16 centroids, and the components of a point are added one after the other, so
-//! the order of summation is the plain one. Scores add entry `j` of a table to lane `j % 16`, then the lanes by the tree.
+//! Where a point is compared with centroids, the 16 lanes are 16 centroids. The components of the
+//! point are added one after the other, so the order of summation is the plain one. A score adds
+//! entry `j` of a table to lane `j % 16`, then adds the lanes by the tree.
 
 use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
-/// Points a sum of [`approach`].
+/// Points for each sum of [`approach`].
 pub(crate) const BLOCK: usize = 1024;
 
-/// Sums of table entries: `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`, the code being the
-/// `ids[i]`-th.
+/// Sums table entries. `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`,
+/// where `code` is the code number `ids[i]`.
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `table` has `code_bytes * 256` floats, `code_bytes` not being zero; `codes`
-/// has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
+/// The processor has the instruction set; `table` has `code_bytes * 256` floats, `code_bytes` not
+/// being zero; `codes` has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn score<L: Lanes>(
     table: *const f32,
@@ -50,7 +51,8 @@ pub(crate) unsafe fn score<L: Lanes>(
     }
 }
 
-/// The 256 centroids of one chunk, component after component: component `j` of centroid `c` is at `j * 256 + c`.
+/// The 256 centroids of one chunk, component after component: component `j` of centroid `c` is at
+/// `j * 256 + c`.
 #[derive(Clone, Copy)]
 pub(crate) struct Codebook {
     pub(crate) transposed: *const f32,
@@ -58,8 +60,8 @@ pub(crate) struct Codebook {
     pub(crate) width: usize,
 }
 
-/// Calls `$body` with the width as a type: a constant where it is a common one, which unrolls the loops over components
-/// and keeps the point in registers.
+/// Calls `$body` with the width as a type. For common widths the type is a constant, which unrolls
+/// the loops over components and keeps the point in registers.
 macro_rules! by_width {
     ($width:expr, $W:ident => $body:expr) => {
         match $width {
@@ -87,7 +89,7 @@ macro_rules! by_width {
     };
 }
 
-/// A width that is a constant, or not.
+/// A width that is known at compile time, or not.
 trait Width {
     fn of(book: Codebook) -> usize;
 }
@@ -110,7 +112,7 @@ impl Width for Any {
     }
 }
 
-/// The squared differences of a point and the 16 centroids of a group, in component `j`.
+/// The squared differences between a point and the 16 centroids of a group, in component `j`.
 ///
 /// # Safety
 ///
@@ -129,8 +131,8 @@ unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: u
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has `book.width`; `group` is
-/// below 16; `W` is the width.
+/// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has
+/// `book.width`; `group` is below 16; `W` is the width.
 #[inline(always)]
 unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group: usize) -> L::F {
     // SAFETY: the caller's promise.
@@ -143,7 +145,7 @@ unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group:
     }
 }
 
-/// Points among others in memory.
+/// Points at a constant stride in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Points {
     pub(crate) start: *const f32,
@@ -152,12 +154,14 @@ pub(crate) struct Points {
     pub(crate) count: usize,
 }
 
-/// The nearest centroid of each point, the lowest of those that tie: point `i`'s goes to `codes[i * code_stride]`, its
-/// squared distance to `distances[i]`, unless that is null.
+/// Finds the nearest centroid of each point; of equally near ones, the lowest. Its number goes to
+/// `codes[i * code_stride]`. Its squared distance goes to `distances[i]`, unless `distances` is
+/// null.
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `book` and `points` are what they say; `codes` and `distances` have room.
+/// The processor has the instruction set; `book` and `points` are as their types describe; `codes`
+/// and `distances` have room.
 #[inline(always)]
 pub(crate) unsafe fn assign<L: Lanes>(
     book: Codebook,
@@ -201,11 +205,12 @@ unsafe fn assign_width<L: Lanes, W: Width>(
     }
 }
 
-/// 256 times `scale` times the squared distance from `point` to a centroid.
+/// Writes 256 floats: `scale` times the squared distance from `point` to each centroid.
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `book` and `point` are what they say; `out` has room for 256.
+/// The processor has the instruction set; `book` and `point` are as for [`to_group`]; `out` has
+/// room for 256.
 #[inline(always)]
 pub(crate) unsafe fn squares<L: Lanes>(
     book: Codebook,
@@ -222,7 +227,7 @@ pub(crate) unsafe fn squares<L: Lanes>(
     })
 }
 
-/// 256 negated inner products of `point` and a centroid.
+/// Writes 256 floats: the negated inner product of `point` with each centroid.
 ///
 /// # Safety
 ///
@@ -242,13 +247,15 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
     })
 }
 
-/// Lowers `least[i]` to the squared distance of point `i` to `centre`, and sums `least` over blocks of [`BLOCK`].
-/// Component `j` of point `i` is at `transposed[j * count + i]`.
+/// Lowers `least[i]` to the squared distance between point `i` and `centre` if that is smaller, and
+/// sums `least` over blocks of [`BLOCK`]. Component `j` of point `i` is at `transposed[j * count +
+/// i]`.
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count * width` floats,
-/// `centre` has `width`, `least` has `count`, and `sums` has one for each block begun.
+/// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count *
+/// width` floats, `centre` has `width`, `least` has `count`, and `sums` has one for each block
+/// begun.
 #[inline(always)]
 pub(crate) unsafe fn approach<L: Lanes>(
     transposed: *const f32,
@@ -261,7 +268,8 @@ pub(crate) unsafe fn approach<L: Lanes>(
     let mut first = 0;
     while first < count {
         let end = count.min(first + BLOCK);
-        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, so 16 floats are there.
+        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, so 16 floats are
+        // there.
         unsafe {
             let mut sum = L::splat(0.0);
             let mut i = first;

@@ -1,7 +1,7 @@
-//! Distance kernels: one [`Kernel`] for each combination of metric, element type and instruction set, chosen before
-//! the loop and called through a pointer.
+//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set; it
+//! is chosen before a loop and called through a pointer.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `body` | the algorithms and the order of summation, over the primitives of `Lanes` |
 //! | `codes` | the same for product quantisation |
@@ -37,13 +37,13 @@ struct Shapes {
     dense: Dense,
 }
 
-/// The metrics that there are functions for: all.
+/// The number of metrics; there are functions for all of them.
 const METRICS: usize = Metric::ALL.len();
 
-/// All functions of one instruction set. They are unsafe to call: the processor must have it, and the pointers must be
-/// what the functions of the same names in [`body`] and [`codes`] ask for.
+/// All functions of one instruction set. They are unsafe to call: the processor must have the set,
+/// and the pointers must satisfy the functions of the same names in [`body`] and [`codes`].
 pub(crate) struct Routines {
-    /// By the code of the element type, then by the code of the metric: in the order of their codes.
+    /// Indexed by the code of the element type, then by the code of the metric.
     shapes: [[Shapes; METRICS]; Element::ALL.len()],
     narrow: Shapes,
     pub(crate) score: unsafe fn(*const f32, usize, *const u8, &[u32], &mut [f32]),
@@ -53,7 +53,8 @@ pub(crate) struct Routines {
     pub(crate) approach: unsafe fn(*const f32, usize, usize, *const f32, *mut f32, *mut f32),
 }
 
-/// Instantiates the bodies for one `Lanes`, in functions that enable its instruction set, as `ROUTINES`.
+/// Instantiates the bodies for one `Lanes` type, in functions that enable its instruction set, and
+/// defines `ROUTINES`.
 macro_rules! routines {
     ($lanes:ty $(, $features:literal)?) => {
         mod instances {
@@ -157,7 +158,7 @@ impl Routines {
     ///
     /// # Panics
     ///
-    /// If the processor does not have it: to call them would be undefined behaviour.
+    /// If the processor does not have the set. To call such functions would be undefined behaviour.
     pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
         assert!(
             InstructionSet::available().contains(&isa),
@@ -175,7 +176,7 @@ impl Routines {
     }
 }
 
-/// Measures distances between rows of one element type and one dimension, by one metric.
+/// Computes distances between rows of one element type and one dimension, under one metric.
 ///
 /// ```
 /// use stratann_vector::{Element, Kernel, Metric};
@@ -222,11 +223,11 @@ impl Kernel {
         }
     }
 
-    /// The largest of the numbers that [`Kernel::narrow`] is for.
+    /// The largest magnitude of an element that [`Kernel::narrow`] accepts.
     pub const NARROW_LARGEST: i8 = 63;
 
-    /// A kernel for squared Euclidean distances of rows of `i8` from -63 to 63, faster than that for all `i8`. Of other rows it gives
-    /// numbers that say nothing.
+    /// A kernel for squared Euclidean distances between rows of `i8` from -63 to 63. It is faster
+    /// than the kernel for all `i8`. For rows with other elements the results are meaningless.
     ///
     /// # Panics
     ///
@@ -257,7 +258,7 @@ impl Kernel {
         self.row_bytes
     }
 
-    /// The metric that it measures by.
+    /// The metric of this kernel.
     pub fn metric(&self) -> Metric {
         self.metric
     }
@@ -267,12 +268,13 @@ impl Kernel {
         self.element
     }
 
-    /// The instruction set that it uses.
+    /// The instruction set that this kernel uses.
     pub fn instruction_set(&self) -> InstructionSet {
         self.isa
     }
 
-    /// The distance between two rows: raw little-endian bytes, `dim` elements each, at any alignment.
+    /// The distance between two rows: raw little-endian bytes, `dim` elements each, at any
+    /// alignment.
     ///
     /// # Panics
     ///
@@ -284,17 +286,19 @@ impl Kernel {
             "a row is not {} bytes long",
             self.row_bytes
         );
-        // SAFETY: both rows have `dim` elements, and `Routines::of` saw that the processor has the instruction set.
+        // SAFETY: both rows have `dim` elements, and `Routines::of` saw that the processor has the
+        // instruction set.
         unsafe { (self.shapes.distance)(a.as_ptr(), b.as_ptr(), self.dim) }
     }
 
-    /// The distances from `query` to the rows `ids` of the dense matrix `rows`: `out[i]` is that to row `ids[i]`.
-    /// Prefetches rows ahead, so it is the way to measure rows that lie scattered in memory.
+    /// Computes the distances from `query` to the rows `ids` of the dense matrix `rows`. `out[i]`
+    /// gets the distance to row `ids[i]`. Rows are prefetched, so this is the function for rows
+    /// scattered in memory.
     ///
     /// # Panics
     ///
-    /// If the query's length is not [`Kernel::row_bytes`], an id is not below the number of whole rows, or `out` is not
-    /// as long as `ids`.
+    /// If the query's length is not [`Kernel::row_bytes`], an id is not below the number of whole
+    /// rows, or `out` and `ids` differ in length.
     #[inline]
     pub fn distances(&self, query: &[u8], rows: &[u8], ids: &[u32], out: &mut [f32]) {
         assert_eq!(
@@ -313,12 +317,13 @@ impl Kernel {
             bytes: self.row_bytes,
             dim: self.dim,
         };
-        // SAFETY: the query has `dim` elements; each id is that of a whole row in `rows`; `out` is as long as `ids`; the
-        // processor has the instruction set.
+        // SAFETY: the query has `dim` elements; each id is that of a whole row in `rows`; `out` is
+        // as long as `ids`; the processor has the instruction set.
         unsafe { (self.shapes.gather)(query.as_ptr(), rows, ids, out) }
     }
 
-    /// The distances from `query` to consecutive rows: `out[i]` is that to row `i` of `rows`.
+    /// Computes the distances from `query` to consecutive rows. `out[i]` gets the distance to row
+    /// `i` of `rows`.
     ///
     /// # Panics
     ///
@@ -340,8 +345,8 @@ impl Kernel {
             bytes: self.row_bytes,
             dim: self.dim,
         };
-        // SAFETY: the query has `dim` elements; `rows` has `out.len()` rows of as many; the processor has the
-        // instruction set.
+        // SAFETY: the query has `dim` elements; `rows` has `out.len()` rows of as many; the
+        // processor has the instruction set.
         unsafe { (self.shapes.dense)(query.as_ptr(), rows, out) }
     }
 }
@@ -357,7 +362,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Whether all ids are below `count`; one pass without branches, so that the loop after it needs no checks.
+/// Whether all ids are below `count`. The one pass has no branches, and the loop after it then
+/// needs no bounds checks.
 #[inline]
 pub(crate) fn all_below(ids: &[u32], count: usize) -> bool {
     ids.is_empty() || (ids.iter().fold(0, |most, id| most.max(*id)) as usize) < count

@@ -6,8 +6,9 @@ use super::body::{LANES, Lanes, halves, padded};
 
 pub(crate) struct Neon;
 
-// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set and that the pointers
-// have the elements that `Lanes` says. Loads are by bytes, which need no alignment.
+// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set
+// and that the pointers have the elements that `Lanes` says. Loads are by bytes, which need no
+// alignment.
 impl Lanes for Neon {
     type F = [float32x4_t; 4];
     type W = [int16x8_t; 4];
@@ -263,7 +264,8 @@ impl Lanes for Neon {
     #[inline(always)]
     unsafe fn narrow_squares(mut sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: 16 of the 64 bytes each. Differences from 0 to 127, of which two squares fit 16 bits without a sign.
+            // SAFETY: 16 of the 64 bytes each. Differences from 0 to 127, of which two squares fit
+            // 16 bits without a sign.
             unsafe {
                 let (a, b) = (
                     vld1q_s8(a.add(16 * i).cast()),
@@ -297,15 +299,16 @@ impl Lanes for Neon {
 
     #[inline(always)]
     fn prefetch(p: *const u8) {
-        // SAFETY: a hint, which never faults and touches neither memory nor registers that the compiler knows of.
+        // SAFETY: a hint, which never faults and touches neither memory nor registers that the
+        // compiler knows of.
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) p, options(nostack, preserves_flags, readonly));
         }
     }
 }
 
-/// Four binary16 numbers as binary32, by the arithmetic of `half_to_f32`: the intrinsic for it is newer than the oldest
-/// compiler that must do.
+/// Converts four binary16 numbers to binary32 by the arithmetic of `half_to_f32`. The intrinsic for
+/// it is newer than the oldest compiler that is supported.
 #[inline(always)]
 unsafe fn widen_half(half: uint16x4_t) -> float32x4_t {
     // SAFETY: the caller has the instruction set.

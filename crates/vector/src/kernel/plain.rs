@@ -1,4 +1,5 @@
-//! The primitives in plain Rust: arrays, which the compiler vectorises as far as the baseline processor goes.
+//! The primitives in plain Rust, on arrays. The compiler vectorises them as far as the baseline
+//! processor allows.
 
 use super::body::{LANES, Lanes, halves};
 use crate::element::half_to_f32;
@@ -162,7 +163,8 @@ impl Lanes for Plain {
     #[inline(always)]
     unsafe fn multiply_add(mut sums: Self::I, a: Self::W, b: Self::W) -> Self::I {
         for i in 0..16 {
-            // Neighbours, as the instruction PMADDWD has it, which the compiler recognises.
+            // Adjacent elements are paired as the instruction PMADDWD pairs them; the compiler
+            // recognises that.
             sums[i] += i32::from(a[2 * i]) * i32::from(b[2 * i])
                 + i32::from(a[2 * i + 1]) * i32::from(b[2 * i + 1]);
         }

@@ -1,10 +1,12 @@
-//! Every kernel of every instruction set that this machine has, against exact and f64 oracles, and against each other.
+//! Tests of every kernel on every instruction set of this machine: against exact oracles and
+//! oracles in f64, and against each other.
 
 use half::f16;
 use proptest::prelude::*;
 use stratann_vector::{Element, InstructionSet, Kernel, Metric, to_f32};
 
-/// The distance by the definition, in f64, with the sum of the terms' magnitudes, which bounds the error.
+/// The distance by definition, in f64, and the sum of the magnitudes of its terms, which bounds the
+/// error.
 fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
     let pairs = || a.iter().zip(b).map(|(x, y)| (f64::from(*x), f64::from(*y)));
     match metric {
@@ -33,7 +35,7 @@ fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
     }
 }
 
-/// What an integer kernel must return, bit for bit.
+/// The exact result that an integer kernel must return.
 fn integer_oracle(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
     let pairs = || a.iter().zip(b).map(|(x, y)| (*x as i64, *y as i64));
     match metric {
@@ -87,7 +89,7 @@ fn floats(element: Element, bytes: &[u8]) -> Vec<f32> {
     out
 }
 
-/// All instruction sets on one pair of rows.
+/// Checks all instruction sets on one pair of rows.
 fn check(metric: Metric, element: Element, dim: usize, a: &[u8], b: &[u8]) {
     let (x, y) = (floats(element, a), floats(element, b));
     let (expected, magnitude) = oracle(metric, &x, &y);
@@ -198,7 +200,7 @@ proptest! {
     fn all_instruction_sets_agree_with_the_oracle(
         metric in metrics(), element in elements(), dim in 1usize..1100, offset in 0usize..67, seed: u64,
     ) {
-        // Rows at any alignment, with no byte behind them that belongs to the allocation.
+        // Rows at any alignment; the allocation ends with the row.
         let mut a = vec![0xff; offset];
         a.extend(row(element, dim, seed));
         let mut b = vec![0xff; 66 - offset];
@@ -277,7 +279,7 @@ fn narrow_rows_have_the_distances_of_all_rows() {
             for &isa in InstructionSet::available() {
                 let kernel = Kernel::narrow_with_isa(dim, isa);
                 assert_eq!(kernel.distance(&a, &b), expected, "{isa}, {dim} dimensions");
-                // Behind a page that ends, nothing is read: as rows that do not start where a register does.
+                // A row that does not start at a register's alignment.
                 let mut shifted = vec![0; 1];
                 shifted.extend(&b);
                 assert_eq!(kernel.distance(&a, &shifted[1..]), expected);
@@ -316,8 +318,8 @@ fn every_f16_is_read_exactly() {
         if expected.is_nan() {
             continue;
         }
-        // Against zero but for one element, the inner product with ones is the element itself; in a whole block and
-        // in a tail, which are loaded differently.
+        // If all elements but one are zero, the inner product with ones is that element. The
+        // dimensions test a whole block and a tail, which are loaded differently.
         for dim in [16, 5] {
             let mut a = vec![0; 2 * dim];
             a[6..8].copy_from_slice(&bits.to_le_bytes());

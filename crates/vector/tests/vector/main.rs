@@ -1,4 +1,5 @@
-//! Elements, kernels and quantisers as others see them: one binary of tests, since each would be linked by itself.
+//! Tests of elements, kernels and quantisers through their public interface, in one binary, since
+//! each binary would be linked separately.
 
 mod elements;
 mod kernels;

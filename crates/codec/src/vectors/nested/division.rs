@@ -1,43 +1,45 @@
-//! How an element's bits are divided into a step number and a rest, and put together again.
+//! The division of an element's bits into a step number and remaining bits, and the reverse.
 
 use super::super::Element;
 
-/// Step numbers beyond are not told apart: they are too far from any mean.
+/// Larger step numbers are not distinguished, because they are too far from any median.
 const BEYOND: i32 = 1 << 16;
 
-/// How an element's bits are divided.
+/// The division for one element type and step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Division {
-    /// A float with so many bits of mantissa, and the exponent of a step.
+    /// A float with this many bits of mantissa, and the exponent of a step.
     Float { mantissa: u32, step: u32 },
-    /// A byte of which so many bits are the rest; what is taken off it, so that it is signed.
+    /// A byte with this many remaining bits. `flip` is the XOR that makes an unsigned byte signed.
     Byte { rest: u32, flip: u8 },
 }
 
-/// An element, divided.
+/// A divided element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Divided {
-    /// How many steps it lies from zero, rounded down.
+    /// Its distance from zero in steps, rounded down.
     pub(super) number: i32,
-    /// What that leaves of it.
+    /// The remaining bits.
     pub(super) rest: Rest,
 }
 
-/// What a step number leaves of an element.
+/// The part of an element that its step number does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// So many bits, of which the lowest may be left out if they are zero.
+    /// The value of the remaining bits, and their number. The lowest ones may be omitted if they
+    /// are zero.
     Bits(u32, u32),
-    /// A float below a step.
+    /// A float below one step: its exponent and its mantissa.
     Exponent(u8, u32),
 }
 
 impl Division {
-    /// That of an element by a step; none if it has no such step.
+    /// The division of an element type by a step; `None` if the type has no such step.
     pub(super) fn of(element: Element, step: u8) -> Option<Division> {
         let step = u32::from(step);
         let float = |mantissa, most| {
-            // The middle of the first step is no subnormal, and that of the farthest is finite.
+            // These bounds ensure that the middle of the first step is no subnormal, and that the
+            // middle of the farthest is finite.
             (2..=most)
                 .contains(&step)
                 .then_some(Division::Float { mantissa, step })
@@ -61,7 +63,7 @@ impl Division {
         }
     }
 
-    /// Whether an element, given by its bits, is a number that is finite.
+    /// Whether an element with these bits is finite.
     pub(super) fn is_finite(self, bits: u32) -> bool {
         match self {
             Division::Byte { .. } => true,
@@ -72,7 +74,7 @@ impl Division {
         }
     }
 
-    /// Divides an element, given by its bits.
+    /// Divides an element with these bits.
     pub(super) fn divide(self, bits: u32) -> Divided {
         let (mantissa, step) = match self {
             Division::Byte { rest, flip } => {
@@ -100,13 +102,14 @@ impl Division {
             }
         };
         Divided {
-            // Zeros of either sign lie on either side of zero.
+            // Zeros of different sign are on different sides of zero.
             number: if negative { !number } else { number },
             rest,
         }
     }
 
-    /// Bits that a step number leaves; none if it says no more than that the float is below a step.
+    /// The number of remaining bits for a step number; `None` if the number only means that the
+    /// float is below a step.
     #[inline(always)]
     pub(super) fn rest_bits(self, number: i32) -> Option<u32> {
         match self {
@@ -118,7 +121,8 @@ impl Division {
         }
     }
 
-    /// The element of a step number and its rest; none if there is none that large.
+    /// Joins a step number and the remaining bits to an element; `None` if the result is out of
+    /// range.
     #[inline(always)]
     pub(super) fn join(self, number: i32, rest: Rest) -> Option<u32> {
         let (mantissa, step) = match self {
@@ -146,13 +150,14 @@ impl Division {
     }
 }
 
-/// The steps between zero and the near end of that with this number.
+/// The number of whole steps between zero and the near end of the step with this number.
 #[inline(always)]
 fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32
 }
 
-/// The f16 of an f32 that is no subnormal as f16 and has no more bits than one; the largest of those that are larger.
+/// Converts an f32 to f16. The value must not be subnormal as f16, and must fit its precision.
+/// Values above the largest f16 become that one.
 #[inline(always)]
 pub(super) fn f16_bits(value: f32) -> u16 {
     const LARGEST: u32 = 0x7bff;

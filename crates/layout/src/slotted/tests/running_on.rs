@@ -1,20 +1,22 @@
-//! Records that run on from page to page, in segments of version 2.
+//! Tests of records that continue from page to page, in segments of version 2.
 
 use super::*;
 use crate::RunsOn;
 
-/// A record of a segment: outside id and vector.
+/// A record of a segment: external id and vector.
 type Vector = (u64, Vec<u8>);
 
 fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// Bytes of a page that a record has which starts at its begin and goes on, and of one that is nothing but what a record goes on with.
+/// The bytes of a page for a record that starts at the page's begin and continues on the next page;
+/// and the bytes of a page that holds nothing but the continuation of a record.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
-/// A segment's pages, the records that start on each, and those of them that go on.
+/// A segment's pages, the number of records that start on each, and the records that continue on
+/// further pages.
 struct Written {
     shape: SlottedShape,
     pages: Vec<u8>,
@@ -70,7 +72,7 @@ impl Written {
         &self.pages[page * BLOCK..(page + 1) * BLOCK]
     }
 
-    /// The page on which each record starts, and how many it stands on.
+    /// The page on which each record starts, and its number of pages.
     fn places(&self) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         for (page, &count) in self.counts.iter().enumerate() {
@@ -84,7 +86,7 @@ impl Written {
         places
     }
 
-    /// The record in a slot of a page, out of pages that may be damaged.
+    /// Reads the record in a slot of a page; the pages may be damaged.
     fn read(&self, pages: &[u8], page: usize, slot: usize) -> Result<Vector, LayoutError> {
         let all = &pages[page * BLOCK..];
         let (here, behind) = all.split_at(BLOCK);
@@ -108,7 +110,8 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(page[4..8], [1, 0, 0, 0]);
     assert_eq!(page[8..16], [0x02, 0x01, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page[16..20], 4000u32.to_le_bytes());
-    // 68 bytes are left, which are not worth it; of the next one 4068 are there, and 932 behind.
+    // Page 0 has 68 bytes left, too few to begin a record. Page 1 has 4068 bytes of the next
+    // record, and page 2 the other 932.
     assert!(!written.runs.has(0));
     let page = written.page(1);
     assert_eq!(page[16..20], 5000u32.to_le_bytes());
@@ -145,11 +148,11 @@ fn nothing_is_wasted_but_heads_and_ends_that_are_not_worth_it() {
         let share = written.pages.len() as f64 / raw as f64;
         assert!(share < most, "{length}: {share}");
     }
-    // What fits a block three times, and leaves little, stays on its block.
+    // Three records that nearly fill a block stay on it.
     let written = write(0, &vectors([1281; 300]));
     assert!(written.runs.is_empty());
     assert_eq!(written.count(), 100);
-    // Short ones, too.
+    // So do short records.
     let written = write(0, &vectors((0..2000).map(|at| 80 + at % 40)));
     assert!(written.runs.is_empty());
 }
@@ -175,7 +178,7 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
             (shape, 7, 30, 30)
         );
     }
-    // Of short ones none does: their files are those that older programs read.
+    // Short records never continue: their files are those that older programs read.
     for largest in [0, 256] {
         let header = shape(largest).header(7, 30, 30);
         assert_eq!(header.version, 1);
@@ -188,7 +191,7 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
         text.starts_with("the bytes of the largest record is"),
         "{text}"
     );
-    // The same fields in version 1 say pages of two blocks, on which nothing runs on.
+    // In version 1 the same fields mean pages of two blocks, and no record continues.
     let mut header = shape(5000).header(0, 1, 2);
     header.version = 1;
     let text = SlottedShape::from_header(&header, "v").unwrap_err();
@@ -197,7 +200,7 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
     assert_eq!(header.version, 1);
     let (back, _) = SlottedShape::from_header(&header, "v").unwrap();
     assert_eq!((back.blocks_per_page(), back.runs_on()), (2, false));
-    // More pages than records can be on.
+    // More pages than the records can take.
     let text = SlottedShape::from_header(&shape(5000).header(0, 3, 10), "v").unwrap_err();
     assert!(text.to_string().contains("number of pages"), "{text}");
 }
@@ -214,7 +217,8 @@ fn what_a_page_cannot_have_is_refused() {
         let read = SlottedView::open(&shape, &bytes, page as u64, true, "v");
         read.map(|_| ()).unwrap_err().to_string()
     };
-    // Nothing at all; a width of lengths of lists; more begun than there is room for before a record.
+    // No records at all; a width for the lengths of lists; and a continuation that is longer than
+    // the room before the first record.
     let text = refused(0, &|bytes| bytes[4..6].fill(0));
     assert!(text.contains("count of records"), "{text}");
     let text = refused(0, &|bytes| bytes[7] |= 1);
@@ -230,7 +234,7 @@ fn what_a_page_cannot_have_is_refused() {
     let text = refused(0, &|bytes| bytes[7] |= RELOCATED);
     assert!(text.contains("relocated"), "{text}");
 
-    // What goes on has to be there, and to be what is left.
+    // The continuation must be present, and must be the rest of the record.
     let view = SlottedView::open(&shape, written.page(0), 0, true, "v").unwrap();
     let mut scratch = Vec::new();
     let last = view.len() - 1;
@@ -242,14 +246,15 @@ fn what_a_page_cannot_have_is_refused() {
     let text = view.whole(last, other, true, &mut scratch).unwrap_err();
     assert!(text.to_string().contains("checksum"), "{text}");
     view.whole(last + 1, other, true, &mut scratch).unwrap_err();
-    // One page more than the record needs is of no account.
+    // Pages beyond the end of the record are ignored.
     let all = view.whole(last, &written.pages[BLOCK..], true, &mut scratch);
     assert_eq!(all.unwrap(), bytes(4500, 1));
 }
 
 #[test]
 fn a_page_does_not_go_on_on_one_of_another_time() {
-    // Two files of the same lengths: each page is whole, and says the same of what it begins with.
+    // Two files with records of the same lengths: each page is intact, and has the same header in
+    // both.
     let (mut old, new) = (vectors([3000, 4500, 9000]), vectors([3000, 4500, 9000]));
     old.iter_mut().for_each(|(_, vector)| vector.reverse());
     let (old, new) = (write(0, &old), write(0, &new));
@@ -259,7 +264,7 @@ fn a_page_does_not_go_on_on_one_of_another_time() {
         pages[lost * BLOCK..(lost + 1) * BLOCK].copy_from_slice(old.page(lost));
         let text = new.read(&pages, page, slot).unwrap_err().to_string();
         assert!(text.contains("checksum of the page before"), "{text}");
-        // What starts there is as it was then.
+        // The records that start on the old page can still be read.
         SlottedView::open(&new.shape, old.page(lost), lost as u64, true, "v").unwrap();
     }
 }
@@ -293,7 +298,7 @@ fn a_page_that_is_finished_goes_on_as_it_was() {
     assert!(builder.is_empty());
 }
 
-/// Records of any length, often about as long as a page or several.
+/// Records of any length, often about as long as one page or several.
 fn any_vectors() -> impl Strategy<Value = Vec<Vector>> {
     let length = prop_oneof![
         0usize..300,
@@ -313,7 +318,7 @@ proptest! {
     fn any_records_round_trip(vectors in any_vectors(), first in 0u32..1 << 31) {
         let written = write(first, &vectors);
         prop_assert_eq!(written.counts.iter().sum::<usize>(), vectors.len());
-        // They stand one after the other, but for ends that are not worth it.
+        // The records follow one another, apart from page ends that are too short to use.
         let mut next = first;
         let mut left = 0;
         for (page, &count) in written.counts.iter().enumerate() {
@@ -334,7 +339,7 @@ proptest! {
                 false => 0,
             };
             prop_assert!(*pages <= written.shape.pages_per_record());
-            // No page more than the record stands on is needed, and none less.
+            // The pages on which the record stands are sufficient, and all of them are necessary.
             let exactly = &written.pages[..(page + pages) * BLOCK];
             prop_assert_eq!(&written.read(exactly, *page, slot).unwrap(), vector);
             if *pages > 1 {

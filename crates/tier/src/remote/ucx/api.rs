@@ -1,8 +1,9 @@
-//! The functions of UCX that are used, as `ucp/api/ucp.h` of version 1.13 declares them. They are looked up in the library when it is first
-//! wanted, so that a program runs where it is not installed, and says what is missing only when it is asked for UCX.
+//! The functions of UCX that this crate uses, as declared in `ucp/api/ucp.h` of version 1.13. The
+//! library is loaded at the first use. A program therefore also runs where UCX is not installed,
+//! and reports the missing library only if UCX is requested.
 //!
-//! The structures begin with a mask of the members that are set; later versions only append members. A test compares them with the header,
-//! where it is installed.
+//! Each structure begins with a mask of the fields that are set; later versions only append fields.
+//! A test compares the structures with the header if the header is installed.
 
 use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -10,27 +11,28 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// 0 is success, 1 in progress, and what is below an error.
+/// 0: success; 1: in progress; negative: an error.
 pub(super) type Status = i8;
 pub(super) const OK: Status = 0;
 pub(super) const IN_PROGRESS: Status = 1;
 pub(super) const BUSY: Status = -15;
-/// What is above it, as an address, is an error (`UCS_PTR_IS_ERR`).
+/// An address above this value, read as a signed number, is an error (`UCS_PTR_IS_ERR`).
 const LAST_ERROR: isize = -100;
 
-/// What the library keeps, behind pointers.
+/// Pointers to objects of the library.
 pub(super) type Context = *mut c_void;
 pub(super) type Worker = *mut c_void;
 pub(super) type Endpoint = *mut c_void;
 pub(super) type Memory = *mut c_void;
 pub(super) type Key = *mut c_void;
 pub(super) type Config = *mut c_void;
-/// Null: done; an error ([`error_of`]); or a request, to be freed.
+/// Null if the operation is complete; otherwise an error ([`error_of`]), or a request that the
+/// caller must free.
 pub(super) type StatusPointer = *mut c_void;
 
-/// The version whose declarations these are.
+/// The API version of these declarations.
 pub(super) const API: (c_uint, c_uint) = (1, 13);
-/// The name of the library, which has not changed since its first version.
+/// The file name of the library; it has not changed since the first version.
 const LIBRARY: &str = "libucp.so.0";
 
 pub(super) const FEATURE_RMA: u64 = 1 << 1;
@@ -56,7 +58,7 @@ pub(super) struct Params {
 }
 
 pub(super) const WORKER_THREADS: u64 = 1;
-/// One thread at a time.
+/// The worker is used by one thread at a time.
 pub(super) const SERIALIZED: c_int = 1;
 
 /// `ucp_worker_params_t`
@@ -78,7 +80,8 @@ pub(super) const EP_ADDRESS: u64 = 1;
 pub(super) const EP_ERROR_MODE: u64 = 1 << 1;
 pub(super) const EP_ERROR_HANDLER: u64 = 1 << 2;
 
-/// Whether the end of the other side ends what is under way. Transports through shared memory do not notice it (1.13).
+/// Whether pending operations fail when the other side ends. Transports through shared memory do
+/// not notice the end of the other side (version 1.13).
 pub(super) const ERRORS_NONE: c_int = 0;
 pub(super) const ERRORS_PEER: c_int = 1;
 
@@ -108,9 +111,11 @@ pub(super) struct EndpointParams {
 pub(super) const MAP_LENGTH: u64 = 1 << 1;
 pub(super) const MAP_FLAGS: u64 = 1 << 2;
 pub(super) const MAP_PROTECTION: u64 = 1 << 3;
-/// This process reads and writes, others only read (as far as a transport knows the difference).
+/// This process reads and writes; other processes only read (if the transport can enforce the
+/// difference).
 pub(super) const PROTECTION_OTHERS_READ: c_uint = 1 | 1 << 1 | 1 << 8;
-/// The library allocates the memory, of a kind that others can read without this process where there is one.
+/// The library allocates the memory. If possible, it takes a kind of memory that others can read
+/// without the help of this process.
 pub(super) const MAP_ALLOCATE: c_uint = 1 << 1;
 
 /// `ucp_mem_map_params_t`
@@ -137,7 +142,7 @@ pub(super) struct MemoryFacts {
 }
 
 pub(super) const OP_FLAGS: u32 = 1 << 4;
-/// Without waiting for the other side.
+/// Closes without waiting for the other side.
 pub(super) const CLOSE_FORCE: u32 = 1;
 
 /// `ucp_request_param_t`
@@ -156,7 +161,7 @@ pub(super) struct RequestParams {
 }
 
 impl RequestParams {
-    /// As the library takes it with such flags; 0: none.
+    /// Parameters with these flags, and no others; 0 means no flags.
     pub(super) fn new(flags: u32) -> RequestParams {
         RequestParams {
             fields: if flags == 0 { 0 } else { OP_FLAGS },
@@ -173,10 +178,10 @@ impl RequestParams {
     }
 }
 
-/// Declares a table of functions, and how it is filled from the library.
+/// Declares a table of functions, and the code that fills it from the library.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions.
+        /// The functions of the library that this crate calls.
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
@@ -184,8 +189,9 @@ macro_rules! functions {
         impl Functions {
             fn of(library: &Library) -> Result<Functions, libloading::Error> {
                 Ok(Functions {
-                    // SAFETY: the type is that of the declaration in the header of API version 1.13, which later versions keep (a
-                    // library with another binary interface would have another file name); the library is never unloaded.
+                    // SAFETY: the type is the one declared in the header of API version 1.13. Later
+                    // versions keep it: a library with another binary interface would have another
+                    // file name. The library is never unloaded.
                     $($name: unsafe { *library.get(stringify!($name))? },)*
                 })
             }
@@ -226,15 +232,16 @@ functions! {
     ucs_global_opts_set_value: fn(*const c_char, *const c_char) -> Status;
 }
 
-/// The functions of the library, which is loaded now if it is not. Where that fails the next call tries again.
+/// The functions of the library. The first call loads the library; if that fails, the next call
+/// tries again.
 ///
 /// # Errors
-/// It is not installed, or too old.
+/// The library is not installed, or is too old.
 pub(super) fn functions() -> Result<&'static Functions, String> {
     static LOADED: OnceLock<Functions> = OnceLock::new();
     match LOADED.get() {
         Some(functions) => Ok(functions),
-        // Two that load it at once get the same library.
+        // If two threads load it at the same time, both get the same library.
         None => load().map(|functions| LOADED.get_or_init(|| functions)),
     }
 }
@@ -246,13 +253,14 @@ fn load() -> Result<Functions, String> {
             .map_or_else(|| error.to_string(), ToString::to_string);
         format!("{LIBRARY} cannot be loaded ({why}): install it (Debian: apt-get install libucx0)")
     };
-    // SAFETY: what runs when it is loaded is the library's own: it reads its settings and starts nothing that waits for this thread.
+    // SAFETY: loading runs only the library's own initialisers: they read its settings and start
+    // nothing that waits for this thread.
     let library = unsafe { Library::new(LIBRARY) }.map_err(failed)?;
     let functions = Functions::of(&library).map_err(failed)?;
-    // It has threads and hooks, which nobody could take back.
+    // The library installs threads and hooks that cannot be undone, so it is never unloaded.
     std::mem::forget(library);
     let (mut major, mut minor, mut release) = (0, 0, 0);
-    // SAFETY: three numbers to write to.
+    // SAFETY: the function writes to the three numbers passed.
     unsafe { (functions.ucp_get_version)(&mut major, &mut minor, &mut release) };
     if (major, minor) < API {
         return Err(format!(
@@ -260,8 +268,9 @@ fn load() -> Result<Functions, String> {
         ));
     }
     if std::env::var_os("UCX_LOG_LEVEL").is_none() {
-        // It writes to standard output, where results go; what fails is told as an error. One that does not know the name goes on as it did.
-        // SAFETY: two strings that end with zero.
+        // By default the library logs to standard output, where our results go; failures are
+        // returned as errors anyway. A version that does not know this setting continues to log.
+        // SAFETY: both strings are terminated by zero.
         let _ = unsafe {
             (functions.ucs_global_opts_set_value)(c"LOG_LEVEL".as_ptr(), c"fatal".as_ptr())
         };
@@ -270,14 +279,15 @@ fn load() -> Result<Functions, String> {
 }
 
 impl Functions {
-    /// What a status says.
+    /// The library's text for this status.
     pub(super) fn text(&self, status: Status) -> String {
-        // SAFETY: it gives a string that ends with zero and lives as long as the library, or as the thread, for any number.
+        // SAFETY: for any number the function returns a string terminated by zero that lives as
+        // long as the library or the thread.
         let text = unsafe { CStr::from_ptr((self.ucs_status_string)(status)) };
         text.to_string_lossy().into_owned()
     }
 
-    /// An error of a status that is no success.
+    /// An error unless the status is success.
     pub(super) fn check(&self, what: &str, status: Status) -> Result<(), String> {
         match status {
             OK => Ok(()),
@@ -286,10 +296,10 @@ impl Functions {
     }
 }
 
-/// The error in the place of a request, if it is one.
+/// The error that this pointer encodes, if it encodes one.
 pub(super) fn error_of(pointer: StatusPointer) -> Option<Status> {
     let address = pointer as isize;
-    // Statuses are bytes, so it fits.
+    // A status fits a byte, so the cast is lossless.
     (LAST_ERROR..0)
         .contains(&address)
         .then_some(address as Status)
@@ -302,7 +312,8 @@ mod tests {
 
     use super::*;
 
-    /// Prints what the test has, as the header says it.
+    /// A C program that prints the sizes, offsets and constants of the header, for comparison with
+    /// the ones declared here.
     const PROGRAM: &str = r#"
 #include <stddef.h>
 #include <stdio.h>

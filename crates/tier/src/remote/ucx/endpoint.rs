@@ -1,4 +1,4 @@
-//! A way to another worker, of which the address is known.
+//! A connection to another worker with a known address.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -8,36 +8,41 @@ use std::time::{Duration, Instant};
 
 use super::{Worker, api};
 
-/// How long the end of a connection may take that is closed without asking the other side.
+/// The longest time for closing a connection without an answer of the other side.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// Where a worker sends to. Its worker is to be dropped before it is, and to [close](Self::close) it before that.
+/// A connection of a worker to another one. The worker must [close](Self::close) it, and must be
+/// dropped before it.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
     /// Whether UCX notices that the other side is gone.
     notices: bool,
-    /// Why it has failed; [`api::OK`]: it has not. The library writes to it as long as the worker lives.
+    /// The reason of its failure; [`api::OK`] if it has not failed. The library writes to it as
+    /// long as the worker lives.
     failed: Arc<AtomicI8>,
 }
 
-/// The bytes of another side's address or of a key, with zeros behind them. UCX is not told how many there are: it goes by lengths that stand in the
-/// bytes, each of one or two bytes. Where these are wrong, it reads on beyond the end, and meets the zeros there and not other memory. What
-/// the bytes say is believed otherwise; see the module.
+/// The bytes of an address or a key from the other side, followed by zeros. UCX gets no length for
+/// them: it uses lengths in the bytes, each of one or two bytes. If these are wrong, UCX reads
+/// beyond the end, into these zeros instead of other memory. The trust in the bytes themselves is
+/// discussed in the module's documentation.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
     padded
 }
 
-/// Called by UCX when an endpoint fails: its requests fail as well.
+/// The callback for a failed endpoint, whose requests fail as well.
 extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
-    // SAFETY: it is the number of an endpoint, which lives as long as its worker: nothing else calls this.
+    // SAFETY: the pointer is the number of an endpoint, which lives as long as its worker; only the
+    // library calls this, with that pointer.
     let failed = unsafe { &*of.cast::<AtomicI8>() };
     failed.store(status, Ordering::SeqCst);
 }
 
 impl Endpoint {
-    /// Connects to another worker: so that its end is noticed, if a transport that notices it leads there.
+    /// Connects to another worker. If the transport can notice the end of the other side, that is
+    /// enabled.
     pub(super) fn new(worker: &Worker, address: &[u8]) -> Result<Endpoint, String> {
         let functions = worker.functions();
         let (address, failed) = (padded(address), Arc::new(AtomicI8::new(api::OK)));
@@ -64,8 +69,9 @@ impl Endpoint {
                 },
             };
             let mut raw = null_mut();
-            // SAFETY: the worker lives; the address is as the other side's UCX packed it, with as much behind it as any bytes could be taken to say,
-            // and is copied; the number of the handler is an atomic one, and outlives the worker.
+            // SAFETY: the worker lives. The address is as the other side's UCX packed it, with as
+            // many zeros after it as any lengths in it could require, and is copied. The handler's
+            // number is atomic, and outlives the worker.
             status = unsafe { (functions.ucp_ep_create)(worker.raw, &params, &mut raw) };
             if status == api::OK {
                 let notices = errors == api::ERRORS_PEER;
@@ -82,20 +88,22 @@ impl Endpoint {
         ))
     }
 
-    /// What the library calls it.
+    /// The library's handle.
     pub(super) fn raw(&self) -> api::Endpoint {
         self.raw
     }
 
-    /// Whether it can be used: otherwise why not.
+    /// Whether it is usable; otherwise the reason.
     pub(super) fn check(&self, worker: &Worker) -> Result<(), String> {
         let failed = self.failed.load(Ordering::SeqCst);
         worker.functions().check("reach the other side", failed)
     }
 
-    /// Ends it, without an answer of the other side, which may be gone. It is not used behind this.
+    /// Closes it without an answer of the other side, which may be gone. It must not be used
+    /// afterwards.
     pub(super) fn close(&self, worker: &Worker) {
-        // Without notice there is no closing by force, and the other side may be gone: the endpoint ends with the worker.
+        // Without notice of the peer's end there is no forced close, and the other side may be
+        // gone. Then the endpoint ends with the worker.
         if !self.notices {
             return;
         }
@@ -111,7 +119,8 @@ impl Endpoint {
             {
                 worker.progress();
             }
-            // SAFETY: nobody else has it; one in progress is freed when it is done.
+            // SAFETY: there is no other reference to it. A request in progress is freed when it is
+            // done.
             unsafe { (functions.ucp_request_free)(closing) };
         }
     }

@@ -1,4 +1,4 @@
-//! The client's side: reads of a thread from one server.
+//! The client's side: the reads of one thread from one server.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -11,37 +11,40 @@ use crate::remote::Fault;
 use crate::remote::state::Asked;
 use crate::remote::wire::REACH;
 
-/// Where a file is in the server's memory.
+/// The position of a file in the server's memory.
 struct Reached {
     key: api::Key,
     start: u64,
     len: u64,
 }
 
-/// A read in flight. The library writes to its block until the request is done, or the worker destroyed.
+/// A read in flight. The library writes to its block until the request is done, or the worker is
+/// destroyed.
 struct Running {
     request: *mut c_void,
     asked: Asked,
 }
 
-/// A connection through UCX, beside the one over which it was agreed on.
+/// A UCX connection, beside the TCP connection that set it up.
 pub(in crate::remote) struct Lane {
-    /// Before the blocks, to which nothing writes any more when it has been dropped.
+    /// Declared before the blocks: after its drop, nothing writes to them any more.
     connection: Connection,
-    /// Files of which it was asked where they are, by the tag of the request, and who waits for that: offset in the file, and what was asked.
+    /// Files whose position was requested, by the tag of the request. Below it, the reads that wait
+    /// for a position: offset in the file, and the read.
     reaching: HashMap<u64, u64>,
     waiting: HashMap<u64, Vec<(u64, Asked)>>,
     running: Vec<Running>,
-    /// Done at once.
+    /// Reads that completed at once.
     done: Vec<Asked>,
     failed: Option<Fault>,
 }
 
-/// What of a lane stands in UCX. When it is dropped, it is closed without an answer of the server, which may be gone.
+/// The UCX part of a lane. When it is dropped, it is closed without an answer of the server, which
+/// may be gone.
 struct Connection {
-    /// Before the endpoint, to which it says that it has failed.
+    /// Declared before the endpoint, to which it reports failures.
     worker: Worker,
-    /// With the server's address, once it has been told.
+    /// With the server's address, after the server has sent it.
     endpoint: Option<(Vec<u8>, Endpoint)>,
     files: HashMap<u64, Reached>,
 }
@@ -53,7 +56,7 @@ impl Drop for Connection {
             endpoint.close(&self.worker);
         }
         for reached in self.files.values() {
-            // SAFETY: it was unpacked for this worker, and no read begins with it any more.
+            // SAFETY: the key was unpacked for this worker, and no later read uses it.
             unsafe { (functions.ucp_rkey_destroy)(reached.key) };
         }
     }
@@ -64,7 +67,8 @@ fn nonsense(what: &str) -> Fault {
 }
 
 impl Lane {
-    /// To a server of which nothing is known yet; `loopback`: it is on this machine.
+    /// A new lane to a server, which has not been contacted yet. `loopback` says whether the server
+    /// is on this machine.
     pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
             connection: Connection {
@@ -80,12 +84,13 @@ impl Lane {
         })
     }
 
-    /// Whether nothing is in flight through it.
+    /// Whether no read is in flight.
     pub(in crate::remote) fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty()
     }
 
-    /// Reads bytes of a file, as many as the block of what was asked has. True: the server has to be asked first where the file is.
+    /// Reads bytes of a file into the block of `asked`. Returns true if the position of the file
+    /// must be requested from the server first.
     pub(in crate::remote) fn submit(&mut self, file: u64, offset: u64, asked: Asked) -> bool {
         if self.connection.files.contains_key(&file) {
             self.get(file, offset, asked);
@@ -96,17 +101,17 @@ impl Lane {
         waiting.len() == 1
     }
 
-    /// The server is asked where a file is, with a request of this tag.
+    /// Records that the position of a file was requested with this tag.
     pub(in crate::remote) fn asks(&mut self, tag: u64, file: u64) {
         self.reaching.insert(tag, file);
     }
 
-    /// Whether that was asked for.
+    /// Whether a position was requested with this tag.
     pub(in crate::remote) fn is_asked(&self, tag: u64) -> bool {
         self.reaching.contains_key(&tag)
     }
 
-    /// The server does not say where a file is: gives what waits for it.
+    /// The server refused to give a position. Returns the reads that wait for it.
     pub(in crate::remote) fn refused(&mut self, tag: u64) -> Vec<Asked> {
         let file = self.reaching.remove(&tag);
         let waiting = file.and_then(|file| self.waiting.remove(&file));
@@ -114,7 +119,7 @@ impl Lane {
         waiting.map(|(_, asked)| asked).collect()
     }
 
-    /// The server has said where a file of `len` bytes is; what waits for it begins.
+    /// The server gave the position of a file of `len` bytes. The waiting reads begin.
     pub(in crate::remote) fn reached(
         &mut self,
         tag: u64,
@@ -149,8 +154,9 @@ impl Lane {
         let functions = self.connection.worker.functions();
         let mut unpacked = null_mut();
         let key = padded(key);
-        // SAFETY: the endpoint is this worker's; the key is as the server packed it (the frame's checksum says so), and there is as much behind it
-        // as UCX could take any bytes of it to say.
+        // SAFETY: the endpoint belongs to this worker. The key is as the server packed it (the
+        // frame's checksum proves it), and has as many zeros after it as any lengths in it could
+        // require.
         let got =
             unsafe { (functions.ucp_ep_rkey_unpack)(endpoint, key.as_ptr().cast(), &mut unpacked) };
         functions
@@ -182,8 +188,10 @@ impl Lane {
             return;
         }
         let params = api::RequestParams::new(0);
-        // SAFETY: the endpoint and the key live as long as the lane. The block has `len` bytes at its target, which nobody looks at while it is in
-        // `running`: it leaves that when the request is done, or the worker destroyed. Where to read was checked against the file's length.
+        // SAFETY: the endpoint and the key live as long as the lane. The block has `len` bytes at
+        // its target, which no code reads while it is in `running`. It leaves `running` when the
+        // request is done, or after the worker is destroyed. The range was checked against the
+        // file's length.
         let request = unsafe {
             (self.connection.worker.functions().ucp_get_nbx)(
                 endpoint.raw(),
@@ -209,7 +217,7 @@ impl Lane {
         self.running.push(Running { request, asked });
     }
 
-    /// What was asked for cannot be read, and the connection is over.
+    /// Fails a read that cannot be performed, and with it the connection.
     fn refuse(&mut self, asked: Asked, what: &str) {
         self.failed.get_or_insert(nonsense(what));
         let request = null_mut();
@@ -222,7 +230,7 @@ impl Lane {
             .get_or_insert(Fault::Closed(format!("UCX: {text}")));
     }
 
-    /// Does what can be done without waiting, and gives what has come.
+    /// Advances reads without waiting. Returns the completed ones.
     pub(in crate::remote) fn progress(&mut self) -> Result<Vec<Asked>, Fault> {
         if !self.running.is_empty() {
             while self.connection.worker.progress() {}
@@ -255,7 +263,7 @@ impl Lane {
         }
     }
 
-    /// Has its descriptor become readable when something comes; false if that has happened.
+    /// Makes its descriptor readable at the next event; false if an event is pending already.
     pub(in crate::remote) fn arm(&self) -> Result<bool, Fault> {
         self.connection.worker.arm().map_err(Fault::Closed)
     }
@@ -264,7 +272,7 @@ impl Lane {
         self.connection.worker.fd()
     }
 
-    /// Ends it; gives what was in flight.
+    /// Ends the lane and returns the reads in flight.
     pub(in crate::remote) fn end(self) -> Vec<Asked> {
         let Lane {
             connection,

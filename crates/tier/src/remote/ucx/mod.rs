@@ -1,28 +1,39 @@
-//! UCX as a way to a memory server, and between the servers of DistVS: RDMA where the machines have it, shared memory on one machine, and for trials
-//! TCP (feature `ucx`). Files are read one-sidedly:
+//! UCX as a transport to memory servers and between the servers of DistVS (feature `ucx`). UCX uses
+//! RDMA if the machines have it, shared memory on one machine, and TCP for trials. Reads of files
+//! are one-sided:
 //!
 //! ```text
 //!   client                                             server
-//!   Link ── TCP: greeting, secret, reach(file) ──> Session: where the file is, its key, the server's worker
+//!   Link ── TCP: greeting, secret, reach(file) ──> Session: the file's address and key, the server's worker
 //!    └ Lane ── ucp_get(address, key) ─────────────> memory of the file             no thread of the server, over RDMA and shared memory
 //!                                                    Target: a thread that answers where the transport cannot (TCP)
 //! ```
 //!
-//! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn; what searches read comes through UCX.
-//! The TCP connection stays open beside it: the server keeps the files for as long, and when it ends all reads fail at once, even where UCX has
-//! not noticed that nobody will answer them.
-//! `target.rs` is the server's side, `lane.rs` the client's, `endpoint.rs` a way to another process, and `api.rs` what is used of the library.
-//! What servers of DistVS say to each other are messages, to which the other side has to answer: for them `stream.rs` carries bytes to and fro.
+//! Greetings, and opening and putting files, use TCP as usual, and so do reads with one request at
+//! a time. Only the reads of searches go through UCX. The TCP connection stays open beside it, and
+//! the server keeps the files open as long. When the connection ends, all reads fail at once, even
+//! if UCX has not noticed that no answer will come.
 //!
-//! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
-//! that trust each other, as RDMA is. With a server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says otherwise.
-//! The address and the keys that a server of files sends are handed to UCX as they are, of a server alone that has shown the client's secret; how much a file has is checked here, and pages have checksums.
-//! Between servers of DistVS both addresses are sealed with the secret (`stream.rs`).
+//! `target.rs` is the server's side, `lane.rs` the client's, `endpoint.rs` a connection to another
+//! process, and `api.rs` the used part of the library. Servers of DistVS exchange messages that the
+//! other side must answer. For these, `stream.rs` carries bytes in both directions.
 //!
-//! **Over TCP only who says so.** There UCX encrypts nothing, takes bytes from whoever reaches the port that it chose, and emulates one-sided reads, which are not for a server: it answers reads of *any* of the process' memory,
-//! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
-//! `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is left out of what UCX chooses from,
-//! unless `UCX_TLS` in the environment names transports: for trials without a card.
+//! **UCX has no authentication.** If a network card performs the reads, any process with a key (32
+//! bits) can read the memory of that key. So UCX is for machines that trust each other, as RDMA is.
+//! If the server is on loopback, both sides use only the loopback device, unless `UCX_NET_DEVICES`
+//! says otherwise.
+//!
+//! The address and the keys of a server of files are passed to UCX unchanged, but only after the
+//! server has proved the client's secret. This module checks the lengths of files, and pages have
+//! checksums. Between servers of DistVS, both addresses are sealed with the secret (`stream.rs`).
+//!
+//! **TCP needs an explicit setting.** Over TCP, UCX encrypts nothing, and accepts bytes from any
+//! process that reaches the port that it chose. It emulates one-sided reads, which is unsuitable
+//! for a server: it answers reads of *any* of the process's memory to any process that reaches that
+//! port. If a client is killed while an answer is in transit, UCX 1.13 ends the *server*
+//! (`ucs_fatal` in `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting
+//! `PROTO_ENABLE` changes nothing). So TCP is excluded from UCX's choices, unless `UCX_TLS` in the
+//! environment names transports: for trials without a card.
 
 mod api;
 mod endpoint;
@@ -40,26 +51,26 @@ pub use target::{Region, Target};
 
 use api::{Functions, functions};
 
-/// Whether there is the library.
+/// Whether the library is available.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// The reason why it is not, and the remedy.
 pub fn available() -> Result<(), String> {
     functions().map(|_| ())
 }
 
-/// What UCX is to do: it chooses its devices by that.
+/// The purpose of a context, by which UCX chooses its devices.
 #[derive(Clone, Copy)]
 enum Use {
     /// One-sided reads.
     Reads,
-    /// Bytes to and fro.
+    /// Bytes in both directions.
     Streams,
 }
 
-/// Says in the log that UCX was told to use TCP, and what that means.
+/// Warns in the log if UCX was told to use TCP, with the consequences.
 fn warn_of_tcp(what: &str) {
-    // Where it is not set TCP is left out (`Context::new`).
+    // If it is not set, TCP is excluded (`Context::new`).
     let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
     let transports = transports.to_string_lossy();
     if lets_tcp_in(&transports) {
@@ -67,10 +78,10 @@ fn warn_of_tcp(what: &str) {
     }
 }
 
-/// Whether UCX uses TCP by such a list of transports. Its functions do not tell (1.13).
+/// Whether UCX uses TCP with this list of transports. Its functions do not report it (1.13).
 fn lets_tcp_in(transports: &str) -> bool {
     let has = |list: &str, names: &[&str]| {
-        // One that begins with `\` stands for itself, and for no group.
+        // A name that begins with `\` means itself, and no group.
         let mut all = list.split(',').map(|name| name.trim_start_matches('\\'));
         all.any(|name| names.contains(&name))
     };
@@ -80,23 +91,24 @@ fn lets_tcp_in(transports: &str) -> bool {
     }
 }
 
-/// The library with its settings, which those of `UCX_..` in the environment are.
+/// The library with its settings, which `UCX_..` in the environment overrides.
 struct Context {
     functions: &'static Functions,
     raw: api::Context,
 }
 
-// SAFETY: it was made for workers of several threads (`mt_workers_shared`), so the library locks it.
+// SAFETY: the context was made for workers of several threads (`mt_workers_shared`), so the library
+// locks it.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// One that uses the devices of the network, or of the machine alone.
+    /// A context that uses the devices of the network, or only of this machine.
     fn new(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         let functions = functions()?;
         let mut config = null_mut();
-        // SAFETY: it takes no names where it is given none, and a pointer to write to.
+        // SAFETY: no names are given, which is allowed, and the last pointer is valid for writing.
         let read = unsafe { (functions.ucp_config_read)(null(), null(), &mut config) };
         functions.check("read its settings", read)?;
         let ours = [
@@ -107,7 +119,7 @@ impl Context {
             if !wanted || std::env::var_os(variable).is_some() {
                 continue;
             }
-            // SAFETY: the settings were read above; two strings that end with zero.
+            // SAFETY: the settings were read above, and both strings end with zero.
             let set =
                 unsafe { (functions.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
             if let Err(error) = functions.check("take a setting", set) {
@@ -142,8 +154,9 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The one of all clients of servers on this machine, or elsewhere; of streams, of all their servers, too. Where it does not start the next who wants
-    /// it tries again: a card may have come up.
+    /// The shared context of all clients of servers on this machine, or elsewhere; for streams, of
+    /// all servers too. If it cannot be made, the next caller tries again, because a card may have
+    /// come up.
     fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         static SHARED: [Mutex<Option<Arc<Context>>>; 4] = [const { Mutex::new(None) }; 4];
         let shared = &SHARED[2 * of as usize + usize::from(loopback)];
@@ -157,12 +170,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: workers and regions hold the context, so there are none any more.
+        // SAFETY: workers and regions hold a reference to the context, so there are none any more.
         unsafe { (self.functions.ucp_cleanup)(self.raw) };
     }
 }
 
-/// A worker of UCX: endpoints and requests belong to one, and go on when its thread calls `progress`.
+/// A worker of UCX. Endpoints and requests belong to a worker, and advance when its thread calls
+/// `progress`.
 struct Worker {
     context: Arc<Context>,
     raw: api::Worker,
@@ -203,14 +217,15 @@ impl Worker {
         self.context.functions
     }
 
-    /// Does what can be done; false if there was nothing.
+    /// Advances pending work; false if there was none.
     fn progress(&self) -> bool {
-        // SAFETY: the worker lives; it is not `Send`, and a stream, which is, locks it, so no other thread uses it now; its one callback notes a
-        // number (`endpoint.rs`).
+        // SAFETY: the worker lives. It is not `Send`, and a stream, which is, locks it, so no other
+        // thread uses it now. Its one callback only stores a number (`endpoint.rs`).
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 
-    /// Makes its descriptor readable at the next event; false if one is there already, which `progress` has to take first.
+    /// Makes its descriptor readable at the next event. Returns false if an event is pending
+    /// already, which `progress` has to process first.
     fn arm(&self) -> Result<bool, String> {
         // SAFETY: as in `progress`.
         match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
@@ -219,20 +234,21 @@ impl Worker {
         }
     }
 
-    /// The descriptor that becomes readable once it is armed.
+    /// The descriptor that becomes readable after `arm`.
     fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the worker's, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
-    /// How others reach it.
+    /// The address by which others reach the worker.
     fn address(&self) -> Result<Vec<u8>, String> {
         let (mut start, mut len) = (null_mut(), 0);
         // SAFETY: the worker lives; two places to write to.
         let got =
             unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
         self.functions().check("tell its address", got)?;
-        // SAFETY: it gave so many bytes there, which stay until they are released.
+        // SAFETY: the library gave this number of bytes there, which stay valid until they are
+        // released.
         let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
         // SAFETY: it was got above, of this worker.
         unsafe { (self.functions().ucp_worker_release_address)(self.raw, start) };
@@ -242,7 +258,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it. Endpoints and requests of it that are left end with it: behind this nothing of them writes to memory.
+        // SAFETY: there is no other reference to the worker. Its remaining endpoints and requests
+        // end with it; after this call, none of them writes to memory.
         unsafe { (self.functions().ucp_worker_destroy)(self.raw) };
     }
 }

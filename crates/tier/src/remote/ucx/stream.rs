@@ -1,4 +1,5 @@
-//! Bytes to and fro between two processes, as a socket carries them: what goes between the servers of DistVS.
+//! A stream of bytes in both directions between two processes, with the semantics of a socket. The
+//! servers of DistVS communicate through it.
 //!
 //! ```text
 //!   who connected                                          who was connected to
@@ -9,23 +10,28 @@
 //!   comes <──────────────────────────────────── UCX ────── HELLO
 //! ```
 //!
-//! **UCX aborts the process that is given bytes which are no address.** So an address comes with a
-//! proof, keyed with the secret and the nonces of the greetings ([`Seal`]): only a side that knows
-//! the secret, in this conversation, has the other one hand bytes to UCX. And nobody makes a
-//! worker, which takes descriptors and megabytes, for a client that has told no address.
+//! **UCX aborts a process that passes it bytes that are no address.** So an address comes with a
+//! proof, keyed with the secret and the nonces of the greetings ([`Seal`]). Only a side that knows
+//! the secret, in this conversation, can make the other one pass bytes to UCX. And a server makes a
+//! worker, which takes descriptors and megabytes, only after the client has sent its address.
 //!
 //! ```text
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]      REACH + 32 bytes
 //! ```
 //!
-//! Then all goes through UCX. The TCP connection stays, and nothing is sent through it: its end is the end of the stream, however a process ends,
-//! also over transports of UCX that do not notice it. So a stream can be ended from anywhere by its socket.
+//! Then all bytes go through UCX. The TCP connection stays open without traffic. Its end is the end
+//! of the stream, however a process ends, also with UCX transports that do not notice it. So a
+//! stream can be ended from any thread by its socket.
 //!
-//! Each stream has a worker on both sides, which both of its directions lock for as long as a call of the library takes; nobody holds it while he
-//! sleeps. Who finds nothing to read has the worker's descriptor become readable, and sleeps until it is. Who writes may then take from the network what
-//! he sleeps for: he rings an eventfd. What is written is copied, and one piece is on its way at a time; the next one waits until it is gone. So
-//! whoever is not read has to wait, as far as the network has no more room; only what comes while this side waits to write is kept in memory. What
-//! was written last may be lost where a side ends the stream.
+//! Each stream has a worker on both sides. Both directions lock it for one call of the library at a
+//! time, and no thread holds it while it sleeps. A reader that finds no bytes arms the worker's
+//! descriptor and sleeps until it is readable. A writer may then process network events that the
+//! sleeping reader needs, so it rings an eventfd.
+//!
+//! Written bytes are copied, and one piece is in transit at a time; the next one waits for it. So
+//! if a side does not read, the other side's writes wait once the network is full. Only bytes that
+//! arrive while this side waits to write are kept in memory. The last written bytes may be lost if
+//! a side ends the stream.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -48,21 +54,23 @@ use crate::remote::wire::{Proof, REACH, Seal, Side};
 
 /// The least bytes of an address in UCX: a head, the number of its worker, and a device.
 const LEAST_ADDRESS: usize = 1 + 8 + 1;
-/// Bytes that go at once.
+/// Bytes that are sent in one step.
 const PIECE: usize = 64 << 10;
-/// What comes through UCX first.
+/// The first bytes through UCX.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// How long who waits sleeps at most where nothing may wake him: where a transport that cannot send now does not tell when it can.
+/// The longest sleep of a waiting thread if nothing may wake it: a transport that cannot send now
+/// may not report when it can.
 const NAP: Duration = Duration::from_micros(100);
-/// The same of who writes and was told that he will be woken: who reads may have taken what wakes him.
+/// The longest sleep of a writer that should be woken, because the reader may have processed the
+/// event that wakes it.
 const DOZE: Duration = Duration::from_millis(1);
 
-/// The stream is over, for a reason that UCX gives.
+/// The error of a stream that UCX reports as ended.
 fn broken(text: String) -> io::Error {
     io::Error::new(ErrorKind::ConnectionReset, text)
 }
 
-/// What streams are made with, of servers on this machine, or elsewhere.
+/// The settings for streams to servers on this machine, or elsewhere.
 #[derive(Clone)]
 pub struct Streams {
     context: Arc<Context>,
@@ -75,10 +83,10 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Loads the library. `loopback`: both sides are on this machine.
+    /// Loads the library. `loopback` says whether both sides are on this machine.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`]: there is no library, or it finds no device to use.
+    /// [`TierError::Unsupported`] if there is no library, or it finds no device to use.
     pub fn new(loopback: bool) -> Result<Streams, TierError> {
         let context = Context::shared(Use::Streams, loopback);
         match context {
@@ -90,10 +98,10 @@ impl Streams {
         }
     }
 
-    /// The same for a server, which says in the log where settings are for trials only.
+    /// The same for a server. It warns in the log about settings that are for trials only.
     ///
     /// # Errors
-    /// As those of [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         let streams = Self::new(loopback)?;
         warn_of_tcp(
@@ -102,11 +110,12 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Agrees on a stream with the other side of a connection, of which both know by now that they may: the seal is that of their greetings. The
-    /// connection is that stream's from here on.
+    /// Sets up a stream with the other side of a connection, after the greetings have admitted both
+    /// sides; `seal` is from these greetings. From here on the connection belongs to the stream.
     ///
     /// # Errors
-    /// The other side ends the connection, or says what cannot be, or what is not sealed; UCX finds no way there, or nothing comes through it in time.
+    /// The other side ends the connection, or sends something invalid or without a valid seal. Also
+    /// if UCX cannot connect, or no bytes arrive through it in time.
     pub fn over(
         &self,
         socket: TcpStream,
@@ -136,7 +145,8 @@ impl Streams {
         notice_when_gone(&socket)?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Nothing that comes is taken before there is an endpoint for it, and nothing fails between that and its place beside the worker.
+        // No event is processed before the endpoint exists, and no step between its creation and
+        // its place beside the worker can fail.
         let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
@@ -170,7 +180,7 @@ impl Streams {
     }
 }
 
-/// Tells the other side the address of a worker.
+/// Sends the address of a worker to the other side.
 fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<()> {
     let address = worker.address().map_err(io::Error::other)?;
     let mut bytes = (address.len() as u32).to_le_bytes().to_vec();
@@ -187,7 +197,7 @@ fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<
     to.write_all(&bytes)
 }
 
-/// The address that the other side tells.
+/// Receives the address of the other side.
 fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let (mut bytes, mut proof): (_, Proof) = ([0; REACH], [0; 32]);
     let ended = |error: io::Error| match error.kind() {
@@ -216,54 +226,56 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     Ok(address.to_vec())
 }
 
-/// A stream through UCX. It reads and writes as a socket does, with time limits as a socket has them.
+/// A stream through UCX. It reads and writes as a socket does, with the same time limits.
 pub struct UcxStream {
     reader: UcxReader,
     writer: UcxWriter,
 }
 
-/// The direction that reads, apart from the one that writes: each may have a thread.
+/// The reading half. Both halves may be used by different threads.
 pub struct UcxReader {
     line: Arc<Line>,
     limit: Option<Duration>,
 }
 
-/// The direction that writes.
+/// The writing half.
 pub struct UcxWriter {
     line: Arc<Line>,
     limit: Option<Duration>,
 }
 
-/// What both directions share.
+/// The state that both halves share.
 struct Line {
     inside: Mutex<Inside>,
     /// The worker's descriptor.
     wakes: RawFd,
-    /// Rung for who sleeps and reads, where the worker's descriptor may not tell.
+    /// Rung for a sleeping reader, if the worker's descriptor may not wake it.
     bell: OwnedFd,
-    /// Its end is the end of the stream. It does not block.
+    /// A non-blocking socket. Its end is the end of the stream.
     socket: TcpStream,
-    /// The other side is gone, or this one has ended the stream.
+    /// Set when the other side is gone, or this side has ended the stream.
     over: AtomicBool,
 }
 
-/// What UCX has of a stream.
+/// The UCX part of a stream.
 struct Inside {
-    /// Before all to which it may write, or from which it may read, as long as it lives.
+    /// Declared before everything that it may write to or read from during its life.
     worker: Worker,
     endpoint: Endpoint,
-    /// The request of a piece that is on its way, which the library reads.
+    /// The request of a piece in transit, which the library reads.
     sending: Option<NonNull<std::ffi::c_void>>,
     piece: Vec<u8>,
     came: Option<Came>,
-    /// Who reads sleeps.
+    /// Whether the reader sleeps.
     sleeps: bool,
 }
 
-// SAFETY: it owns its worker, and what it points to is the worker's, which is made for one thread at a time, whichever that is (`api::SERIALIZED`).
+// SAFETY: it owns its worker, and its pointers belong to that worker, which is made for use by one
+// thread at a time, of any thread (`api::SERIALIZED`).
 unsafe impl Send for Inside {}
 
-/// Bytes that have come and not all been read. They are the library's until they are released.
+/// Bytes that have arrived and were not all read. They belong to the library until they are
+/// released.
 struct Came {
     start: NonNull<u8>,
     len: usize,
@@ -271,7 +283,7 @@ struct Came {
 }
 
 impl Inside {
-    /// What came next, if anything did.
+    /// The next bytes that have arrived, if there are any.
     fn next(&self) -> io::Result<Option<Came>> {
         let functions = self.worker.functions();
         let mut len = 0;
@@ -283,7 +295,7 @@ impl Inside {
         Ok(NonNull::new(start.cast()).map(|start| Came { start, len, at: 0 }))
     }
 
-    /// Takes bytes that have come; gives how many.
+    /// Reads bytes that have arrived; returns their number.
     fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut taken = 0;
         while taken < out.len() {
@@ -294,7 +306,8 @@ impl Inside {
                     None => break,
                 },
             };
-            // SAFETY: the library gave so many bytes there, which stay until they are released.
+            // SAFETY: the library gave this number of bytes there, which stay valid until they are
+            // released.
             let bytes = unsafe { std::slice::from_raw_parts(came.start.as_ptr(), came.len) };
             let rest = &bytes[came.at..];
             let count = rest.len().min(out.len() - taken);
@@ -312,11 +325,12 @@ impl Inside {
     fn release(&self, came: Came) {
         let functions = self.worker.functions();
         let start = came.start.as_ptr().cast();
-        // SAFETY: it came through this endpoint, and nobody looks at it any more.
+        // SAFETY: the bytes came through this endpoint, and no reference to them is left.
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// As [`take`](Self::take), also what the library has yet to take from the network. No more of that than there is room for: the rest waits there.
+    /// As [`take`](Self::take), and also processes network events. It stops as soon as there are
+    /// bytes, so that later ones wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -326,7 +340,7 @@ impl Inside {
         }
     }
 
-    /// Whether the last piece is gone.
+    /// Whether the last piece has been sent.
     fn is_sent(&mut self) -> io::Result<bool> {
         let Some(request) = self.sending else {
             return Ok(true);
@@ -338,18 +352,18 @@ impl Inside {
             return Ok(false);
         }
         self.sending = None;
-        // SAFETY: it is done, and nobody else has it.
+        // SAFETY: the request is done, and there is no other reference to it.
         unsafe { (functions.ucp_request_free)(request.as_ptr()) };
         functions.check("send", status).map_err(broken)?;
         Ok(true)
     }
 
-    /// Whether UCX has noticed no end.
+    /// Fails if UCX has noticed the end of the other side.
     fn check(&self) -> io::Result<()> {
         self.endpoint.check(&self.worker).map_err(broken)
     }
 
-    /// Sends bytes, where the last piece is gone; gives how many were taken.
+    /// Sends bytes, if the last piece has been sent. Returns how many were taken.
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
         let functions = self.worker.functions();
@@ -357,8 +371,9 @@ impl Inside {
         self.piece.clear();
         self.piece.extend_from_slice(&bytes[..count]);
         let params = api::RequestParams::new(0);
-        // SAFETY: the endpoint is this worker's, which lives. The piece stays as it is until the request is done, which `is_sent` says before this is
-        // called again, or the worker destroyed.
+        // SAFETY: the endpoint belongs to this worker, which lives. The piece stays unchanged until
+        // the request is done, which `is_sent` confirms before the next call, or until the worker
+        // is destroyed.
         let request = unsafe {
             (functions.ucp_stream_send_nbx)(
                 self.endpoint.raw(),
@@ -385,7 +400,7 @@ impl Drop for Inside {
         if let Some(came) = self.came.take() {
             self.release(came);
         }
-        // A piece that is on its way ends with the worker.
+        // A piece in transit ends with the worker.
         self.endpoint.close(&self.worker);
     }
 }
@@ -399,7 +414,7 @@ impl Line {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Looks whether the other side is gone.
+    /// Checks whether the other side is gone.
     fn look(&self) -> bool {
         if is_over(&self.socket) {
             self.over.store(true, Ordering::SeqCst);
@@ -407,7 +422,7 @@ impl Line {
         self.is_over()
     }
 
-    /// Has who sleeps and reads look again, once nobody has the lock.
+    /// Releases the lock, and wakes the reader if it sleeps.
     fn wake(&self, mut inside: MutexGuard<'_, Inside>) {
         let sleeps = std::mem::take(&mut inside.sleeps);
         drop(inside);
@@ -416,7 +431,8 @@ impl Line {
         }
     }
 
-    /// Sleeps until something stirs, no longer than `most`: the socket, the worker where it is `armed`, and the bell for who reads.
+    /// Sleeps until an event, at most for `most`. The socket always counts as a source of events;
+    /// the worker counts if it is `armed`, and the bell if `reads` is set.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -437,7 +453,7 @@ impl Line {
             self.look();
         }
         if bell {
-            // It is rung once more where there is a reason.
+            // If there is another reason, it is rung again.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         Ok(())
@@ -448,8 +464,9 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be something to do, and no longer than what is left of the time. `busy`: the worker had something to do when it was last
-    /// asked, and could not do it. Gives whether that is so now.
+    /// Sleeps until there may be something to do, at most for `left`. `busy` says whether the
+    /// worker had an event at the last call that it could not process. Returns whether that is so
+    /// now.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -463,7 +480,7 @@ impl Line {
         let most = match (armed, reads) {
             (true, true) => None,
             (true, false) => Some(DOZE),
-            // What came meanwhile is to be taken first.
+            // Events that arrived meanwhile are processed first.
             (false, _) if !busy => return Ok(true),
             (false, _) => Some(NAP),
         };
@@ -478,11 +495,11 @@ impl Line {
             let mut inside = self.inside();
             inside.sleeps = false;
             let got = inside.receive(out)?;
-            // What came before the end is read before it.
+            // Bytes that arrived before the end are read before it.
             if got > 0 || out.is_empty() || over {
                 return Ok(got);
             }
-            // A piece that cannot be sent is told here as well, where nobody writes.
+            // A piece that cannot be sent is reported here as well, in case no thread writes.
             let sent = inside.is_sent().map(|_| ());
             if let Err(error) = sent.and_then(|()| inside.check()) {
                 drop(inside);
@@ -515,7 +532,7 @@ impl Line {
             if inside.is_sent()? {
                 let count = inside.send(bytes)?;
                 if inside.sending.is_some() {
-                    // Who reads sees to it that it goes.
+                    // The reader advances the piece.
                     self.wake(inside);
                 }
                 return Ok(count);
@@ -537,7 +554,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Before UCX tells the other side, which is to find an end and no error. It fails where that side has gone, which is as good.
+        // The socket is shut down before UCX tells the other side, so that the other side sees an
+        // end instead of an error. If that side is gone, this fails, which is harmless.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -549,7 +567,7 @@ impl fmt::Debug for UcxStream {
 }
 
 impl UcxStream {
-    /// Shows that bytes come through, both ways.
+    /// Verifies that bytes pass through in both directions.
     fn greet(&mut self, side: Side, until: Instant) -> io::Result<()> {
         if side == Side::Client {
             self.write_all(HELLO)?;
@@ -574,48 +592,48 @@ impl UcxStream {
         }
     }
 
-    /// Takes the two directions apart.
+    /// Splits the stream into its two directions.
     pub fn split(self) -> (UcxReader, UcxWriter) {
         (self.reader, self.writer)
     }
 
-    /// How long a read waits; `None` is for ever.
+    /// Limits the wait of a read; `None` for no limit.
     pub fn set_read_timeout(&mut self, limit: Option<Duration>) {
         self.reader.set_timeout(limit);
     }
 
-    /// How long a write waits; `None` is for ever.
+    /// Limits the wait of a write; `None` for no limit.
     pub fn set_write_timeout(&mut self, limit: Option<Duration>) {
         self.writer.set_timeout(limit);
     }
 
-    /// The socket beside the stream, whose end is that of the stream.
+    /// The socket beside the stream. Its end is the end of the stream.
     pub fn socket(&self) -> &TcpStream {
         self.reader.socket()
     }
 }
 
 impl UcxReader {
-    /// How long a read waits; `None` is for ever.
+    /// Limits the wait of a read; `None` for no limit.
     pub fn set_timeout(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
 
-    /// The socket beside the stream, whose end is that of the stream.
+    /// The socket beside the stream. Its end is the end of the stream.
     pub fn socket(&self) -> &TcpStream {
         &self.line.socket
     }
 }
 
 impl UcxWriter {
-    /// How long a write waits; `None` is for ever.
+    /// Limits the wait of a write; `None` for no limit.
     pub fn set_timeout(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
 }
 
 impl AsFd for UcxStream {
-    /// What becomes readable when something comes, where a read has found nothing.
+    /// A descriptor that becomes readable when bytes arrive, after a read has found none.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reader.line.wakes()
     }
@@ -679,7 +697,7 @@ mod tests {
         }))
     }
 
-    /// That of one of several conversations.
+    /// The seal of the conversation with this number.
     fn seal(of: u8) -> Seal {
         let secret = Secret::new(b"a secret of streams through UCX").unwrap();
         secret.seal([&[of; 32], &[2; 32]])

@@ -1,4 +1,5 @@
-//! The server's side: memory that others read, and a thread that answers where a transport cannot do without.
+//! The server's side: memory that clients read, and a thread that answers for transports without
+//! one-sided reads.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -16,19 +17,19 @@ use crate::remote::Server;
 use crate::remote::wire::REACH;
 use crate::threads;
 
-/// How often the thread looks whether it is to stop.
+/// The interval at which the thread checks whether to stop.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// How long memory stays after its last reader has gone: the longest that a client waits for an answer, several times, so that a read that is
-/// still on its way meets memory.
+/// The time for which memory stays allocated after its last reader has gone. It is several times
+/// the longest wait of a client for an answer, so that a read in transit still meets memory.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
-/// What is kept until nobody can ask for it any more.
+/// Memory that is kept until no read can reach it any more.
 type Kept = Arc<dyn Send + Sync>;
 
-/// What clients read through UCX.
+/// The memory that clients read through UCX.
 pub struct Target {
     context: Arc<Context>,
     address: Vec<u8>,
@@ -62,10 +63,11 @@ fn failed(reason: String) -> TierError {
 }
 
 impl Target {
-    /// Starts the thread. `loopback`: others on this machine alone are to reach it.
+    /// Starts the thread. If `loopback` is set, only processes on this machine can reach it.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`]: there is no library, or it finds no device to use; no thread.
+    /// [`TierError::Unsupported`] if there is no library, it finds no device to use, or the thread
+    /// cannot be started.
     pub fn start(loopback: bool) -> Result<Target, TierError> {
         let context = Context::new(Use::Reads, loopback).map_err(failed)?;
         warn_of_tcp(
@@ -96,10 +98,10 @@ impl Target {
         Ok(target)
     }
 
-    /// Memory of so many zero bytes that clients can read.
+    /// Allocates `len` zero bytes that clients can read.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`]: there is none.
+    /// [`TierError::Unsupported`] if there is no memory.
     pub fn allocate(&self, len: usize) -> Result<Region, TierError> {
         let functions = self.context.functions;
         let params = api::MapParams {
@@ -128,39 +130,41 @@ impl Target {
             len: 0,
             kind: 0,
         };
-        // SAFETY: the memory was mapped above; a structure to write to.
+        // SAFETY: the memory was mapped above, and `facts` is valid for writing.
         let asked = unsafe { (functions.ucp_mem_query)(memory, &mut facts) };
         functions.check(&what, asked).map_err(failed)?;
         match NonNull::new(facts.address.cast::<u8>()) {
             Some(start) if facts.len >= len => region.start = start,
             _ => return Err(failed(format!("{} bytes in place of {len}", facts.len))),
         }
-        // SAFETY: so many bytes are there, as was looked at above, and nobody else knows of them. Some ways to allocate leave them as they were.
+        // SAFETY: the length was checked above, and no other code knows of these bytes. They are
+        // zeroed because some allocation methods do not.
         unsafe { region.start.as_ptr().write_bytes(0, len) };
         region.len = len;
         let (mut start, mut bytes) = (null_mut(), 0);
-        // SAFETY: the memory was mapped above; two places to write to.
+        // SAFETY: the memory was mapped above, and both pointers are valid for writing.
         let packed =
             unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
         functions.check("make a key", packed).map_err(failed)?;
-        // SAFETY: it gave so many bytes there, which stay until they are released.
+        // SAFETY: the library gave this number of bytes there, which stay valid until they are
+        // released.
         region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
         // SAFETY: it was made above, and is not used any more.
         unsafe { (functions.ucp_rkey_buffer_release)(start) };
         Ok(region)
     }
 
-    /// What a client has to know to read a region: [`REACH`] bytes.
+    /// The description that a client needs to read a region: [`REACH`] bytes.
     ///
     /// | offset | | |
     /// |---|---|---|
-    /// | 0 | u64 | where its bytes are, in the server's memory |
+    /// | 0 | u64 | the address of its bytes in the server's memory |
     /// | 8 | u32 | bytes of the server's address |
     /// | 12 | u32 | bytes of the key |
     /// | 16 | | the address, then the key, then zeros |
     ///
     /// # Errors
-    /// [`TierError::Unsupported`]: there is no room for them.
+    /// [`TierError::Unsupported`] if they do not fit.
     pub fn reach(&self, region: &Region) -> Result<Vec<u8>, TierError> {
         let mut bytes = (region.start.as_ptr() as u64).to_le_bytes().to_vec();
         for part in [&self.address, &region.key] {
@@ -178,7 +182,7 @@ impl Target {
         Ok(bytes)
     }
 
-    /// Keeps what a client had, which has gone, until nothing of what it asked for can be on its way.
+    /// Keeps the memory of a client that has gone until none of its reads can be in transit.
     pub fn retire(&self, what: impl IntoIterator<Item = Kept>) {
         let until = Instant::now() + RETIRED;
         let all = what.into_iter().map(|what| (until, what));
@@ -186,7 +190,7 @@ impl Target {
     }
 }
 
-/// Answers until it is to stop.
+/// Answers reads until it is told to stop.
 fn answer(worker: &Worker, shared: &Shared) {
     while !shared.stop.load(Ordering::SeqCst) {
         while worker.progress() {}
@@ -199,7 +203,7 @@ fn answer(worker: &Worker, shared: &Shared) {
         match worker.arm() {
             Ok(true) => {
                 let mut fd = [PollFd::from_borrowed_fd(worker.fd(), PollFlags::IN)];
-                // Whatever it says, the next turn looks.
+                // The result does not matter, because the next round checks again.
                 let _ = poll(&mut fd, Some(&LOOK));
             }
             Ok(false) => {}
@@ -220,8 +224,9 @@ impl Drop for Target {
     }
 }
 
-/// Memory that clients can read. They must not write to it, though some transports would let them: a process that does could, as with any
-/// memory that is shared, change bytes under their reading, and the checksums of pages tell.
+/// Memory that clients can read. They must not write to it, although some transports would allow
+/// it. A process that does so changes bytes while they are read, as in any shared memory, and the
+/// checksums of pages detect it.
 pub struct Region {
     context: Arc<Context>,
     memory: api::Memory,
@@ -230,9 +235,9 @@ pub struct Region {
     key: Vec<u8>,
 }
 
-// SAFETY: it owns its memory as a `Vec` does; the context may be used by any thread.
+// SAFETY: a region owns its memory as a `Vec` does, and the context may be used from any thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; shared, it is only read.
+// SAFETY: as above; through a shared reference it is only read.
 unsafe impl Sync for Region {}
 
 impl fmt::Debug for Region {
@@ -245,14 +250,16 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the library gave at least so many bytes there, which were zeroed, and stay until they are unmapped in `drop`.
+        // SAFETY: the library gave at least this number of bytes there. They were zeroed, and stay
+        // valid until they are unmapped in `drop`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; nobody else has it, and clients are told of it only when it is not written to any more.
+        // SAFETY: as in `deref`. There is no other reference, and clients learn of the region only
+        // when it is not written to any more.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -260,7 +267,8 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: it was mapped in `allocate`, with this context, and nobody has its bytes any more.
+        // SAFETY: the memory was mapped in `allocate`, with this context, and no reference to its
+        // bytes is left.
         let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
         if let Err(error) = functions.check("unmap memory", unmapped) {
             tracing::warn!("{error}");

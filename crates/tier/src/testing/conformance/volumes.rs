@@ -10,7 +10,7 @@ use crate::executor::Thread;
 use crate::tier::{Request, next};
 use crate::volume::Volume;
 
-/// Proves a volume: `make` gives a new, empty one.
+/// Checks a volume. `make` returns a new, empty one.
 ///
 /// # Panics
 /// If the volume breaks a rule, with a message that names it.
@@ -208,7 +208,7 @@ fn pages(volume: &dyn Volume) {
         file.len() == right.len() as u64,
         "{rule}: a file that is opened keeps its bytes"
     );
-    // Blocks, then parts of blocks, then blocks over those.
+    // Blocks first, then parts of blocks, then blocks over those.
     let writes = [
         (2 * BLOCK, BLOCK),
         (5 * BLOCK, 2 * BLOCK),
@@ -243,7 +243,7 @@ fn pages(volume: &dyn Volume) {
             "{rule}: write {number} did not reach a tier"
         );
     }
-    // Beyond the end, and the length.
+    // Beyond the end, and then the length.
     file.write_at(10 * BLOCK as u64, &[9; BLOCK])
         .unwrap_or_else(|e| fail(e));
     right.resize(10 * BLOCK, 0);

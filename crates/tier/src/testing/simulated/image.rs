@@ -1,17 +1,18 @@
-//! What a disk may hold after a crash: durable bytes and names, and some part of the rest.
+//! The possible contents of a disk after a crash: durable bytes and names, and some part of the
+//! rest.
 
 use super::{Change, Disk, Inode, SECTOR, SimVolume, State, apply, apply_name};
 use crate::BLOCK;
 use crate::testing::random::Random;
 
-/// What a crash leaves of changes that were not synced.
+/// The part of unsynced changes that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// Nothing of what was written. Of the unsynced names the first few, in order, as with a journal.
+    /// No written bytes. Of the unsynced names the first few survive, in order, as with a journal.
     Dropped,
-    /// All of it, but the last write ends at some boundary of 512 bytes.
+    /// Everything, except that the last write ends at some boundary of 512 bytes.
     Torn,
-    /// Any part of it: some writes, or some 4 KiB pages of them, and not others; some names and not others.
+    /// Any part: some writes, or some of their 4 KiB pages, and some names.
     Reordered,
 }
 
@@ -21,13 +22,14 @@ impl Crash {
 }
 
 impl SimVolume {
-    /// What the disk holds if the machine crashes now (or when it has crashed), as a new, healthy volume without
-    /// locks. Different seeds give different parts of what was not synced. Of several disks the first loses what `mode` says, and each
-    /// other one what the seed does, on its own.
+    /// The contents of the disk if the machine crashes now (or at its crash), as a new, healthy
+    /// volume without locks. Different seeds keep different parts of the unsynced changes. With
+    /// several disks, the first one loses changes by `mode`, and each other one by a mode that the
+    /// seed chooses.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
-        // What was written last is of no account.
+        // The most recent bytes do not matter here.
         let left = |inode: &Inode| Inode {
             disk: inode.disk,
             durable: inode.durable.clone(),
@@ -57,7 +59,7 @@ impl SimVolume {
 }
 
 impl Disk {
-    /// With the names that a crash leaves.
+    /// A copy of a disk with the names that survive a crash.
     fn crashed(&self, mode: Crash, random: &mut Random) -> Disk {
         let mut names = self.durable_names.clone();
         let pending = &self.unsynced_names;
@@ -84,7 +86,7 @@ impl Disk {
     }
 }
 
-/// Leaves of the files of a disk what a crash does.
+/// Reduces the files of a disk to the part that survives a crash.
 fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
     let of_disk = |inode: &&mut Inode| inode.disk == disk;
     let last_write = inodes
@@ -96,7 +98,7 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
         .max();
     for inode in inodes.iter_mut().filter(of_disk) {
         let mut bytes = std::mem::take(&mut inode.durable);
-        // A file all of whose changes survive is as likely as one of which something is missing.
+        // A file that keeps all changes is as likely as one that loses some.
         let whole = random.coin();
         let by_page = random.coin();
         for (number, change) in &inode.unsynced {
@@ -118,14 +120,15 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
     }
 }
 
-/// Lets a write through up to some sector; the file's length may have been recorded before its bytes.
+/// Applies a write up to some sector. The file's length may have been recorded before its bytes.
 fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     let Change::Write { offset, bytes: new } = change else {
         return;
     };
     let end = offset + new.len() as u64;
     let first = offset / SECTOR;
-    // Boundaries from the one at or before the write, when nothing of it survives, to the last one inside it.
+    // Boundaries from the one at or before the write (nothing of it survives) to the last one
+    // inside it.
     let sectors = end.div_ceil(SECTOR) - first;
     let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
     let kept = boundary.saturating_sub(*offset) as usize;
@@ -143,7 +146,7 @@ fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     }
 }
 
-/// Lets parts of a change through.
+/// Applies parts of a change.
 fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Random) {
     match change {
         Change::Write { offset, bytes: new } => {
@@ -162,7 +165,7 @@ fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Ran
                         },
                     );
                 } else if (bytes.len() as u64) < next && random.coin() {
-                    // The length was recorded, the bytes were not.
+                    // The length was recorded, and the bytes were not.
                     bytes.resize(next as usize, 0);
                 }
                 at = next;

@@ -1,11 +1,12 @@
-//! One operation of any kind that fails, while those before and after it work: what a test enumerates.
+//! A single failing operation of any kind, with working operations before and after it. Tests
+//! enumerate such operations.
 
 use std::io;
 
 use super::{SimVolume, State, place};
 use crate::error::TierError;
 
-/// What may be asked of a volume, its files and its tiers.
+/// The kinds of operations on a volume, its files and its tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -15,13 +16,13 @@ pub enum Operation {
     Open,
     /// Bytes are written.
     Write,
-    /// A file is cut or filled up.
+    /// A file is truncated or extended.
     Resize,
-    /// Blocks are given to a file ahead of its bytes.
+    /// Blocks are reserved for a file.
     KeepRoom,
     /// A file is made durable.
     Sync,
-    /// Names are made durable: the directory.
+    /// Names are made durable, by a sync of the directory.
     SyncNames,
     /// A file gets another name.
     Rename,
@@ -29,7 +30,7 @@ pub enum Operation {
     Remove,
     /// Names are listed.
     List,
-    /// A file's length is asked for, or whether there is one.
+    /// A file's length or existence is queried.
     Len,
     /// Bytes are read through the volume.
     Read,
@@ -41,22 +42,24 @@ pub enum Operation {
     TierRead,
 }
 
-/// How one operation fails.
+/// The way in which one operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// With `EIO`; nothing was done. Of a sync, see [`SimVolume::discard_failed_syncs`].
+    /// With `EIO`, and nothing was done. For a sync, see [`SimVolume::discard_failed_syncs`].
     Undone,
-    /// With `EIO`, though it was done: a rename over a network whose answer was lost. What only reads is not done.
+    /// With `EIO`, although it was done, as a rename over a network whose answer was lost. An
+    /// operation that only reads is not done.
     Done,
-    /// For want of room: `ENOSPC`, a write after its first half; where a descriptor is needed `EMFILE`.
+    /// For lack of resources: with `ENOSPC`, a write after its first half; with `EMFILE` if a
+    /// descriptor is needed.
     NoRoom,
 }
 
 impl Mishap {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Mishap; 3] = [Mishap::Undone, Mishap::Done, Mishap::NoRoom];
 
-    /// What the operating system would say.
+    /// The error code of the operating system.
     fn code(self, operation: Operation) -> i32 {
         use Operation::{Len, List, Lock, Open, OpenTier, Read, TierRead};
         match (self, operation) {
@@ -72,24 +75,24 @@ impl Mishap {
 pub(super) struct Trip {
     /// Operations of the kind that still succeed.
     left: u64,
-    /// The kind; `None` is any.
+    /// The kind of operation; `None` for any kind.
     only: Option<Operation>,
     mishap: Mishap,
-    /// Whether all behind it fail as well.
+    /// Whether all later operations fail too.
     stays: bool,
 }
 
-/// What becomes of an operation.
+/// The outcome of an operation.
 pub(super) enum Verdict {
     Done,
-    /// It fails, but its change is made, or may be found after the crash.
+    /// It fails, but its change is made, or may be found after a crash.
     Fails(TierError),
 }
 
 impl State {
-    /// Counts an operation of any kind, and fails the one that is to fail.
+    /// Counts an operation of any kind, and fails it if it is the selected one.
     ///
-    /// `Err`: nothing happens. `Fails`: it is done nevertheless.
+    /// `Err`: nothing happens. `Fails`: the operation is performed nevertheless.
     pub(super) fn call(
         &mut self,
         operation: Operation,
@@ -123,7 +126,7 @@ impl State {
         }
     }
 
-    /// As [`call`](State::call), for what changes nothing.
+    /// As [`call`](State::call), for an operation without a change.
     pub(super) fn look(
         &mut self,
         operation: Operation,
@@ -138,23 +141,24 @@ impl State {
 }
 
 impl SimVolume {
-    /// Operations so far of whatever kind, reads included: what a test enumerates for
-    /// [`fail_call`](SimVolume::fail_call). A call that asks for several things is several operations.
+    /// The number of operations so far, of any kind, including reads. A test enumerates them for
+    /// [`fail_call`](SimVolume::fail_call). A call with several requests counts as several
+    /// operations.
     pub fn calls(&self) -> u64 {
         self.lock_state().calls
     }
 
-    /// Lets `calls` more operations of whatever kind succeed, and fails the next one, once.
+    /// Lets this many more operations of any kind succeed, and fails the next one, once.
     pub fn fail_call(&self, calls: u64, mishap: Mishap) {
         self.set_trip(calls, None, mishap, false);
     }
 
-    /// As [`fail_call`](SimVolume::fail_call), where only operations of one kind are counted.
+    /// As [`fail_call`](SimVolume::fail_call), counting only operations of one kind.
     pub fn fail_nth(&self, operation: Operation, calls: u64, mishap: Mishap) {
         self.set_trip(calls, Some(operation), mishap, false);
     }
 
-    /// As [`fail_nth`](SimVolume::fail_nth), and fails all others of the kind that come behind it.
+    /// As [`fail_nth`](SimVolume::fail_nth), and also fails all later operations of the kind.
     pub fn fail_from(&self, operation: Operation, calls: u64, mishap: Mishap) {
         self.set_trip(calls, Some(operation), mishap, true);
     }
@@ -170,17 +174,18 @@ impl SimVolume {
         });
     }
 
-    /// The operation that [`fail_call`](SimVolume::fail_call) failed, and the file's name; `None` if it has not come yet,
-    /// which it then does no more.
+    /// The operation that [`fail_call`](SimVolume::fail_call) failed, with the file's name. `None`
+    /// if it has not come yet; then it is cancelled.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
         state.tripped.clone()
     }
 
-    /// Whether a sync that fails discards what it was to make durable, of files and of names: as Linux does, which marks
-    /// the pages clean that it could not write. They are read as they were written, a later sync succeeds, and a crash
-    /// shows that they are not there. By default a later sync makes up for one that failed.
+    /// Sets whether a failed sync discards the changes that it should have made durable, for files
+    /// and for names. Linux behaves so: it marks the unwritten pages as clean. They still read as
+    /// written, and a later sync succeeds, but a crash loses them. By default a later sync makes up
+    /// for a failed one.
     pub fn discard_failed_syncs(&self, files: bool, names: bool) {
         let mut state = self.lock_state();
         (state.discards_files, state.discards_names) = (files, names);
