@@ -393,7 +393,7 @@ pub struct SearchArguments {
     pub truth: Option<PathBuf>,
 
     /// Measures recall without --truth: answers so many of the queries exactly, by a look at all vectors behind each list size. Of one index
-    #[arg(long, value_name = "N", value_parser = watched, conflicts_with_all = ["within", "like", "find_list"])]
+    #[arg(long, value_name = "N", value_parser = watched, conflicts_with_all = ["within", "like", "find_list", "print"])]
     pub watch_recall: Option<usize>,
 
     /// Takes the search defaults from this preset [default: the one that the index was built with]
@@ -679,7 +679,7 @@ impl SetAttributesArguments {
             payload: self.payload.clone(),
             id: self.ids.is_none().then(|| self.id.clone()),
         };
-        let rows = rows_of(&self.rows, &columns, &self.index)?;
+        let rows = rows_of(&self.rows, &columns, &self.index, self.write.memory)?;
         let ids = match &self.ids {
             Some(file) => ids::read(file)?,
             None => rows.ids().to_vec(),
@@ -771,8 +771,8 @@ pub struct RowArguments {
 }
 
 impl RowArguments {
-    /// The rows, if there are some; `index` is where they are to go.
-    pub fn open(&self, index: &Path) -> Result<Option<JsonRows>, Failure> {
+    /// The rows, if there are some. They go to `index`, in a process with a cap of `memory` bytes.
+    pub fn open(&self, index: &Path, memory: Option<u64>) -> Result<Option<JsonRows>, Failure> {
         let Some(file) = &self.attributes else {
             return Ok(None);
         };
@@ -781,14 +781,19 @@ impl RowArguments {
             payload: self.payload.clone(),
             id: None,
         };
-        rows_of(file, &columns, index).map(Some)
+        rows_of(file, &columns, index, memory).map(Some)
     }
 }
 
-/// The rows of a file of JSON lines or Parquet; `index` is where they are to go.
-fn rows_of(file: &Path, columns: &JsonColumns, index: &Path) -> Result<JsonRows, Failure> {
+/// The rows of a file of JSON lines or Parquet, which go to `index`.
+fn rows_of(
+    file: &Path,
+    columns: &JsonColumns,
+    index: &Path,
+    memory: Option<u64>,
+) -> Result<JsonRows, Failure> {
     match parquet::is_one(file) {
-        true => parquet::rows(file, columns, index),
+        true => parquet::rows(file, columns, index, memory),
         false => Ok(JsonRows::open(file, columns)?),
     }
 }

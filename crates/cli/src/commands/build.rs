@@ -29,7 +29,10 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         ..options(&arguments.shape, &source)?
     };
     let progress = Shown::new(quiet);
-    let report = match arguments.rows.open(&arguments.index)? {
+    let report = match arguments
+        .rows
+        .open(&arguments.index, arguments.shape.memory)?
+    {
         Some(rows) => {
             stratann::build_with_rows(&source, &rows, &arguments.index, &options, &progress)?
         }

@@ -22,7 +22,9 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     // directory.
     let vectors = VectorFile::open(whole(&arguments.vectors))?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
-    let rows = arguments.rows.open(&arguments.index)?;
+    let rows = arguments
+        .rows
+        .open(&arguments.index, arguments.write.memory)?;
     let rows = rows.as_ref().map(|rows| rows as &dyn RowSource);
     let live = open(&arguments.index, &arguments.write)?;
     let shown = Shown::new(quiet);

@@ -48,6 +48,13 @@ pub enum ParquetError {
         /// Values that would do.
         expected: &'static str,
     },
+    /// Reading it takes more memory than the process may take.
+    Memory {
+        /// The bytes, about.
+        needed: u64,
+        /// The cap.
+        cap: u64,
+    },
     /// The lines that the file becomes cannot be written.
     Spool {
         /// The folder of the temporary file.
@@ -107,10 +114,16 @@ impl fmt::Display for ParquetError {
                 f,
                 "row {row}, column {column:?} is {found}; {expected} expected"
             ),
+            Self::Memory { needed, cap } => write!(
+                f,
+                "reading it takes about {needed} bytes, and the cap is {cap}; raise --memory, or \
+                 write the file with smaller row groups (row_group_size= of \
+                 pyarrow.parquet.write_table)"
+            ),
             Self::Spool { folder, found } => write!(
                 f,
-                "its rows cannot be written to a temporary file in {folder}: {found}; free some \
-                 space there"
+                "its rows cannot be written to a temporary file in {folder}: {found}; the folder \
+                 must be writable, and have room for the rows as JSON lines"
             ),
         }
     }

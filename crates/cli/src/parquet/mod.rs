@@ -20,6 +20,7 @@ use std::io::{BufWriter, Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::SchemaDescriptor;
 use stratann::{JsonColumns, JsonRows};
@@ -46,26 +47,31 @@ pub fn is_one(path: &Path) -> bool {
     named || (path.is_file() && File::open(path).is_ok_and(begins))
 }
 
-/// The rows of a Parquet file. What they take meanwhile is on the disk of `beside`, the folder of an index that need not be there.
+/// The rows of a Parquet file. Their temporary file is in `index`, the folder of an index, or beside it if it does not exist.
 ///
 /// # Errors
-/// A file that cannot be read, or that has what no row can have.
-pub fn rows(path: &Path, columns: &JsonColumns, beside: &Path) -> Result<JsonRows, Failure> {
+/// A file that cannot be read, that has values which no row can have, or that takes more than `memory` bytes to read.
+pub fn rows(
+    path: &Path,
+    columns: &JsonColumns,
+    index: &Path,
+    memory: Option<u64>,
+) -> Result<JsonRows, Failure> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
-    let folder = folder_of(beside);
+    let folder = folder_of(index);
     // Of a panic there is an error to tell, and nothing else on standard error.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
-    let lines = lines(file, columns, &folder);
+    let lines = lines(file, columns, &folder, memory);
     panic::set_hook(hook);
     let (lines, columns) = lines.map_err(|error| error.of(&name))?;
     Ok(JsonRows::of_file(lines, name, &columns)?)
 }
 
-/// A folder that is there, on the way to one that may not be.
+/// The folder of an index, or if it does not exist, the nearest folder above it that does.
 fn folder_of(index: &Path) -> PathBuf {
-    let above = index.ancestors().skip(1);
+    let above = index.ancestors();
     let there = above.filter(|folder| !folder.as_os_str().is_empty());
     let there = there.into_iter().find(|folder| folder.is_dir());
     there.unwrap_or(Path::new(".")).to_owned()
@@ -76,10 +82,11 @@ fn lines(
     file: File,
     columns: &JsonColumns,
     folder: &Path,
+    memory: Option<u64>,
 ) -> Result<(File, JsonColumns), ParquetError> {
     // The reader panics where a damaged file says that a column begins before the file, or that values stand in a dictionary which
     // is not there.
-    panic::catch_unwind(AssertUnwindSafe(|| written(file, columns, folder)))
+    panic::catch_unwind(AssertUnwindSafe(|| written(file, columns, folder, memory)))
         .unwrap_or_else(|panicked| Err(unreadable(panicked.as_ref())))
 }
 
@@ -95,11 +102,16 @@ fn written(
     file: File,
     options: &JsonColumns,
     folder: &Path,
+    memory: Option<u64>,
 ) -> Result<(File, JsonColumns), ParquetError> {
     let reader = SerializedFileReader::new(file)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns = Column::all(&schema, options.payload.as_deref())?;
     let options = checked(options, &columns, &schema)?;
+    let needed = memory_of(reader.metadata());
+    if let Some(cap) = memory.filter(|&cap| needed > cap) {
+        return Err(ParquetError::Memory { needed, cap });
+    }
     let cannot_write = |error: std::io::Error| ParquetError::Spool {
         folder: folder.display().to_string(),
         found: error.to_string(),
@@ -135,6 +147,17 @@ fn written(
     let lines = lines.into_inner();
     let lines = lines.map_err(|error| cannot_write(error.into_error()))?;
     Ok((lines, options))
+}
+
+/// About the bytes that reading a file takes: of each column a dictionary and two pages, as large as writers make them by default.
+fn memory_of(file: &ParquetMetaData) -> u64 {
+    const COLUMN: u64 = 3 << 20;
+    let of_group = |group: &RowGroupMetaData| {
+        let columns = group.columns().iter();
+        let bytes = columns.map(|column| u64::try_from(column.uncompressed_size()).unwrap_or(0));
+        bytes.map(|bytes| bytes.min(COLUMN)).sum()
+    };
+    file.row_groups().iter().map(of_group).max().unwrap_or(0)
 }
 
 /// Writes the next row of all columns.

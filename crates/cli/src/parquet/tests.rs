@@ -15,6 +15,7 @@ fn outcome(bytes: &[u8]) -> Result<(), ParquetError> {
         file_of(bytes),
         &JsonColumns::default(),
         &std::env::temp_dir(),
+        None,
     )
     .map(|_| ())
 }

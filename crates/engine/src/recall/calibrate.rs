@@ -114,6 +114,7 @@ pub(crate) fn measure(
     let Queries {
         vectors: queries,
         nodes,
+        rows,
     } = queries;
     let row_bytes = index.dim() * index.element().size();
     let count = queries.len() / row_bytes;
@@ -131,13 +132,17 @@ pub(crate) fn measure(
     let twice = !nodes.is_empty() && searched != Searched::Probes;
     let mut ways: Vec<Shares> = Vec::new();
     for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
-        let left_out = nodes.iter().map(|&node| LeftOut { node, leads_on });
+        // A made query is searched once.
+        let count = if leads_on { *rows } else { count };
+        let nodes = nodes.iter().take(count).enumerate();
+        let left_out = nodes.map(|(at, &node)| LeftOut {
+            node,
+            leads_on: leads_on || at >= *rows,
+        });
         let left_out: Vec<LeftOut> = left_out.collect();
-        // Queries that are not rows are searched once.
-        let count = if leads_on { nodes.len() } else { count };
         let asked = Asked {
             queries: &queries[..count * row_bytes],
-            left_out: (!nodes.is_empty()).then_some(&left_out),
+            left_out: (!left_out.is_empty()).then_some(&left_out),
             truth: &truth[..count],
             searched,
             lists,
@@ -157,7 +162,7 @@ pub(crate) fn measure(
         });
         RecallTable {
             k,
-            bands: bands(&distances.collect::<Vec<_>>(), nodes.len(), &ways, at, k),
+            bands: bands(&distances.collect::<Vec<_>>(), *rows, &ways, at, k),
         }
     });
     Ok(RecallFile {
@@ -438,6 +443,7 @@ pub fn calibrate(
             Some(vectors) => Queries {
                 vectors,
                 nodes: Vec::new(),
+                rows: 0,
             },
         };
         measure(&index, &queries, threads, progress)?

@@ -40,9 +40,11 @@ const SHARES: [f32; 3] = [0.2, 0.35, 0.5];
 pub(crate) struct Queries {
     /// Consecutive rows of the index's element type.
     pub(crate) vectors: Vec<u8>,
-    /// The nodes of the first queries, which are rows of the index. Empty if a user gave all
-    /// queries.
+    /// For each query the node that is no answer: a row itself, or the row that a made query
+    /// stands beside. Empty if a user gave the queries.
     pub(crate) nodes: Vec<u32>,
+    /// How many of the queries are rows of the index. They come first.
+    pub(crate) rows: usize,
 }
 
 impl Queries {
@@ -54,13 +56,7 @@ impl Queries {
         let mut queries = Self::rows(index, progress)?;
         let is_late = index.composition().vectors == VectorsAt::Segments;
         if index.searched() == Searched::Walk && !is_late {
-            let made = made(
-                &queries.vectors,
-                index.element(),
-                index.dim(),
-                index.metric(),
-            );
-            queries.vectors.extend_from_slice(&made);
+            queries = queries.with_made(index.element(), index.dim(), index.metric());
         }
         Ok(queries)
     }
@@ -84,21 +80,41 @@ impl Queries {
         found.sort_unstable_by_key(|&(node, _)| node);
         Ok(Self {
             vectors: found.iter().flat_map(|(_, row)| row).copied().collect(),
+            rows: found.len(),
             nodes: found.into_iter().map(|(node, _)| node).collect(),
         })
     }
+
+    /// Every second row, and behind these the made queries of all rows. A row is searched twice and
+    /// a made query once, so the number of searches stays the same.
+    fn with_made(&self, element: Element, dim: usize, metric: Metric) -> Self {
+        let row_bytes = dim * element.size();
+        let rows = self.vectors.chunks_exact(row_bytes).step_by(2);
+        let mut vectors: Vec<u8> = rows.flatten().copied().collect();
+        let mut nodes: Vec<u32> = self.nodes.iter().copied().step_by(2).collect();
+        let rows = nodes.len();
+        for (vector, row) in made(&self.vectors, element, dim, metric) {
+            vectors.extend_from_slice(&vector);
+            nodes.push(self.nodes[row]);
+        }
+        Self {
+            vectors,
+            nodes,
+            rows,
+        }
+    }
 }
 
-/// Makes as many queries as there are rows: each is a row plus a share of the difference of two
-/// others. A vector that no search accepts is left out.
-fn made(rows: &[u8], element: Element, dim: usize, metric: Metric) -> Vec<u8> {
+/// For each row a vector: the row and a share of the difference of two others; with the number of
+/// the row. A vector that no search accepts, or that rounds to its row, is left out.
+fn made(rows: &[u8], element: Element, dim: usize, metric: Metric) -> Vec<(Vec<u8>, usize)> {
     let row_bytes = dim * element.size();
+    let row = |at: usize| &rows[at * row_bytes..(at + 1) * row_bytes];
     let count = rows.len() / row_bytes;
     let mut random = Random::new(0);
     let (mut a, mut b, mut c) = (vec![0.0; dim], vec![0.0; dim], vec![0.0; dim]);
-    let (mut vector, mut made) = (vec![0; row_bytes], Vec::with_capacity(rows.len()));
+    let mut made = Vec::with_capacity(count);
     for at in 0..count {
-        let row = |at: usize| &rows[at * row_bytes..(at + 1) * row_bytes];
         to_f32(element, row(at), &mut a);
         to_f32(element, row(random.below(count)), &mut b);
         to_f32(element, row(random.below(count)), &mut c);
@@ -106,11 +122,13 @@ fn made(rows: &[u8], element: Element, dim: usize, metric: Metric) -> Vec<u8> {
         for ((a, b), c) in a.iter_mut().zip(&b).zip(&c) {
             *a += share * (b - c);
         }
+        let mut vector = vec![0; row_bytes];
         from_f32(element, &a, &mut vector);
         to_f32(element, &vector, &mut a);
         let is_finite = first_beyond(element, &vector, metric.largest_magnitude(dim)).is_none();
-        if is_finite && a.iter().any(|&number| number != 0.0) {
-            made.extend_from_slice(&vector);
+        let is_zero = a.iter().all(|&number| number == 0.0);
+        if is_finite && !is_zero && vector != row(at) {
+            made.push((vector, at));
         }
     }
     made
@@ -126,10 +144,33 @@ mod tests {
         let huge = [3e38f32, -3e38, 3e38, -3e38].map(f32::to_le_bytes).concat();
         assert!(made(&huge, Element::F32, 1, Metric::L2).is_empty());
         assert!(made(&[0; 12], Element::U8, 3, Metric::L2).is_empty());
+        // Small integers, whose differences round to nothing.
+        let small: Vec<u8> = (0..120).map(|i| u8::from(i % 40 == 0) + 1).collect();
+        for (vector, row) in made(&small, Element::U8, 3, Metric::L2) {
+            assert_ne!(vector, small[3 * row..3 * row + 3]);
+        }
         let rows: Vec<u8> = (100..220).collect();
         let made_of = |rows: &[u8]| made(rows, Element::U8, 3, Metric::L2);
         let found = made_of(&rows);
-        assert_eq!((found.len(), &found), (rows.len(), &made_of(&rows)));
-        assert_ne!(found, rows);
+        assert!(
+            found.len() > 35 && found == made_of(&rows),
+            "{}",
+            found.len()
+        );
+    }
+
+    #[test]
+    fn the_row_beside_a_made_query_is_no_answer_of_it() {
+        let rows = Queries {
+            vectors: (0u8..40).map(|i| 6 * i).collect(),
+            nodes: (0..40).map(|node| 1000 + node).collect(),
+            rows: 40,
+        };
+        let all = rows.with_made(Element::U8, 1, Metric::L2);
+        assert_eq!((all.rows, all.nodes.len()), (20, all.vectors.len()));
+        assert_eq!(all.nodes[..3], [1000, 1002, 1004]);
+        let made = made(&rows.vectors, Element::U8, 1, Metric::L2);
+        let nodes: Vec<u32> = made.iter().map(|&(_, row)| rows.nodes[row]).collect();
+        assert!(nodes.len() > 20 && all.nodes[20..] == nodes);
     }
 }
