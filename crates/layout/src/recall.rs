@@ -280,7 +280,7 @@ mod tests {
     fn a_file_of_version_1_is_read() {
         let bytes = include_bytes!("../../../fixtures/recall-v1");
         let (header, payload) = crate::stream::decode(FileKind::Recall, bytes, "r").unwrap();
-        assert_eq!(header.format_version, 1);
+        assert_eq!(header.version, 1);
         let walked = RecallFile {
             searched: Searched::Walk,
             are_rows: true,

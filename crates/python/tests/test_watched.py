@@ -11,6 +11,14 @@ import pytest
 import stratann
 
 
+@pytest.fixture
+def two_thousand(tmp_path, small):
+    """The folder of an index that a test may change."""
+    path = tmp_path / "changed.idx"
+    stratann.build(small, path, degree=16, build_list=40, threads=1)
+    return path
+
+
 def measured_by_hand(rows, ids, queries, found):
     """The mean recall of answers, by all rows."""
     hits = 0
@@ -27,7 +35,6 @@ def test_what_is_measured_is_what_all_rows_say(photos, queries, photos_truth):
     assert index.stats()["live_recall"]["last"] is None
     # Answers of best-first searches do not depend on the order in which reads come in.
     found, distances = index.search(some, 10, list_size=12, strategy="best-first")
-    assert index.stats()["live_recall"]["waiting"] + index.stats()["live_recall"]["passes"] * 100 == 100
     until = time.monotonic() + 300
     while index.stats()["live_recall"]["passes"] == 0 and time.monotonic() < until:
         time.sleep(0.01)
@@ -47,8 +54,10 @@ def test_a_sample_goes_on_through_changes_and_a_close(two_thousand, small, base,
     with index:
         index.insert(base[2000:2100], numpy.arange(5000, 5100))
         index.delete(numpy.arange(0, 2000, 5))
-        found, _ = index.search(some, 10, list_size=12, strategy="best-first")
-        told = index.measure_recall()
+        # The second time searches know which nodes are deleted, and go on by that.
+        for _ in range(2):
+            found, _ = index.search(some, 10, list_size=12, strategy="best-first", whole_page=False)
+            told = index.measure_recall()
         ids = numpy.concatenate([numpy.arange(2000), numpy.arange(5000, 5100)])
         rows, live = base[:2100], ~((ids < 2000) & (ids % 5 == 0))
         expected = measured_by_hand(rows[live], ids[live], some, found)
@@ -57,8 +66,8 @@ def test_a_sample_goes_on_through_changes_and_a_close(two_thousand, small, base,
     # What was served before the close is measured behind it.
     assert index.stats()["live_recall"]["waiting"] == 50
     told = index.measure_recall()
-    assert told["last"]["asked"] == pytest.approx(0.9) and told["last"]["queries"] == 50
-    assert told["all"]["queries"] == 100 and told["all"]["k"] is None
+    assert told["last"]["asked"] == 0.9 and told["last"]["queries"] == 50
+    assert told["all"]["queries"] == 150 and told["all"]["k"] is None
     assert told == index.stats()["live_recall"]
     # Objects that change a folder together are opened alike.
     with index:

@@ -65,7 +65,7 @@ fn whatever_byte_is_changed_nothing_panics_and_no_page_is_believed() {
     assert!(refused > 0);
 }
 
-/// 60 bytes that would be 2^31 strings of 32 bytes: no room is made for them.
+/// A page of 15 bytes that says it has 2^31 - 1 strings: no room is made for them.
 #[test]
 fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room() {
     let mut bytes = fixture("dictionary.parquet");

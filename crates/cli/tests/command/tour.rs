@@ -529,12 +529,13 @@ fn recall_is_measured_by_a_sample_without_a_truth() {
     let table = place.run(&[&search[..], &["-L", "600"]].concat()).done();
     let line = "recall@10 at list 600: 1.0000 of 20 queries that were answered exactly; 1.0000 of the one of which least was found";
     assert!(table.stdout.contains(line), "{table:?}");
+    let others = ["search", "index", "queries.u8bin", "--watch-recall"];
     for (more, what) in [
-        (&["-k", "101"][..], "at most 100"),
-        (&["--watch-recall", "1001"], "1,000"),
-        (&["--within", "3"], "--within"),
+        (&["20", "-k", "101"][..], "at most 100"),
+        (&["1001"], "1,000"),
+        (&["20", "--within", "3"], "--within"),
     ] {
-        let refused = place.run(&[&search[..], more].concat());
+        let refused = place.run(&[&others[..], more].concat());
         assert_eq!(refused.status, Some(2), "{refused:?}");
         assert!(refused.stderr.contains(what), "{refused:?}");
     }

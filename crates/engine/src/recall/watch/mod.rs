@@ -70,7 +70,7 @@ struct Watch {
 #[derive(Default)]
 struct Known {
     last: Option<Last>,
-    all: Sums,
+    all: Means,
     passes: u64,
     thrown_away: u64,
     error: Option<String>,
@@ -78,7 +78,7 @@ struct Known {
 
 #[derive(Clone, Copy)]
 struct Last {
-    sums: Sums,
+    means: Means,
     at: u64,
     seconds: f64,
 }
@@ -131,40 +131,43 @@ pub struct RecallFound {
     pub found_of_asked: Option<f64>,
 }
 
-/// Sums over queries.
+/// Means over queries.
 #[derive(Clone, Copy, Default)]
-struct Sums {
+struct Means {
     queries: u64,
     k: Option<u64>,
     found: f64,
     lowest: f64,
+    /// Queries that asked for a recall.
     asking: u64,
     asked: f64,
     found_of_asked: f64,
 }
 
-impl Sums {
+impl Means {
     fn add(&mut self, one: &Answered) {
         let k = one.k as u64;
         (self.k, self.lowest) = match self.queries {
             0 => (Some(k), one.found),
             _ => (self.k.filter(|&same| same == k), self.lowest.min(one.found)),
         };
+        // The mean of equal numbers is that number, to the bit.
+        let mean = |before: f64, value: f64, count: u64| before + (value - before) / count as f64;
         self.queries += 1;
-        self.found += one.found;
+        self.found = mean(self.found, one.found, self.queries);
         if let Some(asked) = one.asked {
             self.asking += 1;
-            self.asked += asked;
-            self.found_of_asked += one.found;
+            self.asked = mean(self.asked, asked, self.asking);
+            self.found_of_asked = mean(self.found_of_asked, one.found, self.asking);
         }
     }
 
     fn found(&self) -> Option<RecallFound> {
-        let of_asking = |sum: f64| (self.asking > 0).then(|| sum / self.asking as f64);
+        let of_asking = |mean| (self.asking > 0).then_some(mean);
         (self.queries > 0).then(|| RecallFound {
             queries: self.queries,
             k: self.k,
-            found: self.found / self.queries as f64,
+            found: self.found,
             lowest: self.lowest,
             asked: of_asking(self.asked),
             found_of_asked: of_asking(self.found_of_asked),
@@ -209,7 +212,7 @@ impl RecallWatch {
         let known = self.0.known.lock();
         let last = known.last;
         LiveRecall {
-            last: last.and_then(|last| last.sums.found()),
+            last: last.and_then(|last| last.means.found()),
             all: known.all.found(),
             at: last.map(|last| last.at),
             seconds: last.map(|last| last.seconds),
@@ -285,14 +288,14 @@ impl RecallWatch {
         let mut known = self.0.known.lock();
         match measured {
             Ok(answered) => {
-                let mut sums = Sums::default();
+                let mut means = Means::default();
                 for one in &answered {
-                    sums.add(one);
+                    means.add(one);
                     known.all.add(one);
                 }
                 let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 known.last = Some(Last {
-                    sums,
+                    means,
                     at: since.map_or(0, |since| since.as_secs()),
                     seconds: began.elapsed().as_secs_f64(),
                 });
