@@ -47,6 +47,8 @@ pub const MOST_ANSWERS: usize = 1 << 30;
 pub const MOST_WATCHED: usize = 1_000;
 /// The largest k of a query of such a sample: others are not taken, since their true nearest take memory.
 pub const MOST_WATCHED_K: usize = 100;
+/// The longest filter of a query that a sample of live recall keeps, in bytes of its text.
+pub const MOST_WATCHED_FILTER: usize = 256;
 
 /// A number from 1 to `most`.
 pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Error> {

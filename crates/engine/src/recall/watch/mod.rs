@@ -41,6 +41,8 @@ use crate::{Error, Filter, LiveIndex, SearchOptions, bounds};
 
 /// Bytes that an answer takes while it is compared: in the heap, among those that are told, among those that are asked for.
 const ANSWER_BYTES: usize = 64;
+/// Bytes of a filter whose text is as long as a sample keeps, about.
+const FILTER_BYTES: usize = 20 * bounds::MOST_WATCHED_FILTER;
 /// How long one waits for a pass that goes on before one asks whether to go on waiting.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
@@ -52,7 +54,7 @@ pub struct RecallWatch(Arc<Watch>);
 struct Watch {
     /// How many queries a sample has.
     most: usize,
-    /// Queries that were served since the sample was begun, and the number of the next that is taken.
+    /// Queries that were served, and the number of the next one that the sample keeps.
     served: AtomicU64,
     next: AtomicU64,
     sample: Mutex<Sample>,
@@ -260,7 +262,7 @@ impl RecallWatch {
 
     /// Bytes that it takes at most, of rows of so many bytes: a sample that waits, one that is measured, and the thread that does it.
     pub(crate) fn memory_bytes(&self, row_bytes: usize) -> u64 {
-        let queries = 2 * self.0.most * (row_bytes + size_of::<Served>());
+        let queries = 2 * self.0.most * (row_bytes + size_of::<Served>() + FILTER_BYTES);
         let answers = self.0.most * bounds::MOST_WATCHED_K * ANSWER_BYTES;
         (queries + answers + pass::SMALL_PIECE) as u64 + THREAD_BYTES
     }
@@ -330,7 +332,7 @@ impl Index {
             Error::call(
                 "watch_recall",
                 "not given",
-                "a sample of queries to measure: open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
+                "a sample of queries to measure: open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`). If several objects of a program have the folder open, the one that changes it needs it",
             )
         })
     }

@@ -93,6 +93,10 @@ impl RecallWatch {
         if end <= watch.next.load(Ordering::Relaxed) {
             return;
         }
+        // A sample has a bound on its memory.
+        if filter.is_some_and(|filter| filter.to_string().len() > bounds::MOST_WATCHED_FILTER) {
+            return;
+        }
         let mut sample = watch.sample.lock();
         let filter = filter.map(|filter| Arc::new(filter.clone()));
         loop {
@@ -131,8 +135,9 @@ impl RecallWatch {
             draw: sample.draw,
             ..Sample::begin(watch.most)
         };
-        watch.served.store(0, Ordering::Relaxed);
-        watch.next.store(0, Ordering::Relaxed);
+        // The count goes on: a search that has its number already must not look like one of many that follow.
+        let served = watch.served.load(Ordering::Relaxed);
+        watch.next.store(served, Ordering::Relaxed);
         std::mem::replace(&mut *sample, begun).queries
     }
 }
