@@ -1,6 +1,7 @@
 //! Which of the queries that are served are kept: so many, each as likely as any other, whatever their number turns out to be (reservoir sampling, Vitter's
 //! algorithm R in the form of Li, algorithm L, which draws how many are skipped).
 
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,6 +76,18 @@ impl Sample {
     }
 }
 
+/// Whether a sample keeps a filter. No more of its text is made than that takes.
+fn is_short(filter: &Filter) -> bool {
+    struct Room(usize);
+    impl fmt::Write for Room {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 = self.0.checked_sub(text.len()).ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+    write!(Room(bounds::MOST_WATCHED_FILTER), "{filter}").is_ok()
+}
+
 impl RecallWatch {
     /// Some queries were answered: an atomic add, unless one of them is kept.
     pub(crate) fn has_served(
@@ -94,7 +107,7 @@ impl RecallWatch {
             return;
         }
         // A sample has a bound on its memory.
-        if filter.is_some_and(|filter| filter.to_string().len() > bounds::MOST_WATCHED_FILTER) {
+        if filter.is_some_and(|filter| !is_short(filter)) {
             return;
         }
         let mut sample = watch.sample.lock();
@@ -167,6 +180,15 @@ mod tests {
             draw,
             ..Sample::begin(most)
         }
+    }
+
+    #[test]
+    fn a_filter_is_kept_up_to_so_many_bytes() {
+        let filter = |text: usize| Filter::parse(&format!("a == '{}'", "x".repeat(text))).unwrap();
+        let fits = bounds::MOST_WATCHED_FILTER - filter(0).to_string().len();
+        assert!(is_short(&filter(fits)));
+        assert!(!is_short(&filter(fits + 1)));
+        assert!(!is_short(&filter(10_000)));
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::Error;
 /// The most bytes for an index with a memory budget, and for one without.
 const CAPPED: u64 = 256 << 10;
 const FREE: u64 = 16 << 20;
+/// The most sets: to find the one used longest ago looks at all of them.
+const MOST_SETS: usize = 256;
 
 /// A condition on a segment: its number, the column, and the look-up.
 type Key = (u32, String, Asked);
@@ -111,7 +113,7 @@ impl Kept {
             // Two threads looked at the same time.
             self.bytes -= before.bytes;
         }
-        while self.bytes > most {
+        while self.bytes > most || self.sets.len() > MOST_SETS {
             let oldest = self.sets.iter().min_by_key(|(_, set)| set.used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
                 break;
@@ -162,5 +164,9 @@ mod tests {
         remembered.get(key(60), large).unwrap();
         look(50, false);
         assert!(!remembered.kept.lock().sets.contains_key(&key(60)));
+        // However small they are, there are only so many.
+        let free = Remembered::default();
+        (0..1000).for_each(|at| drop(free.get(key(at), || Ok(set(at)))));
+        assert_eq!(free.kept.lock().sets.len(), MOST_SETS);
     }
 }
