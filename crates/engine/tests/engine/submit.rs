@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use stratann::{
-    BuildOptions, Durability, Error, ErrorKind, Filter, Index, LiveIndex, Matrix, MergeWhen,
-    OpenOptions, Preset, Row, RowTable, SearchOptions, SearchResults, Silent, Strategy,
+    BuildOptions, Durability, Error, ErrorKind, Explained, Filter, Index, LiveIndex, Matrix,
+    MergeWhen, OpenOptions, Preset, Row, RowTable, SearchOptions, SearchResults, Silent, Strategy,
     SubmittedSearch, Update, Value, VectorSource, Way, WriteOptions, build, build_with_rows,
     verify,
 };
@@ -445,7 +445,13 @@ fn what_matches_is_found_by_one_that_is_submitted_too() {
                 for search in searches {
                     let found = search.wait().unwrap();
                     same(&found, &expected, &what);
-                    assert_eq!(found.explained, expected.explained, "{what}");
+                    // The filter was there before, so that it reads no columns again.
+                    let again = expected.explained.map(|first| Explained {
+                        column_reads: 0,
+                        column_bytes: 0,
+                        ..first
+                    });
+                    assert_eq!(found.explained, again, "{what}");
                 }
             }
             for way in [Way::Within, Way::Before] {
