@@ -118,7 +118,9 @@ def test_what_matches_a_filter_is_awaited(beside, queries, small):
             expected = beside.search(queries[:20], 5, filter=filter, strategy="best-first", return_stats=True)
             numpy.testing.assert_array_equal(found[0], expected[0])
             numpy.testing.assert_array_equal(found[1], expected[1])
-            assert found[2]["filter"] == expected[2]["filter"]
+            # A filter that comes again reads no columns.
+            reads = {"column_reads": 0, "column_bytes": 0}
+            assert expected[2]["filter"] == {**found[2]["filter"], **reads}
             assert found[2]["filter"]["matching"] == beside.count(filter)
         # Opened for changes it sees those that were made before.
         if not changed:
